@@ -1,0 +1,1 @@
+"""Spark Structured Streaming checkpoints, read through fsspec only."""

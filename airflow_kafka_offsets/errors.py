@@ -1,0 +1,147 @@
+"""
+Which things can go wrong, and which of them are worth another try?
+
+Every error of this package is a :class:`KafkaOffsetsError`. Its text says what was found, what was
+expected and what to do, in that order, and never holds a credential::
+
+    KafkaOffsetsError
+    ├── OffsetsFormatError            text that is not Spark's offsets JSON or Kafka's CSV (a ValueError)
+    ├── UsageError                    parameters that contradict each other or are missing (a ValueError)
+    ├── SetupError                    this machine lacks something: Java, a jar, a free port, a package
+    ├── CheckpointError
+    │   ├── CheckpointNotFoundError   no such directory, or nothing of a checkpoint in it
+    │   └── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
+    ├── PlanRefusedError              a plan was refused before its first write
+    └── BrokerError                   the broker or the client said no
+        ├── BrokerUnavailableError    not reachable, or no answer within the deadline (retriable)
+        ├── BrokerAuthenticationError wrong password, certificate or permission
+        ├── UnknownTopicPartitionError
+        ├── GroupActiveError          the group has members: only they may commit
+        ├── CommitError               some partitions were refused; says which were written
+        └── ClientCrashedError        the child process that made a group call died (retriable)
+
+``retriable`` says whether the same call may succeed later without anybody changing anything. Airflow's
+retries are meant for those; the others fail the same way until what the text names is done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_kafka_offsets.model.offsets import TopicPartition
+
+
+class KafkaOffsetsError(Exception):
+    """Base of every error this package raises on purpose."""
+
+    retriable = False
+
+
+class OffsetsFormatError(KafkaOffsetsError, ValueError):
+    """Text or JSON is not in the form that Spark or Kafka writes offsets."""
+
+
+class UsageError(KafkaOffsetsError, ValueError):
+    """Parameters contradict each other, are missing, or have a value outside their choices."""
+
+
+class SetupError(KafkaOffsetsError):
+    """Something this machine needs is missing or does not fit."""
+
+
+class CheckpointError(KafkaOffsetsError):
+    """A Spark checkpoint cannot be used as it is."""
+
+
+class CheckpointNotFoundError(CheckpointError):
+    """There is no checkpoint at the location."""
+
+
+class CheckpointFormatError(CheckpointError):
+    """A file of the checkpoint is not in a form that is known."""
+
+
+class PlanRefusedError(KafkaOffsetsError):
+    """
+    A plan was refused; nothing was written.
+
+    :param refusals: one sentence each: what was found, what was expected, what to do.
+    """
+
+    def __init__(self, refusals: Sequence[str]) -> None:
+        self.refusals = tuple(refusals)
+        lead = "nothing was changed: "
+        if len(self.refusals) == 1:
+            super().__init__(lead + self.refusals[0])
+        else:
+            super().__init__(lead + "".join(f"\n  - {refusal}" for refusal in self.refusals))
+
+
+class BrokerError(KafkaOffsetsError):
+    """
+    The broker, or the client on the way to it, refused.
+
+    :param code: Kafka's name of the error, such as ``NOT_COORDINATOR``; ``None`` when there was none.
+    """
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class BrokerUnavailableError(BrokerError):
+    """The broker could not be reached, or did not answer within the deadline."""
+
+    retriable = True
+
+
+class BrokerAuthenticationError(BrokerError):
+    """The broker refused the credentials, the certificate was refused, or an ACL is missing."""
+
+
+class UnknownTopicPartitionError(BrokerError):
+    """
+    Topics or partitions do not exist on the broker.
+
+    :param missing: what was asked for and is not there.
+    """
+
+    def __init__(self, message: str, *, missing: Sequence[TopicPartition] = ()) -> None:
+        super().__init__(message, code="UNKNOWN_TOPIC_OR_PART")
+        self.missing = tuple(missing)
+
+
+class GroupActiveError(BrokerError):
+    """The group has members, so only they may commit its offsets."""
+
+
+class CommitError(BrokerError):
+    """
+    A commit was refused, wholly or in part.
+
+    :param failed: partition -> the broker's name of the error.
+    :param written: partitions whose offsets were committed before the failure.
+    :param retriable: whether all that failed may succeed later.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        failed: Mapping[TopicPartition, str],
+        written: Sequence[TopicPartition] = (),
+        retriable: bool = False,
+    ) -> None:
+        super().__init__(message, code=next(iter(failed.values()), None))
+        self.failed = dict(failed)
+        self.written = tuple(written)
+        self.retriable = retriable
+
+
+class ClientCrashedError(BrokerError):
+    """The child process that made a group call died before it answered."""
+
+    retriable = True

@@ -1,0 +1,1 @@
+"""Values only: no I/O, no Airflow, no Kafka client, no Spark."""

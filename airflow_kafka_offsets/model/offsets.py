@@ -1,0 +1,240 @@
+"""
+What is an offset, and how do Spark and Kafka write a set of them?
+
+Offsets are exclusive ends: the offset of a partition is that of the *next* record to read. Spark's
+``offsets/N`` and Kafka's committed offsets mean the same number, so they are compared and copied as
+they are.
+
+Two forms are read and written, both strictly:
+
+* Spark's JSON, ``{"orders": {"0": 42}}``: topic -> partition (a string) -> offset. It is the form of
+  XComs, asset events, receipts and Spark's ``startingOffsets`` alike.
+* Kafka's CSV, as ``kafka-consumer-groups --export`` prints it and ``--from-file`` reads it: no header,
+  ``topic,partition,offset`` for one group, ``group,topic,partition,offset`` for several.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from airflow_kafka_offsets.errors import OffsetsFormatError
+
+SPARK_FORM = '{"topic": {"0": 42}}'
+MAX_OFFSET = 2**63 - 1
+"""Kafka's offsets are signed 64-bit integers."""
+
+_PARTITION = re.compile(r"0|[1-9][0-9]*")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""What Kafka accepts as a topic's name (``org.apache.kafka.common.internals.Topic``)."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; sorts by topic, then by number, and prints as Kafka does."""
+
+    topic: str
+    """Name of the topic."""
+    partition: int
+    """Number of the partition, from 0."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Offsets = dict[TopicPartition, int]
+"""An offset for each partition."""
+
+Positions = dict[TopicPartition, "int | None"]
+"""An offset for each partition, ``None`` where there is none (no commit)."""
+
+
+class LogRange(NamedTuple):
+    """What a partition's log holds: the offsets in the half-open range [start, end)."""
+
+    start: int
+    """Log start offset: the first record that retention has left."""
+    end: int
+    """Log end offset: the high watermark, or the last stable offset under ``read_committed``."""
+
+    def __contains__(self, offset: object) -> bool:
+        """Whether ``offset`` is a position in this log; the end itself is one (nothing left to read)."""
+        return isinstance(offset, int) and self.start <= offset <= self.end
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka would accept ``name`` for a topic."""
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def parse_offsets(value: object, what: str = "offsets") -> Offsets:
+    """
+    Read offsets in Spark's form.
+
+    :param value: a mapping, or its JSON text.
+    :param what: what the value is, for the error text.
+    :raises OffsetsFormatError: if it is anything else than ``{topic: {partition: offset}}`` with at
+        least one topic, whole numbers from 0 and no key twice. ``-1`` and ``-2`` (Spark's latest and
+        earliest) are no offsets.
+    """
+    offsets: Offsets = {}
+    for topic_partition, offset in _entries(value, what):
+        if offset is None:
+            raise _malformed(what, f"no offset (null) for {topic_partition}")
+        offsets[topic_partition] = offset
+    return offsets
+
+
+def parse_positions(value: object, what: str = "positions") -> Positions:
+    """Read offsets in Spark's form where ``null`` stands for a partition without a commit."""
+    return dict(_entries(value, what))
+
+
+def offsets_json(offsets: Mapping[TopicPartition, int | None]) -> dict[str, dict[str, int | None]]:
+    """Return offsets in Spark's form: plain JSON, topics and partitions in order."""
+    result: dict[str, dict[str, int | None]] = {}
+    for topic_partition in sorted(offsets):
+        topic, partition = topic_partition
+        result.setdefault(topic, {})[str(partition)] = offsets[topic_partition]
+    return result
+
+
+def offsets_text(offsets: Mapping[TopicPartition, int | None]) -> str:
+    """Return offsets in Spark's form as compact JSON text, as Spark writes them into a checkpoint."""
+    return json.dumps(offsets_json(offsets), separators=(",", ":"))
+
+
+def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
+    """
+    Read Kafka's CSV into the offsets of each group.
+
+    As in Kafka's tool the form is taken from the first line: three columns need a ``group_id``, which
+    the offsets are then for; with four columns and a ``group_id`` only that group's lines are kept.
+
+    :raises OffsetsFormatError: naming the line and what was expected.
+    """
+    rows = [(number, row) for number, row in enumerate(csv.reader(io.StringIO(text)), 1) if row]
+    if not rows:
+        raise OffsetsFormatError("the file has no lines; expected topic,partition,offset on each line")
+    columns = len(rows[0][1])
+    if columns not in (3, 4):
+        raise _malformed_line(*rows[0])
+    if columns == 3 and group_id is None:
+        raise OffsetsFormatError(
+            "the file has lines of topic,partition,offset and no group was named: name one group, or "
+            "give lines of group,topic,partition,offset"
+        )
+    groups: dict[str, Offsets] = {}
+    for number, row in rows:
+        if len(row) != columns:
+            raise _malformed_line(number, row, columns)
+        group = row[0] if columns == 4 else str(group_id)
+        topic, partition, offset = (cell.strip() for cell in row[-3:])
+        if not (is_topic_name(topic) and _PARTITION.fullmatch(partition) and _PARTITION.fullmatch(offset)):
+            raise _malformed_line(number, row, columns)
+        if int(offset) > MAX_OFFSET:
+            raise _malformed_line(number, row, columns)
+        topic_partition = TopicPartition(topic, int(partition))
+        offsets = groups.setdefault(group, {})
+        if topic_partition in offsets:
+            raise OffsetsFormatError(
+                f"line {number}: {topic_partition} of group {group!r} occurs twice; keep one of the lines"
+            )
+        offsets[topic_partition] = int(offset)
+    if group_id is None:
+        return groups
+    if group_id not in groups:
+        raise OffsetsFormatError(
+            f"the file has no line for group {group_id!r}; it has lines for {', '.join(sorted(groups))}"
+        )
+    return {group_id: groups[group_id]}
+
+
+def format_csv(groups: Mapping[str, Mapping[TopicPartition, int]]) -> str:
+    """Write Kafka's CSV: three columns for one group, four for several, as ``--export`` does."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for group, offsets in groups.items():
+        for topic_partition in sorted(offsets):
+            row: tuple[object, ...] = (*topic_partition, offsets[topic_partition])
+            writer.writerow(row if len(groups) == 1 else (group, *row))
+    return out.getvalue()
+
+
+def load_json(text: str, what: str) -> Any:
+    """
+    Read JSON text in which no key may stand twice.
+
+    :raises OffsetsFormatError: if it is no JSON, or holds a key twice.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = sorted({key for key in keys if keys.count(key) > 1})
+            raise OffsetsFormatError(f"{what}: key {twice[0]!r} occurs twice in {shorten(text)}; keep one")
+        return result
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise OffsetsFormatError(f"{what}: {shorten(text)} is not JSON ({error}); expected {SPARK_FORM}") from None
+
+
+def shorten(value: object, limit: int = 120) -> str:
+    """Return a value as text that fits into an error message."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def summarize(partitions: Iterable[TopicPartition], limit: int = 5) -> str:
+    """Name partitions in order, as many as a reader wants to see: ``orders-0, orders-1 and 98 more``."""
+    names = [str(topic_partition) for topic_partition in sorted(partitions)]
+    if len(names) <= limit:
+        return ", ".join(names)
+    return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+
+
+def _entries(value: object, what: str) -> list[tuple[TopicPartition, int | None]]:
+    if isinstance(value, str):
+        value = load_json(value, what)
+    if not isinstance(value, Mapping) or not value:
+        raise _malformed(what, value)
+    entries: list[tuple[TopicPartition, int | None]] = []
+    for topic, partitions in value.items():
+        if not isinstance(topic, str) or not is_topic_name(topic):
+            raise _malformed(what, f"{topic!r} in place of a topic")
+        if not isinstance(partitions, Mapping) or not partitions:
+            raise _malformed(what, value)
+        seen: set[int] = set()
+        for partition, offset in partitions.items():
+            number = str(partition) if not isinstance(partition, bool) else ""
+            if not _PARTITION.fullmatch(number) or int(number) in seen or int(number) >= 2**31:
+                raise _malformed(what, f"{partition!r} in place of a partition of topic {topic!r}")
+            seen.add(int(number))
+            topic_partition = TopicPartition(topic, int(number))
+            if offset is not None and (
+                isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET
+            ):
+                raise _malformed(what, f"{shorten(offset)} in place of the offset of {topic_partition}")
+            entries.append((topic_partition, offset))
+    return entries
+
+
+def _malformed(what: str, found: object) -> OffsetsFormatError:
+    return OffsetsFormatError(
+        f"{what}: found {shorten(found)}; expected Spark's form {SPARK_FORM}: topic, partition as a string, "
+        "offset of the next record as a whole number from 0"
+    )
+
+
+def _malformed_line(number: int, row: list[str], columns: int | None = None) -> OffsetsFormatError:
+    form = {3: "topic,partition,offset", 4: "group,topic,partition,offset"}.get(columns or 0)
+    return OffsetsFormatError(
+        f"line {number}: found {shorten(','.join(row))}; expected "
+        f"{form or 'topic,partition,offset or group,topic,partition,offset'} without a header"
+    )
