@@ -182,7 +182,9 @@ def load_json(text: str, what: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=unique)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise OffsetsFormatError(f"{what}: {shorten(text)} is not JSON ({error}); expected {SPARK_FORM}") from None
+        raise OffsetsFormatError(
+            f"{what}: {shorten(text)} is not JSON ({error}); expected {SPARK_FORM}"
+        ) from None
 
 
 def shorten(value: object, limit: int = 120) -> str:

@@ -1,0 +1,85 @@
+"""
+Who committed these offsets? The answer travels with every commit, as its metadata.
+
+Kafka keeps up to 4,096 bytes of text beside each committed offset and shows it to anybody who asks. We
+put compact JSON there, so that ``kafka-consumer-groups`` users and later runs can tell which run of which
+DAG moved the group, and from which Spark query and batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+MAX_BYTES = 4_000
+"""Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
+MANY_PARTITIONS = 100
+MAX_BYTES_OF_MANY = 200
+"""The metadata is stored once a partition, and a commit must fit into one record batch."""
+
+
+@dataclass(frozen=True)
+class CommitMetadata:
+    """
+    What a commit says about itself; whatever is empty is left out.
+
+    :param dag: id of the DAG.
+    :param run: id of its run.
+    :param task: id of the task.
+    :param map_index: index of a mapped task, ``-1`` for a task that is not mapped.
+    :param user: who triggered the run.
+    :param query: id of the Spark query, stable over its restarts.
+    :param batch: id of the query's batch.
+    :param tool: what committed, where it was no DAG.
+    """
+
+    dag: str = ""
+    run: str = ""
+    task: str = ""
+    map_index: int = -1
+    user: str = ""
+    query: str = ""
+    batch: int | None = None
+    tool: str = ""
+
+    def text(self, partitions: int = 1) -> str:
+        """
+        Return the metadata as compact JSON that is short enough for a commit of so many partitions.
+
+        What is least needed goes first: user, task, DAG. The query's id stays, since the guard against
+        two queries in one group reads it.
+        """
+        limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
+        values = {
+            name: value
+            for name, value in asdict(self).items()
+            if value not in ("", None) and not (name == "map_index" and value == -1)
+        }
+        for least in ("", "user", "task", "dag", "tool", "map_index", "run", "batch", "query"):
+            values.pop(least, None)
+            text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
+            if len(text) <= limit:
+                return text
+        return ""
+
+    @classmethod
+    def parse(cls, text: str | None) -> CommitMetadata | None:
+        """Read a commit's metadata; ``None`` if it is not ours (empty, unreadable, another client's)."""
+        try:
+            values = json.loads(text or "")
+        except ValueError:
+            return None
+        if not isinstance(values, Mapping):
+            return None
+        known: dict[str, Any] = {
+            field.name: values[field.name]
+            for field in fields(cls)
+            if isinstance(values.get(field.name), int if field.name in ("map_index", "batch") else str)
+        }
+        return cls(**known) if known else None
+
+    def __str__(self) -> str:
+        who = f"run {self.run} of {self.dag}.{self.task}" if self.run else self.tool or "an unnamed commit"
+        return f"{who} (query {self.query}, batch {self.batch})" if self.query else who

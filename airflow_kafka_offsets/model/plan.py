@@ -1,0 +1,307 @@
+"""
+What will a move of a group's offsets change, may it, and what is left to prove and undo it?
+
+An :class:`OffsetPlan` holds, for each partition of one group, the offset before and after and what the
+log holds. Everything is checked on the plan, before the first write; the *receipt* is the plan as plain
+JSON, stored before the first write, so that what was overwritten can be restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.offsets import (
+    LogRange,
+    Offsets,
+    Positions,
+    TopicPartition,
+    offsets_json,
+    parse_offsets,
+    parse_positions,
+    shorten,
+    summarize,
+)
+
+RECEIPT_VERSION = 1
+
+OutOfRangePolicy = Literal["fail", "clamp", "skip"]
+"""What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
+
+
+def one_of(value: object, choices: object, parameter: str) -> Any:
+    """
+    Check a parameter with a fixed set of values, which may come from a template.
+
+    :param choices: a ``Literal`` type.
+    :raises UsageError: naming the parameter, what was found and the choices.
+    """
+    known = get_args(choices)
+    if value not in known:
+        raise UsageError(f"{parameter}={value!r}: expected one of {', '.join(map(repr, known))}")
+    return value
+
+
+@dataclass(frozen=True)
+class PartitionMove:
+    """The move of one partition."""
+
+    topic_partition: TopicPartition
+    before: int | None
+    """The committed offset, ``None`` if there is none."""
+    after: int
+    """The offset to commit."""
+    log: LogRange
+    """What the partition's log held when the plan was made."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether the committed offset will be another one."""
+        return self.before != self.after
+
+
+@dataclass(frozen=True)
+class OffsetPlan:
+    """
+    The move of one group's offsets, before anything is written.
+
+    :param group_id: the consumer group.
+    :param moves: one per partition, in order.
+    :param source: where the offsets come from, as plain JSON, for the receipt.
+    :param refusals: why the plan must not be carried out; empty if it may.
+    :param notes: what was clamped or left alone because the caller allowed it.
+    """
+
+    group_id: str
+    moves: tuple[PartitionMove, ...]
+    source: Mapping[str, Any] = field(default_factory=dict)
+    refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def make(
+        cls,
+        group_id: str,
+        targets: Mapping[TopicPartition, int],
+        before: Mapping[TopicPartition, int | None],
+        logs: Mapping[TopicPartition, LogRange],
+        *,
+        source: Mapping[str, Any] | None = None,
+        on_out_of_range: OutOfRangePolicy = "fail",
+        allow_rewind: bool = True,
+        refusals: Sequence[str] = (),
+        notes: Sequence[str] = (),
+    ) -> OffsetPlan:
+        """
+        Lay the targets beside the committed offsets and the logs, and apply the policies.
+
+        :param targets: the offset wanted for each partition.
+        :param before: the committed offset of at least these partitions.
+        :param logs: the log of at least these partitions.
+        :param on_out_of_range: see :data:`OutOfRangePolicy`.
+        :param allow_rewind: whether an offset may go backwards.
+        :param refusals: reasons that were found before, kept with those found here.
+        :param notes: remarks that were made before, kept with those made here.
+        """
+        found = [*refusals]
+        said = [*notes]
+        moves: list[PartitionMove] = []
+        backwards: list[TopicPartition] = []
+        for topic_partition in sorted(targets):
+            target, log = targets[topic_partition], logs[topic_partition]
+            if target not in log:
+                text = f"offset {target} of {topic_partition} is outside its log, which holds {log.start} to {log.end}"
+                if on_out_of_range == "fail":
+                    found.append(f"{text}: {_outside_remedy(target, log)}")
+                elif on_out_of_range == "skip":
+                    said.append(f"{text}: left alone")
+                    continue
+                else:
+                    target = min(max(target, log.start), log.end)
+                    said.append(f"{text}: moved to {target}")
+            current = before[topic_partition]
+            if current is not None and target < current and not allow_rewind:
+                backwards.append(topic_partition)
+            moves.append(PartitionMove(topic_partition, current, target, log))
+        if backwards:
+            first = next(move for move in moves if move.topic_partition in backwards)
+            found.append(
+                f"group {group_id!r} would go backwards on {summarize(backwards)} "
+                f"({first.topic_partition}: {first.before} to {first.after}): the group was moved by somebody else, or "
+                "the checkpoint is not the one it follows; check both, then set allow_rewind=True"
+            )
+        return cls(group_id, tuple(moves), dict(source or {}), tuple(found), tuple(said))
+
+    @property
+    def before(self) -> Positions:
+        """The committed offsets that would be overwritten."""
+        return {move.topic_partition: move.before for move in self.moves}
+
+    @property
+    def after(self) -> Offsets:
+        """The offsets to commit."""
+        return {move.topic_partition: move.after for move in self.moves}
+
+    @property
+    def changed(self) -> int:
+        """Number of partitions whose committed offset will be another one."""
+        return sum(move.changes for move in self.moves)
+
+    @property
+    def records(self) -> int:
+        """Records by which the group moves: positive forward, negative back; without a commit from log start."""
+        return sum(
+            move.after - (move.log.start if move.before is None else move.before) for move in self.moves
+        )
+
+    def check(self) -> None:
+        """
+        Refuse a plan that must not be carried out.
+
+        :raises PlanRefusedError: with every reason.
+        """
+        check_plans([self])
+
+    def verify(self, committed: Mapping[TopicPartition, int | None]) -> None:
+        """
+        Compare what was read back after the write with what was planned.
+
+        :raises CommitError: naming the partitions that differ.
+        """
+        differs = {
+            topic_partition: f"planned {after}, read back {committed.get(topic_partition)}"
+            for topic_partition, after in self.after.items()
+            if committed.get(topic_partition) != after
+        }
+        if differs:
+            first = next(iter(differs))
+            raise CommitError(
+                f"group {self.group_id!r}: the offsets read back after the commit differ from those committed on "
+                f"{summarize(differs)} ({first}: {differs[first]}): another process commits to this group; give each "
+                "pipeline a group of its own",
+                failed=differs,
+                written=[tp for tp in self.after if tp not in differs],
+            )
+
+    def receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
+        """Return the plan as plain JSON, see :func:`receipt`."""
+        return {
+            "version": RECEIPT_VERSION,
+            "group_id": self.group_id,
+            "before": offsets_json(self.before),
+            "after": offsets_json(self.after),
+            "log_start": offsets_json({move.topic_partition: move.log.start for move in self.moves}),
+            "log_end": offsets_json({move.topic_partition: move.log.end for move in self.moves}),
+            "changed": self.changed,
+            "records": self.records,
+            "plan_only": plan_only,
+            "verified": verified,
+            "source": dict(self.source),
+        }
+
+    def table(self) -> str:
+        """Return the plan as lines for a log: a header, a line per partition, and the remarks."""
+        header = ("TOPIC", "PARTITION", "BEFORE", "AFTER", "CHANGE", "LOG-START", "LOG-END")
+        rows: list[tuple[str, ...]] = [header]
+        for move in self.moves:
+            change = "-" if move.before is None else f"{move.after - move.before:+d}"
+            topic, partition = move.topic_partition
+            before = "-" if move.before is None else str(move.before)
+            rows.append((topic, str(partition), before, str(move.after), change, *map(str, move.log)))
+        lines = [
+            f"group {self.group_id}: {self.changed} of {len(self.moves)} partitions change",
+            *align(rows),
+        ]
+        return "\n".join([*lines, *self.notes, *(f"refused: {refusal}" for refusal in self.refusals)])
+
+
+def check_plans(plans: Iterable[OffsetPlan]) -> None:
+    """
+    Refuse plans that are carried out together if one of them must not be.
+
+    :raises PlanRefusedError: with every reason of every plan.
+    """
+    refusals = [refusal for plan in plans for refusal in plan.refusals]
+    if refusals:
+        raise PlanRefusedError(refusals)
+
+
+def receipt(
+    plans: Sequence[OffsetPlan], *, plan_only: bool = False, verified: bool = False
+) -> dict[str, Any]:
+    """
+    Return plans that are carried out together as one receipt: plain JSON with string keys.
+
+    For one group: ``version``, ``group_id``, ``before``, ``after``, ``log_start``, ``log_end`` (each
+    ``{topic: {partition: offset}}``, ``null`` = no commit), ``changed`` (partitions), ``records``,
+    ``plan_only``, ``verified`` (whether the commit was read back) and ``source``. For several groups:
+    the totals, and ``groups``, a list of such receipts.
+    """
+    each = [plan.receipt(plan_only=plan_only, verified=verified) for plan in plans]
+    if len(each) == 1:
+        return each[0]
+    return {
+        "version": RECEIPT_VERSION,
+        "groups": each,
+        "changed": sum(plan.changed for plan in plans),
+        "records": sum(plan.records for plan in plans),
+        "plan_only": plan_only,
+        "verified": verified,
+        "source": dict(plans[0].source) if plans else {},
+    }
+
+
+@dataclass(frozen=True)
+class GroupReceipt:
+    """One group's part of a receipt, read back from JSON."""
+
+    group_id: str
+    before: Positions
+    after: Offsets
+    plan_only: bool
+
+
+def read_receipt(value: object) -> tuple[GroupReceipt, ...]:
+    """
+    Read a receipt as :func:`receipt` gives it.
+
+    :raises OffsetsFormatError: if it is none, or of another version.
+    """
+    if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
+        raise OffsetsFormatError(
+            f"found {shorten(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return it"
+        )
+    groups = value.get("groups", [value])
+    if not isinstance(groups, Sequence):
+        raise OffsetsFormatError(f"receipt: found {shorten(groups)} in place of the list of groups")
+    result = []
+    for group in groups:
+        if not isinstance(group, Mapping) or not isinstance(group.get("group_id"), str):
+            raise OffsetsFormatError(f"receipt: found {shorten(group)} in place of one group's receipt")
+        # A plan with nothing in scope has no partitions at all.
+        before = parse_positions(group["before"], "receipt, before") if group.get("before") else {}
+        after = parse_offsets(group["after"], "receipt, after") if group.get("after") else {}
+        result.append(GroupReceipt(group["group_id"], before, after, bool(group.get("plan_only"))))
+    return tuple(result)
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines with columns of equal width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def _outside_remedy(target: int, log: LogRange) -> str:
+    if target < log.start:
+        return (
+            f"{log.start - target} records were deleted by retention before they were asked for; "
+            "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
+        )
+    return (
+        "the topic was recreated, or the offset belongs to another cluster or another system; check the connection "
+        "and the topic, leave it out with topics=, or set on_out_of_range='clamp' or 'skip'"
+    )

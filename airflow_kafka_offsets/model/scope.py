@@ -1,0 +1,235 @@
+"""Which partitions does a pipeline name, and which consumer group holds each of them?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.offsets import (
+    Offsets,
+    TopicPartition,
+    is_topic_name,
+    load_json,
+    shorten,
+    summarize,
+)
+
+GroupIds = str | Mapping[str, str]
+"""A consumer group, or ``{topic: group}`` in which a key may also be ``"source:<index or name>"``."""
+
+SOURCE_PREFIX = "source:"
+"""Marks a key of :data:`GroupIds` as a source of the query; ``:`` cannot be in a topic's name."""
+
+
+@dataclass(frozen=True)
+class TopicScope:
+    """
+    An allow-list of topics and partitions.
+
+    :param partitions: topic -> its partitions, or ``None`` for all of them; ``None`` in place of the
+        mapping for every topic there is.
+    """
+
+    partitions: Mapping[str, frozenset[int] | None] | None = None
+
+    @classmethod
+    def parse(cls, value: object) -> TopicScope:
+        """
+        Read the ``topics`` parameter.
+
+        :param value: ``None`` or empty for everything; ``"orders"``, ``"orders:0,1"`` (Kafka's spelling),
+            a list of these, or the list as JSON text, as a template gives it.
+        :raises UsageError: if it is anything else.
+        """
+        if isinstance(value, str) and value.strip().startswith("["):
+            value = load_json(value, "topics")
+        if value is None or value in ("", "None"):
+            return cls()
+        entries = [value] if isinstance(value, str) else value
+        if not isinstance(entries, Iterable) or isinstance(entries, Mapping):
+            raise _bad_topics(value)
+        partitions: dict[str, frozenset[int] | None] = {}
+        for entry in entries:
+            if not isinstance(entry, str):
+                raise _bad_topics(entry)
+            topic, colon, numbers = entry.strip().partition(":")
+            cells = [cell.strip() for cell in numbers.split(",")]
+            if not is_topic_name(topic) or (
+                colon and not all(cell.isascii() and cell.isdigit() for cell in cells)
+            ):
+                raise _bad_topics(entry)
+            if not colon:
+                partitions[topic] = None
+            else:
+                known = partitions.get(topic, frozenset())
+                partitions[topic] = None if known is None else known | {int(cell) for cell in cells}
+        return cls(partitions or None)
+
+    def __contains__(self, topic_partition: TopicPartition) -> bool:
+        if self.partitions is None:
+            return True
+        if topic_partition.topic not in self.partitions:
+            return False
+        allowed = self.partitions[topic_partition.topic]
+        return allowed is None or topic_partition.partition in allowed
+
+    @property
+    def topics(self) -> list[str] | None:
+        """The topics that are named, ``None`` for all."""
+        return None if self.partitions is None else sorted(self.partitions)
+
+    def narrowed(self, topics: Iterable[str]) -> TopicScope:
+        """Return the scope with none but these topics."""
+        names = set(topics)
+        if self.partitions is None:
+            return TopicScope(dict.fromkeys(sorted(names)))
+        return TopicScope({topic: numbers for topic, numbers in self.partitions.items() if topic in names})
+
+    def on_broker(self, partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+        """
+        Return the partitions in scope of the topics a broker has.
+
+        :param partitions: topic -> its partitions on the broker. A partition that is named but not there is
+            returned as well, so that whoever asks for it gets the broker's error.
+        """
+        found = {TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers}
+        named = {
+            TopicPartition(topic, number)
+            for topic, numbers in (self.partitions or {}).items()
+            for number in (numbers or ())
+        }
+        return sorted({tp for tp in found if tp in self} | named)
+
+
+@dataclass(frozen=True)
+class GroupOffsets:
+    """
+    What each group is to hold.
+
+    :param by_group: group -> its offsets.
+    :param left_out: partitions that the scope leaves out.
+    """
+
+    by_group: Mapping[str, Offsets]
+    left_out: Sequence[TopicPartition] = field(default=())
+
+
+def group_offsets(
+    sources: Sequence[tuple[str, Offsets]], group_id: GroupIds, scope: TopicScope | None = None
+) -> GroupOffsets:
+    """
+    Give the offsets of a query's sources to their groups.
+
+    :param sources: index or name of each Kafka source, and its offsets.
+    :param group_id: see :data:`GroupIds`. A key for the source wins over one for the topic.
+    :param scope: partitions outside are left out.
+    :raises PlanRefusedError: if a topic has no group, a key names nothing, or a partition would be held
+        twice by one group.
+    """
+    scope = scope or TopicScope()
+    by_group: dict[str, Offsets] = {}
+    holder: dict[tuple[str, TopicPartition], str] = {}
+    left_out: list[TopicPartition] = []
+    without_group: dict[str, str] = {}
+    twice: dict[tuple[str, str, str], list[TopicPartition]] = {}
+    unused = set(group_id) if isinstance(group_id, Mapping) else set()
+    for source, offsets in sources:
+        for topic_partition, offset in sorted(offsets.items()):
+            key, group = _group_for(source, topic_partition.topic, group_id)
+            unused.discard(key)
+            if topic_partition not in scope:
+                left_out.append(topic_partition)
+            elif group is None:
+                without_group[topic_partition.topic] = source
+            elif (group, topic_partition) in holder:
+                twice.setdefault((group, holder[group, topic_partition], source), []).append(topic_partition)
+            else:
+                holder[group, topic_partition] = source
+                by_group.setdefault(group, {})[topic_partition] = offset
+    refusals = [
+        f"{summarize(partitions)} occurs in source {first} and in source {second} of the query with different "
+        f"positions, and group {group!r} can hold only one of them: give each source a group of its own, "
+        f'group_id={{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
+        for (group, first, second), partitions in twice.items()
+    ]
+    refusals += [
+        f"topic {topic!r} of source {source} has no group in group_id: add a key for the topic or for "
+        f'"{SOURCE_PREFIX}{source}", or leave the topic out with topics='
+        for topic, source in without_group.items()
+    ]
+    if unused:
+        topics = sorted({topic_partition.topic for _, offsets in sources for topic_partition in offsets})
+        refusals.append(
+            f"group_id names {', '.join(map(repr, sorted(unused)))}, which the checkpoint does not have; it has "
+            f"sources {', '.join(source for source, _ in sources)} with topics {', '.join(topics)}"
+        )
+    missing = [
+        topic
+        for topic in scope.topics or ()
+        if not any(topic_partition.topic == topic for _, offsets in sources for topic_partition in offsets)
+    ]
+    if missing:
+        refusals.append(
+            f"topics names {', '.join(map(repr, missing))}, which the checkpoint does not have: correct the name, or "
+            "wait until the query has read from it"
+        )
+    if refusals:
+        raise PlanRefusedError(refusals)
+    return GroupOffsets(by_group, tuple(left_out))
+
+
+def group_scopes(group_id: GroupIds, scope: TopicScope) -> dict[str, TopicScope]:
+    """
+    Say which partitions to look at in each group, where there is no checkpoint to ask.
+
+    :raises UsageError: for a ``source:`` key: sources are known only to the checkpoint.
+    """
+    if isinstance(group_id, str):
+        return {group_id: scope}
+    by_source = [key for key in group_id if key.startswith(SOURCE_PREFIX)]
+    if by_source:
+        raise UsageError(
+            f"group_id names {by_source[0]!r}, and sources are known only from a checkpoint: set checkpoint_location, "
+            "or name topics"
+        )
+    topics: dict[str, list[str]] = {}
+    for topic, group in group_id.items():
+        topics.setdefault(group, []).append(topic)
+    return {group: scope.narrowed(names) for group, names in topics.items()}
+
+
+def parse_group_id(value: object) -> GroupIds:
+    """
+    Read the ``group_id`` parameter, which a template may have turned into JSON text.
+
+    :raises UsageError: if it is neither a name nor a mapping of names.
+    """
+    if isinstance(value, str) and value.strip().startswith("{"):
+        value = load_json(value, "group_id")
+    if isinstance(value, str) and value.strip():
+        return value
+    if (
+        isinstance(value, Mapping)
+        and value
+        and all(isinstance(cell, str) and cell for pair in value.items() for cell in pair)
+    ):
+        return dict(value)
+    raise UsageError(
+        f'group_id: found {shorten(value)}; expected the name of a consumer group, or {{"topic": "group"}}'
+    )
+
+
+def _group_for(source: str, topic: str, group_id: GroupIds) -> tuple[str, str | None]:
+    if isinstance(group_id, str):
+        return "", group_id
+    by_source = f"{SOURCE_PREFIX}{source}"
+    key = by_source if by_source in group_id else topic
+    return key, group_id.get(key)
+
+
+def _bad_topics(value: object) -> UsageError:
+    return UsageError(
+        f"topics: found {shorten(value)}; expected the name of a topic, 'topic:0,1' for some of its partitions, "
+        "or a list of these"
+    )
