@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+from airflow_kafka_offsets.local.tools import KafkaTools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+USERS_BROKER = "KAFKA_BOOTSTRAP_SERVERS"
+DEADLINE = 30.0
+LOG_END = -1
+
+
+@pytest.fixture(scope="session")
+def _embedded_kafka() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(request: pytest.FixtureRequest) -> str:
+    """The broker of the tests: the user's own (KAFKA_BOOTSTRAP_SERVERS), or one that is started for them."""
+    users = os.environ.get(USERS_BROKER)
+    return users or request.getfixturevalue("_embedded_kafka").bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> EmbeddedKafka:
+    """The embedded broker that all tests share; who wants to stop or freeze one takes own_kafka."""
+    if os.environ.get(USERS_BROKER):
+        pytest.skip(f"needs the embedded Kafka, and {USERS_BROKER} names another one")
+    return request.getfixturevalue("_embedded_kafka")
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[Callable[..., EmbeddedKafka]]:
+    """Starts a broker for one test alone: own_kafka(users=..., properties=...)."""
+    if os.environ.get(USERS_BROKER):
+        pytest.skip(f"needs a Kafka of its own, and {USERS_BROKER} names another one")
+    started: list[EmbeddedKafka] = []
+
+    def start(**parameters: Any) -> EmbeddedKafka:
+        kafka = EmbeddedKafka(**parameters)
+        started.append(kafka)
+        return kafka.start()
+
+    yield start
+    for kafka in started:
+        kafka.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_tools(bootstrap_servers: str) -> KafkaTools:
+    """Kafka's own command-line tools: the oracle."""
+    return KafkaTools(bootstrap_servers)
+
+
+@pytest.fixture
+def new_group() -> Callable[[], str]:
+    return lambda: f"group-{uuid.uuid4().hex[:12]}"
+
+
+def _wait_until_visible(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Wait until the log end of every partition can be read: right after creation it cannot."""
+    client = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "never-joined", "log_level": 0})
+    deadline = time.monotonic() + DEADLINE
+    try:
+        while time.monotonic() < deadline:
+            try:
+                found = client.list_topics(topic, timeout=5).topics[topic]
+                if found.error is None and len(found.partitions) == partitions:
+                    wanted = [TopicPartition(topic, number, LOG_END) for number in range(partitions)]
+                    ends = [
+                        end
+                        for first in range(0, partitions, 500)
+                        for end in client.offsets_for_times(wanted[first : first + 500], timeout=5)
+                    ]
+                    if all(end.error is None and end.offset >= 0 for end in ends):
+                        return
+            except KafkaException:
+                pass
+            client.poll(0.05)
+    finally:
+        client.close()
+    pytest.fail(f"topic {topic} was not visible within {DEADLINE:.0f} s")
+
+
+@pytest.fixture(scope="session")
+def _created_topics(bootstrap_servers: str) -> Iterator[dict[str, list[str]]]:
+    """Topics by broker; those on the user's broker are deleted at the end of the session."""
+    topics: dict[str, list[str]] = {}
+    yield topics
+    if os.environ.get(USERS_BROKER) and (ours := topics.get(bootstrap_servers)):
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        for deleted in admin.delete_topics(ours).values():
+            deleted.exception(DEADLINE)
+
+
+@pytest.fixture(scope="session")
+def make_topic(bootstrap_servers: str, _created_topics: dict[str, list[str]]) -> Callable[..., str]:
+    """make_topic(partitions=3, config=None, *, on=None) -> the name of a new topic that can be used at once."""
+
+    def make(partitions: int = 3, config: Mapping[str, str] | None = None, *, on: str | None = None) -> str:
+        broker = on or bootstrap_servers
+        name = f"topic-{uuid.uuid4().hex[:12]}"
+        admin = AdminClient({"bootstrap.servers": broker, "log_level": 0})
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        admin.create_topics([new], request_timeout=DEADLINE)[name].result(DEADLINE)
+        _created_topics.setdefault(broker, []).append(name)
+        _wait_until_visible(broker, name, partitions)
+        return name
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def produce(bootstrap_servers: str) -> Callable[..., None]:
+    """
+    Writes records and returns when all are acknowledged.
+
+    produce(topic, {0: 10, 1: 5}) writes that many records per partition, with the values b"0", b"1", ...;
+    timestamps_ms={0: [...], 1: [...]} gives them times. produce(topic, [{"value": b"x", "partition": 0,
+    "timestamp": 1357016400000, "key": b"k"}, ...]) takes the arguments of confluent_kafka.Producer.produce.
+    on="host:port" names another broker.
+    """
+    producers: dict[str, Producer] = {}
+
+    def send(
+        topic: str,
+        records: Mapping[int, int] | Iterable[Mapping[str, Any]],
+        timestamps_ms: Mapping[int, Sequence[int]] | None = None,
+        *,
+        on: str | None = None,
+    ) -> None:
+        broker = on or bootstrap_servers
+        if broker not in producers:
+            producers[broker] = Producer({"bootstrap.servers": broker, "log_level": 0, "linger.ms": 1})
+        producer = producers[broker]
+        if isinstance(records, dict):
+            times = timestamps_ms or {}
+            records = [
+                {"value": b"%d" % number, "partition": partition}
+                | ({"timestamp": times[partition][number]} if partition in times else {})
+                for partition, count in records.items()
+                for number in range(count)
+            ]
+        failures: list[Any] = []
+        for record in records:
+            producer.produce(topic, on_delivery=lambda error, _: error and failures.append(error), **record)
+            producer.poll(0)
+        left = producer.flush(DEADLINE)
+        assert not failures, f"records were refused: {failures[0]}"
+        assert left == 0, f"{left} records were not acknowledged within {DEADLINE:.0f} s"
+
+    return send

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.local.background import running, start_background, stop_background
+from airflow_kafka_offsets.local.kafka import process_mark
+from airflow_kafka_offsets.local.process import is_running
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def directory(tmp_path):
+    yield tmp_path / "kafka"
+    stop_background(tmp_path / "kafka")
+
+
+def start_in_a_process_of_its_own(directory):
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from airflow_kafka_offsets.local.background import start_background\n"
+        "print(start_background(Path(sys.argv[1])).pid)"
+    )
+    return int(subprocess.check_output([sys.executable, "-c", program, str(directory)], timeout=120))
+
+
+def test_it_outlives_who_started_it_and_keeps_data_and_port_over_a_stop(directory, make_topic):
+    pid = start_in_a_process_of_its_own(directory)
+    found = running(directory)
+    assert found is not None
+    assert found.pid == pid
+    assert found.directory == directory
+    topic = make_topic(on=found.bootstrap_servers)
+
+    assert stop_background(directory)
+    assert not is_running(pid, process_mark(directory))
+    assert running(directory) is None
+    assert not stop_background(directory)
+
+    again = start_background(directory)
+    assert again.bootstrap_servers == found.bootstrap_servers
+    assert topic in AdminClient({"bootstrap.servers": again.bootstrap_servers}).list_topics(timeout=20).topics
+
+
+def test_starting_twice_finds_the_first_one(directory):
+    said = []
+    first = start_background(directory)
+    assert start_background(directory, progress=said.append) == first
+    assert said == [f"Kafka already runs on {first.bootstrap_servers} (pid {first.pid})"]
+    with pytest.raises(SetupError, match=r"already runs on .* expected port 1:"):
+        start_background(directory, port=1)
+
+
+def test_another_port_is_found_when_the_last_one_was_taken_meanwhile(directory, make_topic):
+    first = start_background(directory)
+    topic = make_topic(on=first.bootstrap_servers)
+    stop_background(directory)
+    with socket.create_server(("127.0.0.1", int(first.bootstrap_servers.rpartition(":")[2]))):
+        second = start_background(directory)
+        assert second.bootstrap_servers != first.bootstrap_servers
+        topics = AdminClient({"bootstrap.servers": second.bootstrap_servers}).list_topics(timeout=20).topics
+        assert topic in topics
+
+
+def test_a_pid_that_belongs_to_another_program_now_is_left_alone(directory):
+    directory.mkdir()
+    (directory / "running.json").write_text(json.dumps({"version": 1, "pid": os.getpid(), "port": 9092}))
+    assert running(directory) is None
+    assert not stop_background(directory)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": null, "port": 1}'])
+def test_a_state_file_that_cannot_be_read_means_that_nothing_runs(directory, text):
+    directory.mkdir()
+    (directory / "running.json").write_text(text)
+    assert running(directory) is None

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from airflow_kafka_offsets.local.broker_checks import check_broker
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def forgetful_kafka():
+    with EmbeddedKafka(users={"alice": "secret"}, properties={"offsets.retention.minutes": "90"}) as kafka:
+        yield kafka
+
+
+def test_kafka_s_default_retention_is_fine(kafka):
+    checks = check_broker({"bootstrap.servers": kafka.bootstrap_servers})
+    assert [(check.name, check.status) for check in checks] == [
+        ("broker", "ok"),
+        ("offsets.retention.minutes", "ok"),
+    ]
+    assert checks[0].found == f"{kafka.bootstrap_servers} answers (1 broker)"
+    assert "forgets its offsets 7 days after the last commit" in checks[1].found
+
+
+def test_a_short_retention_is_a_warning(forgetful_kafka):
+    _, retention = check_broker({"bootstrap.servers": forgetful_kafka.bootstrap_servers})
+    assert retention.status == "warn"
+    assert retention.found.startswith("90: a group that nobody joins forgets its offsets 1.5 hours after")
+
+
+def test_a_wrong_password_is_named_as_the_cause_and_not_shown(forgetful_kafka):
+    config = {
+        "bootstrap.servers": forgetful_kafka.sasl_bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": "geheim",
+    }
+    (check,) = check_broker(config, timeout=3)
+    assert check.status == "fail"
+    assert "Authentication failed" in check.found
+    assert "geheim" not in str(check)
+    assert [c.status for c in check_broker({**config, "sasl.password": "secret"})] == ["ok", "warn"]
+
+
+def test_nobody_there_fails_within_the_time():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    (check,) = check_broker({"bootstrap.servers": f"127.0.0.1:{port}"}, timeout=2)
+    assert check.status == "fail"
+    assert "Connection refused" in check.found
+
+
+def test_a_server_that_says_nothing_fails_within_the_time():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        (check,) = check_broker({"bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}"}, timeout=2)
+    assert check.status == "fail"
+
+
+def test_a_key_that_librdkafka_does_not_know_is_named():
+    (check,) = check_broker({"bootstrap.servers": "127.0.0.1:9", "max.poll.recrods": 1})
+    assert check.status == "fail"
+    assert "max.poll.recrods" in check.found

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka, process_mark
+from airflow_kafka_offsets.local.process import is_running
+from airflow_kafka_offsets.local.tools import KafkaTools
+
+pytestmark = pytest.mark.integration
+
+
+def wait_for(condition, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def log_end(bootstrap_servers, topic):
+    client = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "never-joined", "log_level": 0})
+    try:
+        return client.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1]
+    finally:
+        client.close()
+
+
+def listens(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def test_a_fresh_broker_shows_neither_topics_nor_groups(own_kafka):
+    kafka = own_kafka()
+    topics = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=20).topics
+    assert [name for name in topics if not name.startswith("__")] == []
+    assert KafkaTools(kafka.bootstrap_servers).consumer_groups("--list").stdout.split() == []
+
+
+def test_it_listens_on_loopback_only(kafka):
+    text = (kafka.directory / "server.properties").read_text()
+    listeners = next(line for line in text.splitlines() if line.startswith("listeners="))
+    assert all("://127.0.0.1:" in listener for listener in listeners.split("=", 1)[1].split(","))
+
+
+def test_stopping_ends_the_process_and_removes_the_temporary_directory():
+    with EmbeddedKafka() as kafka:
+        pid, directory = kafka.pid, kafka.directory
+        port = int(kafka.bootstrap_servers.rpartition(":")[2])
+        assert is_running(pid, process_mark(directory))
+    assert not is_running(pid, process_mark(directory))
+    assert not listens(port)
+    assert not directory.exists()
+
+
+def test_records_survive_a_kill_and_a_restart_on_the_same_port(own_kafka, make_topic, produce):
+    kafka = own_kafka()
+    address = kafka.bootstrap_servers
+    topic = make_topic(partitions=1, on=address)
+    produce(topic, {0: 5}, on=address)
+
+    kafka.kill()
+    assert not kafka.running
+    kafka.restart()
+
+    assert kafka.bootstrap_servers == address
+    assert log_end(address, topic) == 5
+
+
+def test_a_frozen_broker_is_silent_until_it_is_thawed_and_can_be_stopped(own_kafka):
+    kafka = own_kafka()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    admin.list_topics(timeout=20)
+
+    kafka.freeze()
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=0.5)
+    kafka.thaw()
+    assert admin.list_topics(timeout=20).brokers
+
+    pid = kafka.pid
+    kafka.freeze()
+    kafka.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("victim", ["parent", "parent of a fork that lives on"])
+def test_nothing_is_left_when_the_parent_is_killed(victim, tmp_path):
+    program = (
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from airflow_kafka_offsets.local.kafka import EmbeddedKafka\n"
+        f"kafka = EmbeddedKafka(Path({str(tmp_path)!r})).start()\n"
+        # Such a fork holds the parent's end of the pipe.
+        f"child = os.fork() if {victim != 'parent'} else None\n"
+        "if child != 0: print(kafka.pid, child or 0, flush=True)\n"
+        "time.sleep(120)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    pid, child = (int(number) for number in parent.stdout.readline().split())
+    try:
+        assert is_running(pid, process_mark(tmp_path))
+        parent.kill()
+        parent.wait(10)
+        wait_for(lambda: not is_running(pid, process_mark(tmp_path)))
+    finally:
+        if child:
+            os.kill(child, signal.SIGKILL)
+        parent.communicate()
+
+
+@pytest.mark.parametrize("moment", ["starting Kafka on", "Kafka is ready on"])
+def test_ctrl_c_during_the_start_leaves_nothing(moment, tmp_path):
+    program = (
+        "import sys\n"
+        "from airflow_kafka_offsets.local.kafka import EmbeddedKafka\n"
+        "with EmbeddedKafka(progress=lambda line: print(line, flush=True)): sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        # A group of its own stands for the terminal's foreground group.
+        start_new_session=True,
+    )
+    while not (line := parent.stdout.readline()).startswith(moment):
+        assert line
+    port = int(line.rpartition(":")[2])
+    os.killpg(parent.pid, signal.SIGINT)
+    _, errors = parent.communicate(timeout=60)
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert "ResourceWarning" not in errors
+    assert list(tmp_path.iterdir()) == []
+    assert not listens(port)
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_the_broker(kafka):
+    assert os.getsid(kafka.pid) != os.getsid(0)
+    assert os.getpgid(kafka.pid) != os.getpgid(0)
+
+
+def test_the_broker_is_ended_even_when_the_one_who_watches_it_was_killed(own_kafka, tmp_path):
+    kafka = own_kafka(directory=tmp_path)
+    pid = kafka.pid
+    watcher = int(
+        subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, text=True).stdout
+    )
+    os.kill(watcher, signal.SIGKILL)
+    kafka.stop()
+    wait_for(lambda: not is_running(pid, process_mark(tmp_path)))
+
+
+def test_a_bad_property_shows_what_kafka_said_and_leaves_nothing(tmp_path):
+    kafka = EmbeddedKafka(tmp_path, properties={"log.retention.bytes": "plenty"})
+    with pytest.raises(SetupError, match=r"Invalid value plenty for configuration log.retention.bytes"):
+        kafka.start()
+    assert not kafka.running
+
+
+def test_a_broker_that_dies_shows_the_end_of_its_log(tmp_path):
+    kafka = EmbeddedKafka(tmp_path, properties={"authorizer.class.name": "org.example.NoSuchAuthorizer"})
+    with pytest.raises(SetupError, match=r"(?s)before it was ready.*kafka\.log.*NoSuchAuthorizer"):
+        kafka.start()
+    assert not kafka.running
+
+
+def test_a_heap_that_java_refuses_is_shown(tmp_path):
+    with pytest.raises(SetupError, match="Invalid maximum heap size"):
+        EmbeddedKafka(tmp_path, heap="none").start()
+
+
+def test_a_port_that_is_taken_is_named_with_a_remedy():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(SetupError, match=rf"port {port} .* is taken.*choose another port"):
+            EmbeddedKafka(port=port).start()
+
+
+def test_a_port_that_was_asked_for_is_used(own_kafka):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    assert own_kafka(port=port).bootstrap_servers == f"127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def kafka_with_users():
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with EmbeddedKafka(users={"alice": "it's=secret"}, properties=properties) as kafka:
+        yield kafka
+
+
+class TestUsers:
+    def client(self, kafka, password):
+        said = []
+        config = {
+            "bootstrap.servers": kafka.sasl_bootstrap_servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": password,
+            "error_cb": said.append,
+            "log_level": 0,
+        }
+        return Producer(config), said
+
+    def test_a_user_is_let_in(self, kafka_with_users):
+        client, _ = self.client(kafka_with_users, "it's=secret")
+        assert client.list_topics(timeout=20).brokers
+
+    def test_a_wrong_password_is_an_authentication_error(self, kafka_with_users):
+        client, said = self.client(kafka_with_users, "wrong")
+        with pytest.raises(KafkaException):
+            client.list_topics(timeout=3)
+        client.poll(0)
+        assert any("Authentication failed" in error.str() for error in said)
+
+    def test_the_password_is_neither_in_a_process_list_nor_in_the_log(self, kafka_with_users):
+        listed = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True).stdout
+        assert "it's=secret" not in listed
+        assert "it's=secret" not in kafka_with_users.log_file.read_text()

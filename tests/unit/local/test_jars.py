@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.local import jars as module
+from airflow_kafka_offsets.local.directories import cache_directory
+from airflow_kafka_offsets.local.jars import kafka_classpath, listing_file, read_listing, write_listing
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A cache directory that holds two jars and their listing."""
+    names = ["repository/a/a-1.jar", "repository/with space/b-2.jar"]
+    for name in names:
+        jar = tmp_path / name
+        jar.parent.mkdir(parents=True)
+        jar.write_bytes(b"jar of " + name.encode())
+    write_listing(listing_file(tmp_path), [tmp_path / name for name in names])
+    return tmp_path
+
+
+@pytest.fixture
+def without_jgo(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jgo" else find(name))
+
+
+@pytest.fixture
+def dead_network(monkeypatch):
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://user:geheim@127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_jars_that_are_there_need_neither_jgo_nor_network(cache, without_jgo):
+    assert kafka_classpath(directory=cache) == [
+        cache / "repository/a/a-1.jar",
+        cache / "repository/with space/b-2.jar",
+    ]
+
+
+def test_the_listing_moves_with_its_directory(cache, tmp_path_factory):
+    moved = tmp_path_factory.mktemp("elsewhere") / "jars"
+    cache.rename(moved)
+    assert kafka_classpath(directory=moved)[0] == moved / "repository/a/a-1.jar"
+
+
+@pytest.mark.parametrize("damage", ["cut off", "missing"])
+def test_a_jar_that_is_not_whole_makes_the_listing_void(cache, damage):
+    jar = cache / "repository/a/a-1.jar"
+    if damage == "missing":
+        jar.unlink()
+    else:
+        jar.write_bytes(b"ja")
+    assert read_listing(listing_file(cache)) is None
+
+
+@pytest.mark.parametrize("text", ["", "no size\n", "12\n", "\0"])
+def test_a_listing_that_makes_no_sense_is_void(cache, text):
+    listing_file(cache).write_text(text)
+    assert read_listing(listing_file(cache)) is None
+
+
+def test_missing_jgo_is_said_with_the_command_that_installs_it(tmp_path, without_jgo):
+    with pytest.raises(
+        SetupError, match=r"jgo.*is not installed: pip install 'airflow-kafka-offsets\[demo\]'"
+    ):
+        kafka_classpath(directory=tmp_path)
+
+
+def test_an_unreachable_registry_is_said_with_a_remedy_and_without_credentials(tmp_path, dead_network):
+    said = []
+    with pytest.raises(SetupError, match=r"could not be fetched \(ProxyError.*check the network") as refused:
+        kafka_classpath(said.append, tmp_path)
+    assert "geheim" not in str(refused.value)
+    assert "://" not in str(refused.value)
+    assert said == ["fetching Apache Kafka 4.1.0 (about 45 MB, once)"]
+
+
+def test_what_a_killed_process_left_half_written_is_fetched_again(tmp_path, dead_network):
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    (repository / "half.jar").write_bytes(b"PK\x03\x04 and no end")
+    (repository / "half.pom").write_text("<project><modelVersion>4.0")
+    (repository / "whole.pom").write_text("<project/>\n")
+    with zipfile.ZipFile(repository / "whole.jar", "w") as jar:
+        jar.writestr("a.txt", "a")
+    with pytest.raises(SetupError):
+        kafka_classpath(directory=tmp_path)
+    assert sorted(path.name for path in repository.iterdir() if path.is_file()) == ["whole.jar", "whole.pom"]
+
+
+def test_a_directory_that_cannot_be_made_is_said_with_a_remedy(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SetupError, match="name another directory in AIRFLOW_KAFKA_OFFSETS_CACHE"):
+        kafka_classpath(directory=tmp_path / "file" / "jars")
+
+
+def test_two_processes_do_not_fetch_at_once(cache):
+    """The second one waits for the first, and then finds what that one fetched."""
+    hold = (
+        "import sys; from pathlib import Path\n"
+        "from airflow_kafka_offsets.local.lock import one_at_a_time\n"
+        "with one_at_a_time(Path(sys.argv[1]), 'fetching', 5): print('held', flush=True); sys.stdin.read()\n"
+    )
+    listing = listing_file(cache)
+    draft = listing.rename(cache / "aside")
+    first = subprocess.Popen(
+        [sys.executable, "-c", hold, str(cache / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    first.stdout.readline()
+
+    def waiting(line):
+        assert line == "waiting for another process that is fetching Kafka's jars"
+        draft.rename(listing)
+        first.communicate()
+
+    assert len(kafka_classpath(waiting, cache)) == 2
+
+
+def test_a_download_that_takes_forever_is_ended(monkeypatch):
+    monkeypatch.setattr(module, "_TIME_LIMIT", -1.0)
+    meter = module._Meter(lambda line: None)
+    with meter.file("a.jar", 10) as update, pytest.raises(SetupError, match="not complete"):
+        update(1)
+
+
+def test_progress_is_told_during_one_long_download(monkeypatch):
+    monkeypatch.setattr(module, "_REPORT_EVERY", 0.0)
+    said = []
+    meter = module._Meter(said.append)
+    meter.expected = 53
+    with meter.file("scala-library.jar", 5_000_000) as update:
+        update(2_000_000)
+        update(3_000_000)
+    assert said == [
+        "jar 1 of 53: scala-library.jar (2 MB so far)",
+        "jar 1 of 53: scala-library.jar (5 MB so far)",
+    ]
+
+
+class TestCacheDirectory:
+    @pytest.fixture(autouse=True)
+    def _clean(self, monkeypatch, tmp_path):
+        for name in ("AIRFLOW_KAFKA_OFFSETS_CACHE", "XDG_CACHE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
+
+    def test_it_is_in_the_home_directory(self, tmp_path):
+        assert cache_directory() == tmp_path / ".cache" / "airflow-kafka-offsets"
+
+    def test_xdg_moves_it(self, monkeypatch):
+        monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
+        assert str(cache_directory()) == "/var/cache/me/airflow-kafka-offsets"
+
+    def test_a_relative_xdg_path_is_ignored_as_its_specification_says(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+        assert cache_directory() == tmp_path / ".cache" / "airflow-kafka-offsets"
+
+    def test_our_own_variable_wins(self, monkeypatch):
+        monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
+        monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_CACHE", "here")
+        assert str(cache_directory()) == os.path.join(os.getcwd(), "here")  # noqa: PTH109, PTH118
