@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
+
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
 MANY_PARTITIONS = 100
@@ -83,3 +85,29 @@ class CommitMetadata:
     def __str__(self) -> str:
         who = f"run {self.run} of {self.dag}.{self.task}" if self.run else self.tool or "an unnamed commit"
         return f"{who} (query {self.query}, batch {self.batch})" if self.query else who
+
+
+def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None], query: str) -> str | None:
+    """
+    Say why a query must not commit to a group that another query follows.
+
+    :param committed: the metadata of each partition's last commit, ``None`` where it could not be read; that
+        counts as somebody else's.
+    :param query: id of the query that is to commit.
+    :return: the refusal, or ``None`` when no partition was last committed for another query.
+    """
+    for topic_partition, text in sorted(committed.items()):
+        metadata = CommitMetadata.parse(text)
+        if text is None:
+            found = "could not be read, so it counts as another client's"
+        elif metadata is not None and metadata.query and metadata.query != query:
+            found = f"is of {metadata}"
+        else:
+            continue
+        same = [tp for tp, other in committed.items() if other == text]
+        return (
+            f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of query {query}: "
+            "two queries in one group overwrite each other; give this one a group of its own, or set "
+            "allow_new_query=True if it takes the other's place (a new checkpoint has a new query id)"
+        )
+    return None

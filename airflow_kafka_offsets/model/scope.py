@@ -179,23 +179,34 @@ def group_offsets(
     return GroupOffsets(by_group, tuple(left_out))
 
 
-def group_scopes(group_id: GroupIds, scope: TopicScope) -> dict[str, TopicScope]:
+def group_scopes(
+    group_id: GroupIds, scope: TopicScope, sources: Sequence[tuple[str, Offsets]] | None = None
+) -> dict[str, TopicScope]:
     """
-    Say which partitions to look at in each group, where there is no checkpoint to ask.
+    Say which partitions to look at in each group.
 
-    :raises UsageError: for a ``source:`` key: sources are known only to the checkpoint.
+    :param group_id: see :data:`GroupIds`.
+    :param scope: the topics that are allowed.
+    :param sources: the Kafka sources of a checkpoint, where there is one: their topics are then the default.
+    :raises UsageError: for a ``source:`` key without a checkpoint: sources are known only to it.
     """
-    if isinstance(group_id, str):
-        return {group_id: scope}
-    by_source = [key for key in group_id if key.startswith(SOURCE_PREFIX)]
-    if by_source:
-        raise UsageError(
-            f"group_id names {by_source[0]!r}, and sources are known only from a checkpoint: set checkpoint_location, "
-            "or name topics"
-        )
     topics: dict[str, list[str]] = {}
-    for topic, group in group_id.items():
-        topics.setdefault(group, []).append(topic)
+    if sources is not None:
+        for source, offsets in sources:
+            for topic in sorted({topic_partition.topic for topic_partition in offsets}):
+                _, group = _group_for(source, topic, group_id)
+                if group is not None:
+                    topics.setdefault(group, []).append(topic)
+    elif isinstance(group_id, str):
+        return {group_id: scope}
+    else:
+        for key, group in group_id.items():
+            if key.startswith(SOURCE_PREFIX):
+                raise UsageError(
+                    f"group_id names {key!r}, and sources are known only from a checkpoint: set checkpoint_location, "
+                    "or name topics"
+                )
+            topics.setdefault(group, []).append(key)
     return {group: scope.narrowed(names) for group, names in topics.items()}
 
 

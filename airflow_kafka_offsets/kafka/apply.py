@@ -1,0 +1,105 @@
+"""
+How do target offsets become a plan, and a plan a commit that is proved?
+
+The one way every move goes: target offsets, :func:`plan_moves`, :func:`apply_plans`. Nothing is written
+before every plan of the move was checked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UnknownTopicPartitionError
+from airflow_kafka_offsets.model.metadata import CommitMetadata, foreign_query
+from airflow_kafka_offsets.model.offsets import Offsets, summarize
+from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, check_plans
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+log = logging.getLogger(__name__)
+
+
+def plan_moves(
+    client: OffsetsClient,
+    targets: Mapping[str, Offsets],
+    *,
+    source: Mapping[str, Any],
+    on_out_of_range: OutOfRangePolicy = "fail",
+    allow_rewind: bool = True,
+    query: str | None = None,
+) -> list[OffsetPlan]:
+    """
+    Lay target offsets beside what the groups and the logs hold.
+
+    :param targets: group -> the offsets it is to hold.
+    :param source: where the offsets come from, for the receipt.
+    :param on_out_of_range: what becomes of an offset outside the log.
+    :param allow_rewind: whether a group may go backwards.
+    :param query: id of the Spark query, if the group must not be one that another query follows.
+    :return: a plan for each group, with its refusals; nothing was written.
+    :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
+    """
+    partitions = sorted({tp for offsets in targets.values() for tp in offsets})
+    try:
+        logs = client.log_ranges(partitions)
+    except UnknownTopicPartitionError as error:
+        raise PlanRefusedError(
+            [
+                f"{summarize(error.missing or partitions)} is not on the broker: the connection leads to another "
+                "cluster, the topic was deleted, or the source is of another system that writes offsets in the same "
+                "form; correct the connection, or leave the topic out with topics="
+            ]
+        ) from error
+    plans = []
+    for group_id, offsets in targets.items():
+        committed = client.committed(group_id, offsets)
+        refusals = []
+        if query is not None:
+            texts = {tp: commit.metadata for tp, commit in committed.items() if commit is not None}
+            refusal = foreign_query(group_id, texts, query)
+            refusals = [refusal] if refusal else []
+        plans.append(
+            OffsetPlan.make(
+                group_id,
+                offsets,
+                {tp: None if commit is None else commit.offset for tp, commit in committed.items()},
+                logs,
+                source=source,
+                on_out_of_range=on_out_of_range,
+                allow_rewind=allow_rewind,
+                refusals=refusals,
+            )
+        )
+    return plans
+
+
+def apply_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
+    """
+    Commit plans that belong together, and read each back.
+
+    A plan that changes nothing is committed as well: Kafka forgets the offsets of a group without members
+    ``offsets.retention.minutes`` after the last commit.
+
+    :param metadata: what the commits say about themselves.
+    :raises PlanRefusedError: if one of the plans must not be carried out; nothing was written.
+    :raises BrokerError: if a commit failed, or was not read back as planned; says which groups were written.
+    """
+    check_plans(plans)
+    written: list[str] = []
+    for plan in plans:
+        if not plan.after:
+            continue
+        try:
+            client.commit(plan.group_id, plan.after, metadata.text(len(plan.after)))
+            committed = client.committed(plan.group_id, plan.after)
+            plan.verify({tp: None if commit is None else commit.offset for tp, commit in committed.items()})
+        except BrokerError as error:
+            if written:
+                done = f"{error}; written before: group {', '.join(written)}; running it again finishes the rest"
+                error.args = (done, *error.args[1:])
+            raise
+        written.append(plan.group_id)
+        log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))

@@ -1,0 +1,81 @@
+"""Where does a group stand in its topics, and how far is that from the end of the log?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
+from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
+from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
+from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
+from airflow_kafka_offsets.model.scope import TopicScope
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+
+def partitions_in(client: OffsetsClient, scope: TopicScope) -> list[TopicPartition]:
+    """
+    Return the partitions on the broker that a scope with named topics allows.
+
+    :raises UnknownTopicPartitionError: if one of the topics is not there.
+    """
+    topics = scope.topics or []
+    on_broker = client.partitions(topics)
+    missing = [topic for topic in topics if topic not in on_broker]
+    if missing:
+        raise UnknownTopicPartitionError(
+            f"topic {', '.join(missing)} is not on the broker: correct topics=, or the connection",
+            missing=[TopicPartition(topic, 0) for topic in missing],
+        )
+    return scope.on_broker(on_broker)
+
+
+def group_positions(client: OffsetsClient, group_id: str, scope: TopicScope) -> Positions:
+    """
+    Return where a group stands in every partition in scope; ``None`` where it has no commit.
+
+    Without named topics these are all topics of which it has committed a partition, so that a partition
+    that was added to one of them shows as one without a commit.
+
+    :raises PlanRefusedError: if no topics are named and the group has no commit anywhere.
+    :raises UnknownTopicPartitionError: if a named topic is not on the broker.
+    """
+    if scope.topics is None:
+        everywhere = client.committed_everywhere(group_id)
+        if not everywhere:
+            raise PlanRefusedError(
+                [
+                    f"group {group_id!r} has no committed offsets on this broker: correct group_id or the connection; "
+                    "Kafka also forgets a group that nobody joins, 7 days after its last commit by default; "
+                    "name topics= to look at partitions without a commit"
+                ]
+            )
+        scope = scope.narrowed(tp.topic for tp in everywhere)
+    committed = client.committed(group_id, partitions_in(client, scope))
+    return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
+
+
+def lag_of(
+    client: OffsetsClient,
+    name: str,
+    positions: Positions,
+    *,
+    on_no_commit: NoCommitPolicy | None = None,
+    isolation_level: IsolationLevel = "read_uncommitted",
+) -> Lag:
+    """Return the lag of positions that were just read; the logs are read now, after them."""
+    logs = client.log_ranges(positions, isolation_level=isolation_level)
+    return Lag.measure(name, positions, logs, on_no_commit)
+
+
+def log_ends(
+    client: OffsetsClient,
+    partitions: Iterable[TopicPartition],
+    isolation_level: IsolationLevel = "read_uncommitted",
+) -> dict[TopicPartition, int]:
+    """Return the log end of each partition."""
+    logs = client.log_ranges(partitions, isolation_level=isolation_level)
+    return {tp: log.end for tp, log in logs.items()}
