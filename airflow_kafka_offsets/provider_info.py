@@ -19,7 +19,9 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["apache"],
             }
         ],
-        "hooks": [{"integration-name": integration, "python-modules": ["airflow_kafka_offsets.hooks.offsets"]}],
+        "hooks": [
+            {"integration-name": integration, "python-modules": ["airflow_kafka_offsets.hooks.offsets"]}
+        ],
         "operators": [
             {
                 "integration-name": integration,
@@ -38,5 +40,7 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
-        "triggers": [{"integration-name": integration, "python-modules": ["airflow_kafka_offsets.triggers.wait"]}],
+        "triggers": [
+            {"integration-name": integration, "python-modules": ["airflow_kafka_offsets.triggers.wait"]}
+        ],
     }

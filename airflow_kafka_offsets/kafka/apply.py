@@ -98,7 +98,9 @@ def apply_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: Co
             plan.verify({tp: None if commit is None else commit.offset for tp, commit in committed.items()})
         except BrokerError as error:
             if written:
-                done = f"{error}; written before: group {', '.join(written)}; running it again finishes the rest"
+                done = (
+                    f"{error}; written before: group {', '.join(written)}; running it again finishes the rest"
+                )
                 error.args = (done, *error.args[1:])
             raise
         written.append(plan.group_id)

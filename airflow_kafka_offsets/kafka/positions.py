@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
-from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition
 from airflow_kafka_offsets.model.scope import TopicScope
 
 if TYPE_CHECKING:
@@ -71,11 +70,8 @@ def lag_of(
     return Lag.measure(name, positions, logs, on_no_commit)
 
 
-def log_ends(
-    client: OffsetsClient,
-    partitions: Iterable[TopicPartition],
-    isolation_level: IsolationLevel = "read_uncommitted",
-) -> dict[TopicPartition, int]:
-    """Return the log end of each partition."""
-    logs = client.log_ranges(partitions, isolation_level=isolation_level)
-    return {tp: log.end for tp, log in logs.items()}
+def log_ranges(
+    client: OffsetsClient, scope: TopicScope, isolation_level: IsolationLevel = "read_uncommitted"
+) -> dict[TopicPartition, LogRange]:
+    """Return what the logs of a scope with named topics hold."""
+    return client.log_ranges(partitions_in(client, scope), isolation_level=isolation_level)

@@ -96,7 +96,7 @@ def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None],
     :param query: id of the query that is to commit.
     :return: the refusal, or ``None`` when no partition was last committed for another query.
     """
-    for topic_partition, text in sorted(committed.items()):
+    for _, text in sorted(committed.items()):
         metadata = CommitMetadata.parse(text)
         if text is None:
             found = "could not be read, so it counts as another client's"

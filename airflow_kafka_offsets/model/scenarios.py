@@ -83,6 +83,25 @@ class ToOffset:
         return {tp: offset for tp in partitions if (offset := committed[tp]) is not None}
 
 
+@dataclass(frozen=True)
+class ToDatetime:
+    """Move each partition to its first record at or after a time, else to its log end."""
+
+    moment: datetime
+
+    @classmethod
+    def parse(cls, value: object) -> ToDatetime:
+        """
+        Read ``to_datetime``, see :func:`parse_time`.
+
+        :raises UsageError: if it is no time.
+        """
+        return cls(parse_time(value, "to_datetime"))
+
+
+Scenario = ToOffset | ToDatetime
+
+
 def parse_time(value: object, parameter: str) -> datetime:
     """
     Read a point in time: a datetime, or ISO 8601 text with or without a zone.

@@ -116,7 +116,10 @@ class GroupOffsets:
 
 
 def group_offsets(
-    sources: Sequence[tuple[str, Offsets]], group_id: GroupIds, scope: TopicScope | None = None
+    sources: Mapping[str, Offsets],
+    group_id: GroupIds,
+    scope: TopicScope | None = None,
+    origin: str = "the checkpoint",
 ) -> GroupOffsets:
     """
     Give the offsets of a query's sources to their groups.
@@ -124,6 +127,7 @@ def group_offsets(
     :param sources: index or name of each Kafka source, and its offsets.
     :param group_id: see :data:`GroupIds`. A key for the source wins over one for the topic.
     :param scope: partitions outside are left out.
+    :param origin: what the offsets come from, for the error text.
     :raises PlanRefusedError: if a topic has no group, a key names nothing, or a partition would be held
         twice by one group.
     """
@@ -134,7 +138,7 @@ def group_offsets(
     without_group: dict[str, str] = {}
     twice: dict[tuple[str, str, str], list[TopicPartition]] = {}
     unused = set(group_id) if isinstance(group_id, Mapping) else set()
-    for source, offsets in sources:
+    for source, offsets in sources.items():
         for topic_partition, offset in sorted(offsets.items()):
             key, group = _group_for(source, topic_partition.topic, group_id)
             unused.discard(key)
@@ -159,19 +163,23 @@ def group_offsets(
         for topic, source in without_group.items()
     ]
     if unused:
-        topics = sorted({topic_partition.topic for _, offsets in sources for topic_partition in offsets})
+        topics = sorted(
+            {topic_partition.topic for offsets in sources.values() for topic_partition in offsets}
+        )
         refusals.append(
-            f"group_id names {', '.join(map(repr, sorted(unused)))}, which the checkpoint does not have; it has "
-            f"sources {', '.join(source for source, _ in sources)} with topics {', '.join(topics)}"
+            f"group_id names {', '.join(map(repr, sorted(unused)))}, which {origin} does not have; it has "
+            f"sources {', '.join(sources)} with topics {', '.join(topics)}"
         )
     missing = [
         topic
         for topic in scope.topics or ()
-        if not any(topic_partition.topic == topic for _, offsets in sources for topic_partition in offsets)
+        if not any(
+            topic_partition.topic == topic for offsets in sources.values() for topic_partition in offsets
+        )
     ]
     if missing:
         refusals.append(
-            f"topics names {', '.join(map(repr, missing))}, which the checkpoint does not have: correct the name, or "
+            f"topics names {', '.join(map(repr, missing))}, which {origin} does not have: correct the name, or "
             "wait until the query has read from it"
         )
     if refusals:
@@ -180,7 +188,7 @@ def group_offsets(
 
 
 def group_scopes(
-    group_id: GroupIds, scope: TopicScope, sources: Sequence[tuple[str, Offsets]] | None = None
+    group_id: GroupIds, scope: TopicScope, sources: Mapping[str, Offsets] | None = None
 ) -> dict[str, TopicScope]:
     """
     Say which partitions to look at in each group.
@@ -192,7 +200,7 @@ def group_scopes(
     """
     topics: dict[str, list[str]] = {}
     if sources is not None:
-        for source, offsets in sources:
+        for source, offsets in sources.items():
             for topic in sorted({topic_partition.topic for topic_partition in offsets}):
                 _, group = _group_for(source, topic, group_id)
                 if group is not None:

@@ -1,0 +1,113 @@
+"""What can a task ask about, or do to, the consumer groups of a Kafka connection?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.positions import (
+    IsolationLevel,
+    group_positions,
+    lag_of,
+    log_ranges,
+    partitions_in,
+)
+from airflow_kafka_offsets.model.offsets import offsets_json
+from airflow_kafka_offsets.model.scenarios import offsets_at_time, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.scope import TopicScope
+
+
+class KafkaOffsetsHook(KafkaBaseHook):
+    """
+    Offsets of consumer groups, over the ``kafka`` connection of the official provider.
+
+    Every method opens a client, closes it, and returns plain data: JSON with string keys. For several
+    questions in a row use :meth:`get_offsets_client`.
+
+    :param kafka_config_id: the Kafka connection; its extra is librdkafka configuration.
+    :param timeout: seconds within which each call answers or fails.
+    """
+
+    def __init__(self, kafka_config_id: str = "kafka_default", timeout: float = 30.0) -> None:
+        super().__init__(kafka_config_id)  # type: ignore[no-untyped-call]
+        self.timeout = timeout
+
+    def get_offsets_client(self) -> OffsetsClient:
+        """
+        Return a client for the connection, to be closed by the caller (it is a context manager).
+
+        Keys that concern consuming or producing (``group.id``, ``enable.auto.commit``, ...) are left out.
+        """
+        return OffsetsClient(self._build_config(), timeout=self.timeout)
+
+    def committed_offsets(
+        self, group_id: str, topics: str | Sequence[str] | None = None
+    ) -> dict[str, dict[str, int | None]]:
+        """
+        Return the committed offsets of a group as ``{topic: {partition: offset}}``, ``null`` = no commit.
+
+        :param topics: topics or ``topic:0,1``; by default all that the group has commits for.
+        """
+        with self.get_offsets_client() as client:
+            return offsets_json(group_positions(client, group_id, TopicScope.parse(topics)))
+
+    def lag(
+        self,
+        group_id: str,
+        topics: str | Sequence[str] | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> dict[str, Any]:
+        """
+        Return the lag of a group: ``group_id``, ``total_lag``, ``max_lag`` and ``partitions``.
+
+        Each partition has ``topic``, ``partition``, ``committed``, ``log_start``, ``log_end`` and ``lag``;
+        ``committed`` and ``lag`` are ``None`` without a commit.
+        """
+        with self.get_offsets_client() as client:
+            positions = group_positions(client, group_id, TopicScope.parse(topics))
+            lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
+        return {"group_id": group_id, **lag.as_json()}
+
+    def log_offsets(
+        self, topics: str | Sequence[str], isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> dict[str, dict[str, dict[str, int | None]]]:
+        """Return ``log_start`` and ``log_end`` of topics, each as ``{topic: {partition: offset}}``."""
+        with self.get_offsets_client() as client:
+            logs = log_ranges(client, TopicScope.parse(topics), isolation_level)
+        return {
+            "log_start": offsets_json({tp: log.start for tp, log in logs.items()}),
+            "log_end": offsets_json({tp: log.end for tp, log in logs.items()}),
+        }
+
+    def offsets_for_time(
+        self, topics: str | Sequence[str], time: datetime | str
+    ) -> dict[str, dict[str, int | None]]:
+        """
+        Return where topics stand at a time: the first record at or after it, else the log end.
+
+        :param time: a datetime or ISO 8601 text; without a zone it is UTC.
+        """
+        moment = timestamp_ms(parse_time(time, "time"))
+        with self.get_offsets_client() as client:
+            partitions = partitions_in(client, TopicScope.parse(topics))
+            first = client.offsets_for_time(partitions, moment)
+            return offsets_json(offsets_at_time(first, client.log_ranges(partitions)))
+
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return ``state``, ``type`` and ``members`` of each group; the state of one that is not there is Dead."""
+        with self.get_offsets_client() as client:
+            return {name: group.as_json() for name, group in client.describe_groups(group_ids).items()}
+
+    def list_groups(self, states: Iterable[str] | None = None) -> list[dict[str, Any]]:
+        """Return ``group_id``, ``state`` and ``type`` of every group, or of those in the given states."""
+        with self.get_offsets_client() as client:
+            return [listing.as_json() for listing in client.list_groups(states)]
+
+    def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
+        """Delete groups; ``None`` for each that was deleted, else why it was not."""
+        with self.get_offsets_client() as client:
+            return client.delete_groups(group_ids)

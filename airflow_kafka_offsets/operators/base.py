@@ -1,0 +1,125 @@
+"""What do all operators that move offsets have in common? The pipeline's names, and the way of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.kafka.apply import apply_plans
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans, receipt
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, group_uri
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+class OffsetsOperator(BaseOperator):
+    """
+    Base of the operators that move a pipeline's offsets.
+
+    :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"`` tells two
+        sources of one topic apart. (templated, the mapping's keys are not)
+    :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
+        all that the group has commits for. What it leaves out is named in the log. (templated)
+    :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
+    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
+    :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
+    """
+
+    template_fields: Sequence[str] = PIPELINE_PARAMETERS
+    template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
+    ui_color = "#e8f4ea"
+
+    def __init__(
+        self,
+        *,
+        group_id: str | Mapping[str, str] | None = None,
+        topics: str | Sequence[str] | None = None,
+        checkpoint_location: str | None = None,
+        checkpoint_conn_id: str | None = None,
+        kafka_config_id: str = "kafka_default",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.group_id = group_id
+        self.topics = topics
+        self.checkpoint_location = checkpoint_location
+        self.checkpoint_conn_id = checkpoint_conn_id
+        self.kafka_config_id = kafka_config_id
+        if group_id is None:
+            raise UsageError(
+                f"task {self.task_id}: group_id is missing: name the consumer group, or **pipeline"
+            )
+
+    def open_client(self) -> OffsetsClient:
+        """Return a client for the connection, to be closed by the caller."""
+        return KafkaOffsetsHook(self.kafka_config_id).get_offsets_client()
+
+    def carry_out(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        plans: Sequence[OffsetPlan],
+        metadata: CommitMetadata,
+        *,
+        plan_only: bool = False,
+    ) -> dict[str, Any]:
+        """
+        Show plans, store their receipt, commit them and read them back.
+
+        The receipt is in XCom before the first write, and stays there when the task then fails.
+
+        :return: the receipt.
+        """
+        for plan in plans:
+            self.log.info("%s", plan.table())
+        push_result(context, receipt(plans, plan_only=plan_only))
+        check_plans(plans)
+        if plan_only:
+            return receipt(plans, plan_only=True)
+        apply_plans(client, plans, metadata)
+        self.tell_assets(context, plans, metadata)
+        return receipt(plans, verified=True)
+
+    def tell_assets(self, context: Context, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
+        """Give the events of the groups' assets their totals, for those assets that are in ``outlets``."""
+        by_uri = {group_uri(self.kafka_config_id, plan.group_id): plan for plan in plans}
+        for asset in self.outlets or ():
+            plan = by_uri.get(getattr(asset, "uri", None) or "")
+            if plan is not None and "outlet_events" in context:
+                context["outlet_events"][asset].extra = {
+                    "version": 1,
+                    "group_id": plan.group_id,
+                    "partitions": len(plan.moves),
+                    "changed": plan.changed,
+                    "records": plan.records,
+                    "batch_id": metadata.batch,
+                }
+
+
+def push_result(context: Context, value: Mapping[str, Any]) -> None:
+    """Store a result in XCom now, so that it is there also when the task fails after this."""
+    ti = context.get("ti")
+    if ti is not None:
+        ti.xcom_push(key="return_value", value=value)
+
+
+def commit_metadata(context: Context, *, query: str = "", batch: int | None = None) -> CommitMetadata:
+    """Return what a commit of this task run says about itself."""
+    ti, dag_run = context.get("ti"), context.get("dag_run")
+    return CommitMetadata(
+        dag=getattr(ti, "dag_id", "") or "",
+        run=getattr(ti, "run_id", "") or "",
+        task=getattr(ti, "task_id", "") or "",
+        map_index=getattr(ti, "map_index", -1) if getattr(ti, "map_index", None) is not None else -1,
+        user=getattr(dag_run, "triggering_user_name", None) or "",
+        query=query,
+        batch=batch,
+    )

@@ -1,0 +1,138 @@
+"""How do the offsets that a Spark query has processed get into its consumer group?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.kafka.apply import plan_moves
+from airflow_kafka_offsets.model.offsets import parse_offsets, summarize
+from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
+from airflow_kafka_offsets.model.scope import GroupOffsets, TopicScope, group_offsets, parse_group_id
+from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class _Target(NamedTuple):
+    """What is to be committed, and where it comes from."""
+
+    targets: GroupOffsets
+    source: dict[str, Any]
+    query: str = ""
+    batch: int | None = None
+
+
+class CommitOffsetsOperator(OffsetsOperator):
+    """
+    Commit the offsets of a Spark checkpoint's newest committed batch to a consumer group.
+
+    A batch counts as committed when Spark wrote both ``offsets/N`` and ``commits/N``. A pending batch, which
+    Spark will run again, never counts. All partitions of the batch are committed, also when none of them
+    moves: Kafka forgets the offsets of a group that nobody joins ``offsets.retention.minutes`` (7 days by
+    default) after the last commit.
+
+    Refused, with nothing changed: offsets that would go backwards; a group whose last commit is of another
+    Spark query; a topic that the broker does not have; an offset outside its partition's log; a group with
+    members, since only they may commit.
+
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.plan.receipt`): plain JSON with the offsets
+    before and after.
+
+    :param offsets: commit these offsets, ``{"topic": {"0": 42}}``, in place of the checkpoint's. (templated)
+    :param allow_rewind: whether the group may go backwards.
+    :param allow_new_query: whether the query may take over a group that another query followed, as after
+        starting with a new checkpoint.
+    :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
+        partition, for an offset outside the log. (templated)
+    """
+
+    template_fields: Sequence[str] = (*OffsetsOperator.template_fields, "offsets", "on_out_of_range")
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **OffsetsOperator.template_fields_renderers,
+        "offsets": "json",
+    }
+
+    def __init__(
+        self,
+        *,
+        offsets: Mapping[str, Mapping[str, int]] | str | None = None,
+        allow_rewind: bool = False,
+        allow_new_query: bool = False,
+        on_out_of_range: OutOfRangePolicy = "fail",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.offsets = offsets
+        self.allow_rewind = allow_rewind
+        self.allow_new_query = allow_new_query
+        self.on_out_of_range = on_out_of_range
+        if offsets is None and self.checkpoint_location is None:
+            raise UsageError(
+                f"task {self.task_id}: nothing to commit: give checkpoint_location, the URI that the Spark job has, or "
+                "offsets"
+            )
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Commit, and return the receipt."""
+        with failing_at_once():
+            return self._execute(context)
+
+    def _execute(self, context: Context) -> dict[str, Any]:
+        policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
+        target = self._given_offsets() or self._checkpoint_offsets()
+        targets, query, batch = target.targets, target.query, target.batch
+        if targets.left_out:
+            self.log.info(
+                "Left out, since topics does not name it: %s", summarize(targets.left_out, limit=20)
+            )
+        with self.open_client() as client:
+            plans = plan_moves(
+                client,
+                targets.by_group,
+                source=target.source,
+                on_out_of_range=policy,
+                allow_rewind=self.allow_rewind,
+                query=query if query and not self.allow_new_query else None,
+            )
+            return self.carry_out(context, client, plans, commit_metadata(context, query=query, batch=batch))
+
+    def _given_offsets(self) -> _Target | None:
+        if self.offsets is None or self.offsets == "":
+            return None
+        offsets = parse_offsets(self.offsets, "offsets")
+        group_id = parse_group_id(self.group_id)
+        targets = group_offsets({"given": offsets}, group_id, TopicScope.parse(self.topics), "offsets")
+        return _Target(targets, {"offsets": "given"})
+
+    def _checkpoint_offsets(self) -> _Target:
+        if not self.checkpoint_location:
+            raise UsageError("checkpoint_location and offsets are both empty: give one of them")
+        state = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id).read()
+        if state.batch_id is None:
+            pending = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was begun)"
+            raise CheckpointError(
+                f"{state.location}: no batch has finished{pending}, so there are no offsets to commit: run the Spark "
+                "query until its first batch is done"
+            )
+        sources = state.kafka_offsets
+        if not sources:
+            raise PlanRefusedError(
+                [
+                    f"{state.location}: batch {state.batch_id} has no Kafka offsets; it has "
+                    f"{len(state.sources)} sources of other kinds: check checkpoint_location"
+                ]
+            )
+        if state.pending_batch_id is not None:
+            self.log.info(
+                "Batch %d is pending: Spark will run it again, its offsets are not committed",
+                state.pending_batch_id,
+            )
+        self.log.info("Checkpoint %s: query %s, batch %d", state.location, state.query_id, state.batch_id)
+        source = {"checkpoint": state.location, "query_id": state.query_id, "batch_id": state.batch_id}
+        targets = group_offsets(sources, parse_group_id(self.group_id), TopicScope.parse(self.topics))
+        return _Target(targets, source, state.query_id, state.batch_id)

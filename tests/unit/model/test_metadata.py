@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.model.metadata import MAX_BYTES, MAX_BYTES_OF_MANY, CommitMetadata, foreign_query
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+texts = st.text(max_size=250)
+metadata = st.builds(
+    CommitMetadata,
+    dag=texts,
+    run=texts,
+    task=texts,
+    map_index=st.integers(-1, 1000),
+    user=texts,
+    query=st.uuids().map(str),
+    batch=st.none() | st.integers(0, 10**9),
+)
+
+
+def test_metadata_is_compact_json_without_what_is_empty():
+    assert CommitMetadata(dag="d", run="r", task="t", query="q", batch=0).text() == (
+        '{"dag":"d","run":"r","task":"t","query":"q","batch":0}'
+    )
+
+
+@given(metadata)
+def test_metadata_is_short_enough_and_keeps_the_query(value):
+    few, many = value.text(1), value.text(10_000)
+    assert len(few.encode()) <= MAX_BYTES
+    assert len(many.encode()) <= MAX_BYTES_OF_MANY
+    assert CommitMetadata.parse(many).query == value.query
+
+
+@given(
+    st.builds(CommitMetadata, dag=st.text(max_size=20), run=st.text(max_size=20), query=st.uuids().map(str))
+)
+def test_metadata_reads_back(value):
+    assert CommitMetadata.parse(value.text()) == value
+
+
+@given(st.none() | st.text())
+def test_anything_that_is_not_ours_reads_as_none_or_as_ours(text):
+    CommitMetadata.parse(text)
+
+
+def test_another_query_is_foreign_and_none_is_not():
+    other = CommitMetadata(dag="d", run="r", task="t", query="other").text()
+    assert foreign_query("g", {A: "", B: "written by a consumer"}, "mine") is None
+    assert foreign_query("g", {A: CommitMetadata(query="mine").text()}, "mine") is None
+    refusal = foreign_query("g", {A: "", B: other}, "mine")
+    assert "t-1" in refusal
+    assert "run r of d.t" in refusal
+    assert "allow_new_query" in refusal
+
+
+def test_metadata_that_could_not_be_read_counts_as_somebody_elses():
+    assert "could not be read" in foreign_query("g", {A: None}, "mine")

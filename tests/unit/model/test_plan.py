@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, one_of, read_receipt, receipt
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
+
+
+def make(targets, before=None, **policies):
+    before = {A: 20, B: None} if before is None else before
+    return OffsetPlan.make("g", targets, before, LOG, source={"checkpoint": "/c"}, **policies)
+
+
+def test_a_plan_lays_before_and_after_beside_the_log():
+    plan = make({A: 30, B: 50})
+    assert plan.before == {A: 20, B: None}
+    assert plan.after == {A: 30, B: 50}
+    assert plan.changed == 2
+    assert plan.records == 60
+    plan.check()
+
+
+@pytest.mark.parametrize(("offset", "says"), [(9, "1 records were deleted by retention"), (101, "recreated")])
+def test_an_offset_outside_the_log_is_refused_by_default(offset, says):
+    with pytest.raises(PlanRefusedError, match=says):
+        make({A: offset}).check()
+
+
+@pytest.mark.parametrize(("offset", "end"), [(9, 10), (101, 100)])
+def test_an_offset_outside_the_log_is_clamped_when_asked_and_said(offset, end):
+    plan = make({A: offset}, on_out_of_range="clamp")
+    assert plan.after == {A: end}
+    assert f"moved to {end}" in plan.notes[0]
+
+
+def test_an_offset_outside_the_log_is_left_alone_when_asked_and_said():
+    plan = make({A: 101, B: 5}, on_out_of_range="skip")
+    assert plan.after == {B: 5}
+    assert "left alone" in plan.notes[0]
+
+
+def test_going_backwards_is_refused_unless_allowed():
+    with pytest.raises(PlanRefusedError, match="would go backwards on orders-0"):
+        make({A: 19}, allow_rewind=False).check()
+    assert make({A: 19}).after == {A: 19}
+
+
+def test_all_reasons_are_given_at_once():
+    plan = make({A: 200, B: 60}, refusals=["found before"])
+    with pytest.raises(PlanRefusedError) as refused:
+        plan.check()
+    assert len(refused.value.refusals) == 3
+    assert str(refused.value).startswith("nothing was changed")
+
+
+def test_reading_back_another_offset_is_an_error_that_names_the_partition():
+    plan = make({A: 30, B: 50})
+    plan.verify({A: 30, B: 50})
+    with pytest.raises(CommitError, match="orders-1: planned 50, read back 49") as error:
+        plan.verify({A: 30, B: 49})
+    assert error.value.written == (A,)
+
+
+def test_the_receipt_is_plain_json_that_reads_back():
+    plan = make({A: 30, B: 50})
+    value = json.loads(json.dumps(plan.receipt()))
+    assert value["version"] == 1
+    assert value["before"] == {"orders": {"0": 20, "1": None}}
+    assert value["after"] == {"orders": {"0": 30, "1": 50}}
+    assert value["log_start"] == {"orders": {"0": 10, "1": 0}}
+    assert value["log_end"] == {"orders": {"0": 100, "1": 50}}
+    assert value["changed"] == 2
+    assert value["source"] == {"checkpoint": "/c"}
+    (read,) = read_receipt(value)
+    assert (read.group_id, read.before, read.after) == ("g", plan.before, plan.after)
+
+
+def test_a_receipt_of_several_groups_keeps_them_apart():
+    plans = [make({A: 30}), OffsetPlan.make("h", {B: 5}, {B: 0}, LOG)]
+    value = json.loads(json.dumps(receipt(plans, verified=True)))
+    assert value["changed"] == 2
+    assert [group.group_id for group in read_receipt(value)] == ["g", "h"]
+
+
+@pytest.mark.parametrize(
+    "value", [None, {}, {"version": 2}, {"version": 1}, {"version": 1, "groups": [3]}, "x"]
+)
+def test_what_is_no_receipt_is_refused(value):
+    with pytest.raises(OffsetsFormatError, match="receipt"):
+        read_receipt(value)
+
+
+def test_the_table_has_a_line_for_each_partition_and_each_refusal():
+    lines = make({A: 30, B: 60}).table().splitlines()
+    assert lines[0] == "group g: 2 of 2 partitions change"
+    assert lines[2].split() == ["orders", "0", "20", "30", "+10", "10", "100"]
+    assert lines[3].split() == ["orders", "1", "-", "60", "-", "0", "50"]
+    assert lines[4].startswith("refused: offset 60")
+
+
+def test_a_choice_outside_its_values_is_named():
+    with pytest.raises(UsageError, match="on_out_of_range='clip': expected one of 'fail', 'clamp', 'skip'"):
+        one_of("clip", OutOfRangePolicy, "on_out_of_range")
+
+
+logs = st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda ends: LogRange(min(ends), max(ends)))
+
+
+@given(
+    logs,
+    st.integers(0, 2000),
+    st.none() | st.integers(0, 2000),
+    st.sampled_from(["fail", "clamp", "skip"]),
+    st.booleans(),
+)
+def test_no_plan_that_passes_its_check_leaves_the_log_or_goes_back_unasked(
+    log, target, before, policy, rewind
+):
+    plan = OffsetPlan.make(
+        "g", {A: target}, {A: before}, {A: log}, on_out_of_range=policy, allow_rewind=rewind
+    )
+    if plan.refusals:
+        return
+    assert all(move.after in move.log for move in plan.moves)
+    assert rewind or all(move.before is None or move.after >= move.before for move in plan.moves)
+    if target in log:
+        assert plan.after == {A: target}
