@@ -10,7 +10,8 @@ expected and what to do, in that order, and never holds a credential::
     ├── SetupError                    this machine lacks something: Java, a jar, a free port, a package
     ├── CheckpointError
     │   ├── CheckpointNotFoundError   no such directory, or nothing of a checkpoint in it
-    │   └── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
+    │   ├── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
+    │   └── CheckpointUnavailableError the storage did not answer, or files went while they were read (retriable)
     ├── PlanRefusedError              a plan was refused before its first write
     └── BrokerError                   the broker or the client said no
         ├── BrokerUnavailableError    not reachable, or no answer within the deadline (retriable)
@@ -62,6 +63,12 @@ class CheckpointNotFoundError(CheckpointError):
 
 class CheckpointFormatError(CheckpointError):
     """A file of the checkpoint is not in a form that is known."""
+
+
+class CheckpointUnavailableError(CheckpointError):
+    """The storage did not answer, or a running query removed files faster than they could be read."""
+
+    retriable = True
 
 
 class PlanRefusedError(KafkaOffsetsError):

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
+
+# Airflow reads this once, when it is first imported; nobody's own Airflow is touched.
+os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
+os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "False"
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition

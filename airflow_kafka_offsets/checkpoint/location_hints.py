@@ -1,0 +1,68 @@
+"""What is at a location that is no checkpoint, and where did the user probably mean to point?"""
+
+from __future__ import annotations
+
+from fsspec import AbstractFileSystem
+
+from airflow_kafka_offsets.checkpoint.storage import list_names
+
+PARTS = ("metadata", "offsets", "commits", "sources", "state")
+"""What Spark puts into a checkpoint; the first is always there."""
+
+_OUTPUTS = {
+    "_spark_metadata": "the output directory of a file sink",
+    "_delta_log": "a Delta table",
+}
+_NAMES_SHOWN = 5
+_DIRECTORIES_TRIED = 20
+"""Each costs a request on an object store, and the answer is a hint."""
+
+
+def describe(fs: AbstractFileSystem, root: str) -> str:
+    """
+    Say what was found where a checkpoint was expected.
+
+    :param root: a path that lacks the file ``metadata``.
+    :return: a clause such as ``a directory above checkpoints (orders, payments); give that of one query``.
+    """
+    try:
+        return _describe(fs, root)
+    except Exception:  # noqa: BLE001 - without permission to look around there is no hint, and no other error
+        return "no file metadata"
+
+
+def _describe(fs: AbstractFileSystem, root: str) -> str:
+    parent, _, name = root.rpartition("/")
+    if name in PARTS and parent and fs.isfile(f"{parent}/metadata"):
+        return f"the {name} of a checkpoint; give the directory above it"
+    if fs.isfile(root):
+        return "a file"
+    names = sorted(name for name in list_names(fs, root) or [] if name)
+    if not names:
+        return _describe_empty(fs, root, parent)
+    for output, what in _OUTPUTS.items():
+        if output in names:
+            return f"{what} ({output} is there), not its checkpoint"
+    if {"offsets", "commits"} & set(names):
+        return f"a directory that holds {_some(names)} but no file metadata: the copy of a checkpoint is not complete"
+    checkpoints = _checkpoints(fs, root, names)
+    if checkpoints:
+        return f"a directory above checkpoints ({_some(checkpoints)}); give that of one query"
+    return f"a directory that holds {_some(names)}"
+
+
+def _describe_empty(fs: AbstractFileSystem, root: str, parent: str) -> str:
+    what = "an empty directory" if fs.isdir(root) else "nothing"
+    neighbours = sorted(name for name in list_names(fs, parent) or [] if name) if parent else []
+    checkpoints = _checkpoints(fs, parent, neighbours)
+    return f"{what}, but beside it checkpoints ({_some(checkpoints)})" if checkpoints else what
+
+
+def _checkpoints(fs: AbstractFileSystem, root: str, names: list[str]) -> list[str]:
+    candidates = [name for name in names if not name.startswith((".", "part-"))][:_DIRECTORIES_TRIED]
+    return [name for name in candidates if fs.isfile(f"{root}/{name}/metadata")]
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"

@@ -1,0 +1,225 @@
+"""
+What do the files of a checkpoint's ``offsets`` and ``commits`` directories say?
+
+Text in, values out; nothing here opens a file. The formats are those of Spark 3.5 to 4.2
+(``OffsetSeqLog`` and ``CommitLog`` in Spark's source)::
+
+    offsets/N, v1                           offsets/N, v2 (Spark 4.2)
+      v1                                      v2
+      {"batchTimestampMs":...} or empty       {"batchTimestampMs":...}
+      {"orders":{"0":42}}   source 0          rate:17                      lines in any order,
+      -                     source 1: none    orders:{"orders":{"0":42}}   name or index, one colon
+
+Whatever differs is refused with the name of the file, never guessed: a position read wrongly from half a
+file would be committed as if Spark had said it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from airflow_kafka_offsets.errors import CheckpointFormatError, OffsetsFormatError
+from airflow_kafka_offsets.model.offsets import Offsets, load_json, parse_offsets, shorten
+
+NO_OFFSET = "-"
+"""What Spark writes for a source that had no offset yet (``OffsetSeqLog.SERIALIZED_VOID_OFFSET``)."""
+
+VERSIONS = (1, 2)
+"""The versions of both logs that are known; they are independent of each other."""
+
+_VERSION_LINE = re.compile(r"v([1-9][0-9]{0,8})")
+_SOURCE_KEY = re.compile(r"[A-Za-z0-9_]+")
+"""Index, or what Spark 4.2 accepts in ``readStream.name(...)``."""
+_DIGITS = re.compile(r"[0-9]+")
+
+
+class SourceOffset(NamedTuple):
+    """What one line of an offset log says about one source."""
+
+    source: str
+    """The source's index in the query's plan, or its name."""
+    text: str | None
+    """The offset as the source wrote it; ``None`` if it had none yet."""
+
+
+@dataclass(frozen=True)
+class OffsetLogEntry:
+    """
+    One file of ``offsets/``.
+
+    :param version: 1 or 2.
+    :param metadata: the second line; empty where it is empty, as in continuous mode.
+    :param sources: one for each source, in the order of the lines.
+    :param lines: the file as it is, split at line feeds; ``sources[i]`` is from ``lines[2 + i]``. Joined again
+        they are the same file, byte for byte, so that a line can be replaced and the others left alone.
+    """
+
+    version: int
+    metadata: Mapping[str, Any]
+    sources: tuple[SourceOffset, ...]
+    lines: tuple[str, ...] = field(repr=False)
+
+    @property
+    def batch_timestamp_ms(self) -> int | None:
+        """When Spark planned the batch, in milliseconds since 1970; ``None`` in continuous mode."""
+        timestamp = self.metadata.get("batchTimestampMs")
+        return timestamp if isinstance(timestamp, int) and not isinstance(timestamp, bool) else None
+
+
+def decode(data: bytes, name: str) -> str:
+    """
+    Return the text of a checkpoint's file.
+
+    :param name: the file, for the error text.
+    :raises CheckpointFormatError: if it is not UTF-8.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CheckpointFormatError(
+            f"{name}: found bytes that are not UTF-8 text (at byte {error.start} of {len(data)}); "
+            "expected a text file as Spark writes it"
+        ) from None
+
+
+def parse_query_id(text: str, name: str) -> str:
+    """
+    Read the ``metadata`` file, ``{"id": "<uuid>"}``.
+
+    :raises CheckpointFormatError: if it is anything else.
+    """
+    value = _json_object(text, name, 'a query\'s {"id": "<uuid>"}')
+    query_id = value.get("id")
+    if not isinstance(query_id, str) or not query_id:
+        raise CheckpointFormatError(
+            f'{name}: found {shorten(text)}; expected a query\'s {{"id": "<uuid>"}} as Spark writes it'
+        )
+    return query_id
+
+
+def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
+    """
+    Read one file of ``offsets/``.
+
+    :param name: the file, for the error text.
+    :raises CheckpointFormatError: if the version is not known, or lines are missing or malformed.
+    """
+    lines = text.split("\n")
+    version = _version(lines[0], name)
+    if len(lines) < 2:
+        raise _cut_off(name, "only the version line", "a line of metadata and one for each source")
+    metadata = _json_object(lines[1], f"{name}, line 2", "the batch's metadata") if lines[1] else {}
+    # Spark ends the file without a line feed; editors add one, and Spark reads such a file all the same.
+    source_lines = lines[2:-1] if lines[-1] == "" else lines[2:]
+    if not source_lines:
+        raise _cut_off(name, "no line of a source", "one for each source, after the metadata")
+    sources: dict[str, SourceOffset] = {}
+    for index, line in enumerate(source_lines):
+        where = f"{name}, line {index + 3}"
+        source, offset = (str(index), line) if version == 1 else _split_named(line, where)
+        if source in sources:
+            raise CheckpointFormatError(
+                f"{where}: found source {source!r} for the second time; expected each source once"
+            )
+        if not offset:
+            raise _cut_off(where, "nothing", f"an offset as JSON, or {NO_OFFSET!r}")
+        if offset == NO_OFFSET:
+            sources[source] = SourceOffset(source, None)
+        else:
+            sources[source] = SourceOffset(source, offset)
+            kafka_offsets(offset, where)  # a line that is cut off must not wait until somebody asks for it
+    return OffsetLogEntry(version, metadata, tuple(sources.values()), tuple(lines))
+
+
+def check_commit_log(text: str, name: str) -> None:
+    """
+    Check one file of ``commits/``: a known version, and JSON. What it says beyond its existence is Spark's.
+
+    :param name: the file, for the error text.
+    :raises CheckpointFormatError: if it is neither version 1 nor 2, or cut off.
+    """
+    version_line, separator, metadata = text.partition("\n")
+    _version(version_line, name)
+    if not separator:
+        raise _cut_off(name, "only the version line", "the commit's metadata after it")
+    _json_object(metadata, f"{name}, line 2", "the commit's metadata")
+
+
+def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
+    """
+    Return the offsets of a Kafka source, or ``None`` if the text is another source's.
+
+    Kafka's is the only known source that writes ``{"topic": {"<digits>": <number>}}``: rate, socket and memory
+    sources write a bare number, files ``{"logOffset": 0}``, Delta a flat object. Azure Event Hubs writes the
+    same shape, so it proves nothing about the broker: compare topics and offsets with it before a commit.
+    ``{}`` (no topic matched a pattern yet) names no partition and is taken for another source's.
+
+    :param text: one source's offset, without the source's name.
+    :param name: the file and line, for the error text.
+    :raises CheckpointFormatError: if it is not JSON (Spark asks every source for JSON, so the line is cut
+        off), or is in Kafka's shape with anything that is no offset, such as a negative number.
+    """
+    try:
+        value = load_json(text, name)
+        return parse_offsets(value, name) if _has_kafka_shape(value) else None
+    except OffsetsFormatError as error:
+        raise CheckpointFormatError(f"{error}; the file is cut off or was edited") from None
+    except ValueError:  # a number of thousands of digits
+        raise CheckpointFormatError(f"{name}: found {shorten(text)}; expected an offset as JSON") from None
+
+
+def _has_kafka_shape(value: object) -> bool:
+    # One partition with a number is enough to claim the shape: the rest must then be right too, because
+    # half a Kafka source is not another system's.
+    if not isinstance(value, dict) or not all(isinstance(inner, dict) for inner in value.values()):
+        return False
+    return any(
+        _DIGITS.fullmatch(partition) and (offset is None or isinstance(offset, (int, float)))
+        for inner in value.values()
+        for partition, offset in inner.items()
+    )
+
+
+def _version(line: str, name: str) -> int:
+    found = _VERSION_LINE.fullmatch(line)
+    if found is None:
+        raise CheckpointFormatError(
+            f"{name}: the first line is {shorten(line)!r}; expected the log's version, v1 or v2, as Spark writes it"
+        )
+    version = int(found[1])
+    if version not in VERSIONS:
+        raise CheckpointFormatError(
+            f"{name}: found version v{version}; expected v1 or v2, as Spark 3.5 to 4.2 write them: "
+            "a newer version of this package may know it"
+        )
+    return version
+
+
+def _split_named(line: str, where: str) -> tuple[str, str]:
+    # Spark splits at the first colon; later ones belong to the JSON.
+    source, separator, offset = line.partition(":")
+    if not separator or not _SOURCE_KEY.fullmatch(source):
+        raise CheckpointFormatError(
+            f"{where}: found {shorten(line)!r}; expected a source's name or index, a colon and its offset"
+        )
+    return source, offset
+
+
+def _json_object(text: str, where: str, expected: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise CheckpointFormatError(
+            f"{where}: found {shorten(text)!r}; expected {expected} as a JSON object: the file is cut off or was edited"
+        )
+    return value
+
+
+def _cut_off(where: str, found: str, expected: str) -> CheckpointFormatError:
+    return CheckpointFormatError(f"{where}: found {found}; expected {expected}: the file is cut off")

@@ -1,0 +1,235 @@
+"""Where does a Spark query stand: which batch is done, which is pending, and at which offsets?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fsspec import AbstractFileSystem
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from airflow_kafka_offsets.checkpoint import location_hints
+from airflow_kafka_offsets.checkpoint.log import (
+    OffsetLogEntry,
+    check_commit_log,
+    decode,
+    kafka_offsets,
+    parse_offset_log,
+    parse_query_id,
+)
+from airflow_kafka_offsets.checkpoint.storage import list_names, open_location, plain_errors, read_bytes
+from airflow_kafka_offsets.errors import (
+    CheckpointFormatError,
+    CheckpointNotFoundError,
+    CheckpointUnavailableError,
+)
+from airflow_kafka_offsets.model.offsets import Offsets, offsets_json
+
+_BATCH = re.compile(r"0|[1-9][0-9]*")
+"""Names of batch files. Beside them are ``.7.crc``, ``.7.<uuid>.tmp`` and whatever people leave behind."""
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class CheckpointSource:
+    """
+    One source of the query.
+
+    :param source: its index in the query's plan, or its name (Spark 4.2).
+    :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset yet.
+    :param kafka: whether the offsets have Kafka's form. False for a source that had no offset yet: the
+        checkpoint's newest batch does not say what it is.
+    """
+
+    source: str
+    offsets: Offsets | None
+    kafka: bool
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """
+    What a checkpoint says at one moment.
+
+    :param location: where it is, as it was given.
+    :param query_id: the query's id, the same over restarts.
+    :param batch_id: the committed batch: the highest in both ``offsets/`` and ``commits/``; ``None`` if no
+        batch was ever finished.
+    :param pending_batch_id: the batch that is running or was interrupted; Spark replays exactly its range.
+    :param sources: the sources of the committed batch, by index, then by name; empty if there is none.
+    :param batch_timestamp_ms: when the committed batch was planned, in milliseconds since 1970; ``None`` in
+        continuous mode, which does not note it.
+    """
+
+    location: str
+    query_id: str
+    batch_id: int | None
+    pending_batch_id: int | None
+    sources: tuple[CheckpointSource, ...] = ()
+    batch_timestamp_ms: int | None = None
+
+    @property
+    def kafka_offsets(self) -> dict[str, Offsets]:
+        """
+        The offsets of each Kafka source, by index or name.
+
+        They are not merged: two sources may read the same topic and stand at different offsets.
+        """
+        return {source.source: source.offsets for source in self.sources if source.offsets is not None}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON, offsets in Spark's form."""
+        return {
+            "location": self.location,
+            "query_id": self.query_id,
+            "batch_id": self.batch_id,
+            "pending_batch_id": self.pending_batch_id,
+            "sources": [
+                {
+                    "source": source.source,
+                    "kafka": source.kafka,
+                    "offsets": None if source.offsets is None else offsets_json(source.offsets),
+                }
+                for source in self.sources
+            ],
+        }
+
+
+class SparkCheckpoint:
+    """
+    A Spark Structured Streaming checkpoint, on any storage that fsspec has a driver for.
+
+    Reading takes no lock and needs none: the query may be running.
+
+    :param location: the directory's URI exactly as the Spark job has it (``checkpointLocation``).
+    :param fs: the file system, if it is there already; by default fsspec makes one for the URI's scheme.
+    :param storage_options: what fsspec's driver needs (endpoint, credentials), if ``fs`` is not given.
+    :raises UsageError: if the location is empty or holds a password.
+    :raises CheckpointError: if the storage's driver is not installed or cannot be set up.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        fs: AbstractFileSystem | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.location = location
+        self._fs, self._root = open_location(location, fs, storage_options)
+
+    def read(self) -> CheckpointState:
+        """
+        Return the newest state: two listings and at most three small files, however many batches there are.
+
+        :raises CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
+        :raises CheckpointFormatError: if a file is not in a form that is known; names the file.
+        :raises CheckpointUnavailableError: if the storage does not answer, or a running query removes files
+            faster than they can be read. Worth another try.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception_type((_FileGoneError, _NoCommonBatchError)),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.05, max=0.5),
+            reraise=True,
+        )
+        with plain_errors(self.location):
+            return retrying(self._read_once)
+
+    def _read_once(self) -> CheckpointState:
+        query_id = self._query_id()
+        # Offsets before commits. Spark writes offsets/N, runs the batch, writes commits/N. Listed in the same
+        # order, a batch that looks pending has no commit at a later moment, so it was really not finished. The
+        # other way round the query could finish N and plan N+1 between the listings: N, though done, would
+        # look pending. What this order misses is only what was planned after the first listing: the state is
+        # then a moment old, never wrong.
+        planned = self._batches("offsets")
+        committed = self._batches("commits")
+        done = planned & committed
+        if committed and not done:
+            raise _NoCommonBatchError(self.location, planned, committed)
+        batch_id = max(done, default=None)
+        newest = max(planned, default=None)
+        pending = None if newest == batch_id else newest
+        if batch_id is None:
+            return CheckpointState(self.location, query_id, None, pending)
+        entry = parse_offset_log(*self._batch_file("offsets", batch_id))
+        check_commit_log(*self._batch_file("commits", batch_id))
+        return CheckpointState(
+            location=self.location,
+            query_id=query_id,
+            batch_id=batch_id,
+            pending_batch_id=pending,
+            sources=_sources(entry),
+            batch_timestamp_ms=entry.batch_timestamp_ms,
+        )
+
+    def _query_id(self) -> str:
+        name = self._name("metadata")
+        try:
+            data = read_bytes(self._fs, f"{self._root}/metadata")
+        except FileNotFoundError:
+            found = location_hints.describe(self._fs, self._root)
+            raise CheckpointNotFoundError(
+                f"{self.location}: found {found}; expected the directory that the Spark job has as "
+                "checkpointLocation, with the file metadata and the directories offsets and commits in it"
+            ) from None
+        return parse_query_id(decode(data, name), name)
+
+    def _batches(self, directory: str) -> set[int]:
+        # None, no such directory, is right for a query that has not planned a batch yet.
+        names = list_names(self._fs, f"{self._root}/{directory}") or []
+        return {int(name) for name in names if _BATCH.fullmatch(name)}
+
+    def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
+        """Return the text and the name of a batch's file."""
+        name = self._name(f"{directory}/{batch_id}")
+        try:
+            data = read_bytes(self._fs, f"{self._root}/{directory}/{batch_id}")
+        except FileNotFoundError:
+            raise _FileGoneError(name) from None
+        return decode(data, name), name
+
+    def _name(self, path: str) -> str:
+        return f"{self.location.rstrip('/')}/{path}"
+
+
+class _FileGoneError(CheckpointUnavailableError):
+    """A file was listed and then not there: Spark removes old batches while it runs."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name}: was listed and then not there, {_ATTEMPTS} times: the query removes batches faster than they "
+            "can be read; raise spark.sql.streaming.minBatchesToRetain, or try again"
+        )
+
+
+class _NoCommonBatchError(CheckpointFormatError):
+    """A commit, and no batch in both directories: between the listings, or because files were removed by hand."""
+
+    def __init__(self, location: str, planned: set[int], committed: set[int]) -> None:
+        super().__init__(
+            f"{location}: found commits up to {max(committed)} and offsets {_span(planned)}; expected a batch that is "
+            "in both: files were removed by hand, the copy is not complete, or the query removes batches faster "
+            "than they can be read (then raise spark.sql.streaming.minBatchesToRetain, or try again)"
+        )
+
+
+def _span(batches: set[int]) -> str:
+    return f"{min(batches)} to {max(batches)}" if batches else "of no batch"
+
+
+def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
+    sources = []
+    for source, text in entry.sources:
+        offsets = None if text is None else kafka_offsets(text)
+        sources.append(CheckpointSource(source, offsets, offsets is not None))
+    # Version 2 has its lines in any order, and another one in each file.
+    return tuple(sorted(sources, key=_plan_order))
+
+
+def _plan_order(source: CheckpointSource) -> tuple[bool, int, str]:
+    index = _BATCH.fullmatch(source.source)
+    return (index is None, int(source.source) if index else 0, source.source)

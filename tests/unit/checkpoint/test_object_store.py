@@ -1,0 +1,114 @@
+"""A checkpoint on S3, which an S3 server on the loopback plays: other listings, no directories, no rename."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import CheckpointNotFoundError, CheckpointUnavailableError
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+s3fs = pytest.importorskip("s3fs")
+moto_server = pytest.importorskip("moto.server")
+
+ORDERS_0 = TopicPartition("orders", 0)
+
+
+@pytest.fixture(scope="module")
+def storage_options() -> Iterator[dict[str, Any]]:
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {
+        "key": "testing",
+        "secret": "testing",
+        "endpoint_url": f"http://{host}:{port}",
+        "client_kwargs": {"region_name": "us-east-1"},
+    }
+    try:
+        s3fs.S3FileSystem(**options).call_s3("create_bucket", Bucket="lake")
+        yield options
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3n", "s3"])
+def test_a_checkpoint_on_s3_is_read_as_spark_spells_it(
+    scheme: str, storage_options: dict[str, Any], write_checkpoint: Callable[..., str]
+) -> None:
+    fs = s3fs.S3FileSystem(**storage_options)
+    write_checkpoint(fs, f"lake/{scheme}/cp", {9: 9, 10: 10, 11: 11}, [9, 10])
+    location = f"{scheme}://lake/{scheme}/cp"
+
+    state = SparkCheckpoint(location, storage_options=storage_options).read()
+
+    assert (state.location, state.batch_id, state.pending_batch_id) == (location, 10, 11)
+    assert state.kafka_offsets == {"0": {ORDERS_0: 10}}
+
+
+def test_a_batch_that_another_client_wrote_is_seen(
+    storage_options: dict[str, Any], write_checkpoint: Callable[..., str]
+) -> None:
+    spark = s3fs.S3FileSystem(**storage_options, skip_instance_cache=True)
+    write_checkpoint(spark, "lake/growing/cp", {0: 5}, [0])
+    checkpoint = SparkCheckpoint("s3a://lake/growing/cp", fs=s3fs.S3FileSystem(**storage_options))
+    assert checkpoint.read().batch_id == 0
+
+    write_checkpoint(spark, "lake/growing/cp", {1: 6, 2: 7}, [1])
+
+    state = checkpoint.read()
+    assert (state.batch_id, state.pending_batch_id) == (1, 2)
+
+
+def test_a_query_without_a_batch_has_no_directories_on_s3(storage_options: dict[str, Any]) -> None:
+    fs = s3fs.S3FileSystem(**storage_options)
+    fs.pipe_file("lake/new/cp/metadata", b'{"id":"975d5cb5-daf7-40c6-ad83-ae84395a7b2a"}')
+
+    state = SparkCheckpoint("s3a://lake/new/cp", fs=fs).read()
+
+    assert (state.batch_id, state.pending_batch_id, state.sources) == (None, None, ())
+
+
+def test_a_prefix_above_checkpoints_names_them(
+    storage_options: dict[str, Any], write_checkpoint: Callable[..., str]
+) -> None:
+    fs = s3fs.S3FileSystem(**storage_options)
+    for name in ("orders", "payments"):
+        write_checkpoint(fs, f"lake/jobs/{name}", {0: 5}, [0])
+
+    with pytest.raises(CheckpointNotFoundError, match=r"above checkpoints \(orders, payments\)"):
+        SparkCheckpoint("s3a://lake/jobs", fs=fs).read()
+
+
+def test_a_bucket_that_does_not_exist_is_not_found(storage_options: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointNotFoundError, match=r"^s3a://no-such-lake/cp: found "):
+        SparkCheckpoint("s3a://no-such-lake/cp", storage_options=storage_options).read()
+
+
+def test_a_server_that_is_not_there_is_unavailable(unused_port: int) -> None:
+    options = {
+        "key": "testing",
+        "secret": "very-secret",
+        "endpoint_url": f"http://127.0.0.1:{unused_port}",
+        "config_kwargs": {"retries": {"max_attempts": 1}},
+    }
+
+    with pytest.raises(CheckpointUnavailableError, match="Could not connect") as refused:
+        SparkCheckpoint("s3a://lake/cp", storage_options=options).read()
+
+    assert "very-secret" not in str(refused.value)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,69 @@
+"""Checkpoints that Spark 3.5.4, 4.0.0 and 4.2.0 wrote, each with what the broker said when it was recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_kafka_offsets.checkpoint.log import parse_offset_log
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+RECORDED = sorted(path.parent for path in (Path(__file__).parents[2] / "checkpoints").glob("*/expected.json"))
+PENDING = {"uncommitted-last": 2}
+
+
+def case_of(directory: Path) -> str:
+    return directory.name.split("-", 2)[2]
+
+
+def test_all_recorded_checkpoints_are_found() -> None:
+    assert len(RECORDED) == 28
+
+
+@pytest.mark.parametrize("directory", RECORDED, ids=lambda path: path.name)
+def test_a_recorded_checkpoint_gives_the_expected_offsets(directory: Path) -> None:
+    expected = json.loads((directory / "expected.json").read_text())
+
+    state = SparkCheckpoint(str(directory / "checkpoint")).read().as_json()
+
+    assert state["batch_id"] == expected["batch"]
+    assert {source["source"]: source["offsets"] for source in state["sources"]} == expected["sources"]
+
+
+@pytest.mark.parametrize("directory", RECORDED, ids=lambda path: path.name)
+def test_a_source_is_kafka_exactly_if_it_has_kafka_offsets(directory: Path) -> None:
+    for source in SparkCheckpoint(str(directory / "checkpoint")).read().sources:
+        assert source.kafka == (source.offsets is not None)
+
+
+@pytest.mark.parametrize("directory", RECORDED, ids=lambda path: path.name)
+def test_only_the_interrupted_query_has_a_pending_batch(directory: Path) -> None:
+    state = SparkCheckpoint(str(directory / "checkpoint")).read()
+
+    assert state.pending_batch_id == PENDING.get(case_of(directory))
+
+
+@pytest.mark.parametrize("directory", RECORDED, ids=lambda path: path.name)
+def test_the_query_id_is_that_of_the_metadata(directory: Path) -> None:
+    metadata = json.loads((directory / "checkpoint" / "metadata").read_text())
+
+    assert SparkCheckpoint(str(directory / "checkpoint")).read().query_id == metadata["id"]
+
+
+@pytest.mark.parametrize("directory", RECORDED, ids=lambda path: path.name)
+def test_the_time_of_the_batch_is_known_except_in_continuous_mode(directory: Path) -> None:
+    timestamp = SparkCheckpoint(str(directory / "checkpoint")).read().batch_timestamp_ms
+
+    assert (timestamp is None) == (case_of(directory) == "continuous")
+
+
+@pytest.mark.parametrize("directory", RECORDED, ids=lambda path: path.name)
+def test_an_offset_log_can_be_put_together_again_byte_for_byte(directory: Path) -> None:
+    for path in (directory / "checkpoint" / "offsets").glob("[0-9]*"):
+        entry = parse_offset_log(path.read_text(), path.name)
+
+        assert "\n".join(entry.lines).encode() == path.read_bytes()
+        for source, line in zip(entry.sources, entry.lines[2:], strict=True):
+            assert line.endswith(source.text or "-")

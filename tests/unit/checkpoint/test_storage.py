@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.storage import list_names, open_location
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointUnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("/data/cp", "/data/cp"),
+        ("/data/cp/", "/data/cp"),
+        ("file:/data/cp", "/data/cp"),
+        ("file:///data/cp", "/data/cp"),
+        ("FILE:///data/my cp%20", "/data/my cp%20"),
+        ("/data/user@host:1/cp", "/data/user@host:1/cp"),
+    ],
+)
+def test_every_spelling_of_a_local_directory_is_understood(location: str, path: str) -> None:
+    fs, root = open_location(location)
+
+    assert isinstance(fs, LocalFileSystem)
+    assert root == path
+
+
+def test_a_relative_path_is_relative_to_the_working_directory() -> None:
+    assert open_location("data/cp")[1] == str(Path.cwd() / "data" / "cp")
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3n", "s3"])
+def test_hadoops_spellings_of_s3_are_fsspecs_s3(scheme: str) -> None:
+    fs, root = open_location(f"{scheme}://lake/jobs/cp", storage_options={"anon": True})
+
+    assert type(fs).__name__ == "S3FileSystem"
+    assert root == "lake/jobs/cp"
+
+
+def test_a_file_system_that_is_given_is_used() -> None:
+    given = MemoryFileSystem()
+
+    assert open_location("memory://jobs/cp", given) == (given, "/jobs/cp")
+
+
+@pytest.mark.parametrize(
+    ("location", "module", "scheme"),
+    [
+        ("gs://lake/cp", "gcsfs", "gs"),
+        ("abfss://container@account.dfs.core.windows.net/cp", "adlfs", "abfs"),
+        ("wasbs://container@account.blob.core.windows.net/cp", "adlfs", "abfs"),
+    ],
+)
+def test_a_missing_driver_is_named_with_what_to_install(
+    location: str, module: str, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+
+    with pytest.raises(CheckpointError, match=f"^{scheme}:// needs a driver .*: pip install {module}$"):
+        open_location(location)
+
+
+def test_a_driver_that_needs_a_connection_says_so() -> None:
+    with pytest.raises(CheckpointError, match="checkpoint_conn_id"):
+        open_location("dbfs:/jobs/cp")
+
+
+def test_an_unknown_scheme_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="Protocol not known: ftps3"):
+        open_location("ftps3://lake/cp")
+
+
+def test_an_empty_location_is_refused() -> None:
+    with pytest.raises(UsageError, match="empty"):
+        open_location("")
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["s3a://AKIA:SECRET@lake/cp", "s3n://AKIA:SEC/SECRET@lake/cp", "hdfs://user:SECRET@namenode:8020/cp"],
+)
+def test_a_location_with_a_password_is_refused_without_repeating_it(location: str) -> None:
+    with pytest.raises(UsageError, match="holds a password") as refused:
+        open_location(location)
+
+    assert "SECRET" not in str(refused.value)
+    assert "AKIA" not in str(refused.value)
+
+
+def test_a_directory_that_is_not_there_has_no_names(tmp_path: Path) -> None:
+    assert list_names(LocalFileSystem(), str(tmp_path / "offsets")) is None
+    assert list_names(MemoryFileSystem(), "/not/there/offsets") is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_directory_without_permission_is_named(checkpoint: Callable[..., Path]) -> None:
+    root = checkpoint({0: 5}, [0])
+    (root / "offsets").chmod(0)
+    try:
+        with pytest.raises(CheckpointError, match="no permission"):
+            SparkCheckpoint(str(root)).read()
+    finally:
+        (root / "offsets").chmod(0o755)
+
+
+class _ForbiddenFileSystem(LocalFileSystem):
+    def ls(self, path: str, detail: bool = False, **kwargs: Any) -> list[Any]:
+        raise PermissionError("Access Denied")
+
+
+class _BrokenFileSystem(LocalFileSystem):
+    def ls(self, path: str, detail: bool = False, **kwargs: Any) -> list[Any]:
+        raise RuntimeError("Could not connect to the endpoint URL")
+
+
+def test_a_refusal_of_the_storage_is_named_with_the_location(checkpoint: Callable[..., Path]) -> None:
+    root = checkpoint({0: 5}, [0])
+
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint: no permission to read it .Access Denied"
+    ) as refused:
+        SparkCheckpoint(str(root), fs=_ForbiddenFileSystem()).read()
+
+    assert not refused.value.retriable
+
+
+def test_a_storage_that_does_not_answer_is_worth_another_try(checkpoint: Callable[..., Path]) -> None:
+    root = checkpoint({0: 5}, [0])
+
+    with pytest.raises(CheckpointUnavailableError, match="Could not connect") as refused:
+        SparkCheckpoint(str(root), fs=_BrokenFileSystem()).read()
+
+    assert refused.value.retriable
