@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from airflow_kafka_offsets.errors import UsageError
 
@@ -98,14 +99,10 @@ def check_location(location: object) -> None:
 
     :raises UsageError: without repeating the password.
     """
-    if isinstance(location, str) and "@" in location:
-        try:
-            password = urlsplit(location).password
-        except ValueError:
-            return
-        if password:
-            scheme = location.partition(":")[0]
-            raise UsageError(
-                f"checkpoint_location ({scheme}://...) holds a password, which logs and the UI would show: put the "
-                "credentials into an Airflow connection and name it with checkpoint_conn_id"
-            )
+    # Old Hadoop wrote s3a://KEY:SECRET@bucket; a secret may hold slashes.
+    if isinstance(location, str) and re.match(r"[A-Za-z0-9+.-]+://[^/@]*:[^@]*@", location):
+        scheme = location.partition(":")[0]
+        raise UsageError(
+            f"checkpoint_location ({scheme}://...) holds a password, which logs and the UI would show: put the "
+            "credentials into an Airflow connection and name it with checkpoint_conn_id"
+        )

@@ -21,6 +21,10 @@ from airflow_kafka_offsets.model.scenarios import offsets_at_time, parse_time, t
 from airflow_kafka_offsets.model.scope import TopicScope
 
 
+CALL_TIMEOUT = 30.0
+"""Seconds within which a call answers or fails."""
+
+
 class KafkaOffsetsHook(KafkaBaseHook):
     """
     Offsets of consumer groups, over the ``kafka`` connection of the official provider.
@@ -29,12 +33,12 @@ class KafkaOffsetsHook(KafkaBaseHook):
     questions in a row use :meth:`get_offsets_client`.
 
     :param kafka_config_id: the Kafka connection; its extra is librdkafka configuration.
-    :param timeout: seconds within which each call answers or fails.
+    :param timeout: seconds within which each call answers or fails; 30 by default.
     """
 
-    def __init__(self, kafka_config_id: str = "kafka_default", timeout: float = 30.0) -> None:
+    def __init__(self, kafka_config_id: str = "kafka_default", timeout: float | None = None) -> None:
         super().__init__(kafka_config_id)  # type: ignore[no-untyped-call]
-        self.timeout = timeout
+        self.timeout = CALL_TIMEOUT if timeout is None else timeout
 
     def get_offsets_client(self) -> OffsetsClient:
         """

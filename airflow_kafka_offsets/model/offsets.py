@@ -181,7 +181,9 @@ def load_json(text: str, what: str) -> Any:
 
     try:
         return json.loads(text, object_pairs_hook=unique)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except OffsetsFormatError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise OffsetsFormatError(
             f"{what}: {shorten(text)} is not JSON ({error}); expected {SPARK_FORM}"
         ) from None

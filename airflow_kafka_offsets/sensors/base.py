@@ -80,6 +80,9 @@ class OffsetsSensor(BaseSensorOperator):
         """Return the trigger that goes on with the wait."""
         raise NotImplementedError
 
+    def wait_is_over(self, context: Context) -> None:
+        """Forget what was kept for the wait, once it has ended well."""
+
     def wait_parameters(self) -> dict[str, Any]:
         """Return the parameters that every wait has."""
         return {name: getattr(self, name) or None for name in (*PIPELINE_PARAMETERS, "position")} | {
@@ -102,9 +105,12 @@ class OffsetsSensor(BaseSensorOperator):
         """Wait, and return the last reading."""
         try:
             if not self.deferrable:
-                return super().execute(context)
+                value = super().execute(context)
+                self.wait_is_over(context)
+                return value
             looked = self.poke(context)
             if looked.is_done:
+                self.wait_is_over(context)
                 return looked.xcom_value
             wait = self._wait
         finally:
@@ -116,7 +122,7 @@ class OffsetsSensor(BaseSensorOperator):
             trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout)
         )
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ARG002
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """
         Return the reading that the triggerer ended the wait with.
 
@@ -125,6 +131,7 @@ class OffsetsSensor(BaseSensorOperator):
         if event.get("status") != "done":
             raise AirflowFailException(str(event.get("message")))
         self.log.info("%s", event["text"])
+        self.wait_is_over(context)
         return event["reading"]
 
     def _look(self, context: Context) -> Reading:

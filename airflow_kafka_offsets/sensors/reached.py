@@ -58,6 +58,12 @@ class OffsetsReachedSensor(OffsetsSensor):
             store.set(key, cast("Any", target))
         return replace(wait, target=target)
 
+    def wait_is_over(self, context: Context) -> None:
+        """Forget the target: a later run of the task waits for a new one."""
+        store, key = context.get("task_state_store"), _state_key(context)
+        if store is not None and store.get(key) is not None:
+            store.delete(key)
+
     def make_trigger(self, wait: Wait) -> OffsetsReachedTrigger:
         """Return the trigger that goes on with the wait."""
         return OffsetsReachedTrigger(poll_interval=self.poke_interval, **wait.parameters)

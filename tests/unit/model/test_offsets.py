@@ -86,6 +86,7 @@ def test_a_group_is_picked_from_a_file_of_several():
         None,
         "",
         "{",
+        "9" * 5_000,
         "42",
         '{"orders": {"0": 1, "0": 2}}',
         '{"orders": {"0": 1}, "orders": {"1": 1}}',

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def kafka_connection(bootstrap_servers, monkeypatch):
+    """The connection ``kafka_default``, with keys of a consumer in it as teams have them."""
+    extra = {"bootstrap.servers": bootstrap_servers, "group.id": "not-ours", "enable.auto.commit": True}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+
+@pytest.fixture
+def holds(kafka_tools):
+    """What Kafka's own tool says a group holds: {partition: offset} of its only topic."""
+
+    def committed(group):
+        return {row["partition"]: row["current_offset"] for row in kafka_tools.describe_rows(group)}
+
+    return committed
+
+
+class TaskInstance:
+    """As much of a task instance as an operator outside a DAG needs."""
+
+    dag_id, run_id, task_id, map_index = "flights", "manual__1", "commit", -1
+
+    def __init__(self):
+        self.xcoms = {}
+
+    def xcom_push(self, key, value):
+        self.xcoms[key] = value
+
+
+@pytest.fixture
+def context():
+    return {"ti": TaskInstance()}

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from confluent_kafka import Consumer
+
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+
+pytestmark = pytest.mark.integration
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+TIMES = [int((NOON + timedelta(minutes=minute)).timestamp() * 1000) for minute in range(10)]
+
+
+@pytest.fixture
+def topic(make_topic, produce):
+    name = make_topic(config={"retention.ms": "-1"})
+    produce(name, {0: 10, 1: 4}, {0: TIMES, 1: TIMES})
+    return name
+
+
+@pytest.fixture
+def group(topic, new_group):
+    name = new_group()
+    CommitOffsetsOperator(task_id="c", group_id=name, offsets={topic: {"0": 5, "1": 2, "2": 0}}).execute({})
+    return name
+
+
+def reset(context, **parameters):
+    return ResetOffsetsOperator(task_id="reset", **parameters).execute(context)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "flags"),
+    [
+        ({"to_offset": "earliest"}, ["--to-earliest"]),
+        ({"to_offset": "latest"}, ["--to-latest"]),
+        ({"to_offset": "current"}, ["--to-current"]),
+        ({"to_datetime": "2026-03-01T12:03:00.000"}, ["--to-datetime", "2026-03-01T12:03:00.000"]),
+        (
+            {"to_datetime": "2026-03-01T13:05:30.000+01:00"},
+            ["--to-datetime", "2026-03-01T13:05:30.000+01:00"],
+        ),
+        ({"to_datetime": "2026-03-02T00:00:00Z"}, ["--to-datetime", "2026-03-02T00:00:00.000Z"]),
+    ],
+    ids=["earliest", "latest", "current", "datetime", "datetime-zone", "after-the-last-record"],
+)
+def test_a_reset_moves_to_where_kafkas_tool_would(
+    parameters, flags, topic, group, new_group, kafka_tools, holds, context
+):
+    twin = new_group()
+    CommitOffsetsOperator(task_id="c", group_id=twin, offsets={topic: {"0": 5, "1": 2, "2": 0}}).execute({})
+    result = kafka_tools.consumer_groups(
+        "--reset-offsets", "--group", twin, "--topic", topic, *flags, "--execute"
+    )
+    assert not result.error
+    reset(context, group_id=group, **parameters)
+    assert holds(group) == holds(twin)
+
+
+def test_a_number_is_for_every_partition_in_scope(topic, group, holds, context):
+    reset(context, group_id=group, topics=f"{topic}:0,1", to_offset="3")
+    assert holds(group) == {0: 3, 1: 3, 2: 0}
+
+
+def test_offsets_of_ones_own(topic, group, holds, context):
+    receipt = reset(context, group_id=group, to_offset={topic: {"0": 1}})
+    assert holds(group) == {0: 1, 1: 2, 2: 0}
+    assert receipt["before"] == {topic: {"0": 5}}
+
+
+def test_a_new_group_needs_its_topics_and_is_made(topic, new_group, holds, context):
+    group = new_group()
+    with pytest.raises(AirflowFailException, match="has no committed offsets"):
+        reset(context, group_id=group, to_offset="earliest")
+    reset(context, group_id=group, topics=[topic], to_offset="earliest")
+    assert holds(group) == {0: 0, 1: 0, 2: 0}
+
+
+def test_an_offset_outside_the_log_is_refused_clamped_or_skipped(topic, group, holds, context):
+    with pytest.raises(AirflowFailException, match="offset 7 of .*-1 is outside its log, which holds 0 to 4"):
+        reset(context, group_id=group, to_offset=7)
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
+    reset(context, group_id=group, to_offset=7, on_out_of_range="skip")
+    assert holds(group) == {0: 7, 1: 2, 2: 0}
+    reset(context, group_id=group, to_offset=9, on_out_of_range="clamp")
+    assert holds(group) == {0: 9, 1: 4, 2: 0}
+
+
+def test_a_time_in_the_future_is_out_of_range(group, context):
+    with pytest.raises(AirflowFailException, match="is in the future"):
+        reset(context, group_id=group, to_datetime=datetime.now(tz=timezone.utc) + timedelta(days=1))
+
+
+def test_a_plan_only_changes_nothing_and_says_what_it_would(topic, group, holds, context):
+    receipt = reset(context, group_id=group, to_offset="latest", plan_only=True)
+    assert receipt["plan_only"] is True
+    assert receipt["after"] == {topic: {"0": 10, "1": 4, "2": 0}}
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
+
+
+def test_a_group_with_a_member_is_refused_and_the_member_named(
+    topic, group, bootstrap_servers, holds, context
+):
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": group,
+            "client.id": "a-reader",
+            "enable.auto.commit": False,
+        }
+    )
+    joined, stop = threading.Event(), threading.Event()
+    consumer.subscribe([topic], on_assign=lambda *_: joined.set())
+
+    def read():
+        while not stop.is_set():
+            consumer.poll(0.1)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        assert joined.wait(30)
+        with pytest.raises(
+            AirflowFailException, match="nothing was changed: .* 1 members .*a-reader on 127.0.0.1"
+        ):
+            reset(context, group_id=group, to_offset="earliest")
+    finally:
+        stop.set()
+        thread.join()
+        consumer.close()
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
+
+
+def test_a_pipeline_with_a_checkpoint_is_refused_since_only_the_group_would_move(group, context):
+    with pytest.raises(AirflowFailException, match="only the group can be moved"):
+        reset(context, group_id=group, checkpoint_location="/data/checkpoint", to_offset="earliest")
+
+
+@pytest.mark.parametrize(
+    "parameters", [{}, {"to_offset": "", "to_datetime": ""}, {"to_offset": 1, "to_datetime": "2026-03-01"}]
+)
+def test_exactly_one_scenario_is_wanted(parameters, group, context):
+    with pytest.raises(AirflowFailException, match="exactly one of to_offset, to_datetime"):
+        reset(context, group_id=group, **parameters)

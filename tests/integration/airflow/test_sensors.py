@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, TaskDeferred
+
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger, OffsetsReachedTrigger
+
+pytestmark = pytest.mark.integration
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+TIMES = [int((NOON + timedelta(minutes=minute)).timestamp() * 1000) for minute in range(10)]
+
+
+@pytest.fixture
+def topic(make_topic, produce):
+    name = make_topic(config={"retention.ms": "-1"})
+    produce(name, {0: 10, 1: 4}, {0: TIMES, 1: TIMES})
+    return name
+
+
+@pytest.fixture
+def group(new_group):
+    return new_group()
+
+
+@pytest.fixture
+def commit(group, topic):
+    def move(first, second, third=0):
+        offsets = {topic: {"0": first, "1": second, "2": third}}
+        CommitOffsetsOperator(task_id="c", group_id=group, offsets=offsets).execute({})
+
+    return move
+
+
+class Store(dict):
+    """A task's state, which Airflow 3.3 keeps over reschedules and retries."""
+
+    def delete(self, key):
+        del self[key]
+
+    def set(self, key, value):
+        self[key] = json.loads(json.dumps(value))
+
+
+class RescheduledTaskInstance:
+    def get_first_reschedule_date(self, context):
+        return None
+
+
+def end_of(trigger, meanwhile=None):
+    """Run a trigger as the triggerer does, after its journey as JSON; return the payload of its event."""
+    path, parameters = trigger.serialize()
+    assert path == f"{type(trigger).__module__}.{type(trigger).__qualname__}"
+    again = type(trigger)(**json.loads(json.dumps(parameters)))
+
+    async def run():
+        task = asyncio.ensure_future(anext(again.run()))
+        if meanwhile is not None:
+            await asyncio.to_thread(meanwhile)
+        return await asyncio.wait_for(task, 30)
+
+    return asyncio.run(run()).payload
+
+
+def test_lag_at_the_threshold_is_near_enough(group, topic, commit):
+    commit(9, 4)
+    reading = ConsumerGroupLagSensor(task_id="s", group_id=group, max_lag=1).execute({})
+    assert reading["total_lag"] == 1
+    assert reading["partitions"][0] == {
+        "topic": topic,
+        "partition": 0,
+        "committed": 9,
+        "log_start": 0,
+        "log_end": 10,
+        "lag": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "done"),
+    [
+        ({}, False),
+        ({"max_lag": 3}, True),
+        ({"max_lag": 2}, False),
+        ({"max_partition_lag": 2}, True),
+        ({"max_lag": 9, "max_partition_lag": 1}, False),
+    ],
+)
+def test_every_threshold_that_is_given_has_to_hold(thresholds, done, group, commit):
+    commit(8, 3)
+    sensor = ConsumerGroupLagSensor(task_id="s", group_id=group, **thresholds)
+    assert sensor.poke({}).is_done is done
+
+
+def test_a_missing_commit_fails_unless_something_else_is_said(group, topic):
+    with pytest.raises(AirflowFailException, match="has no committed offset"):
+        ConsumerGroupLagSensor(task_id="s", group_id=group, topics=topic).execute({})
+    sensor = ConsumerGroupLagSensor(
+        task_id="s", group_id=group, topics=topic, max_lag=14, on_no_commit="earliest"
+    )
+    assert sensor.execute({})["total_lag"] == 14
+
+
+def test_a_group_that_nobody_knows_fails_at_once(group):
+    with pytest.raises(AirflowFailException, match="has no committed offsets on this broker"):
+        ConsumerGroupLagSensor(task_id="s", group_id=group).execute({})
+
+
+def test_a_broker_that_is_away_does_not_end_the_wait(group, monkeypatch):
+    extra = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", extra)
+    monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 2.0)
+    sensor = ConsumerGroupLagSensor(task_id="s", group_id=group)
+    assert sensor.poke({}).is_done is False
+    sensor._close()
+
+
+def test_a_deferred_lag_sensor_ends_with_the_same_reading(group, topic, commit):
+    commit(5, 4)
+    sensor = ConsumerGroupLagSensor(task_id="s", group_id=group, deferrable=True, poke_interval=0.1)
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor.execute({})
+    assert isinstance(deferred.value.trigger, ConsumerGroupLagTrigger)
+    event = end_of(deferred.value.trigger, meanwhile=lambda: commit(10, 4))
+    reading = sensor.execute_complete({}, event)
+    assert reading == ConsumerGroupLagSensor(task_id="s", group_id=group).execute({})
+
+
+def test_a_deferrable_sensor_with_nothing_to_wait_for_does_not_defer(group, commit):
+    commit(10, 4)
+    assert ConsumerGroupLagSensor(task_id="s", group_id=group, deferrable=True).execute({})["total_lag"] == 0
+
+
+def test_an_error_in_the_triggerer_fails_the_task_with_its_text(group, topic, commit):
+    commit(5, 4)
+    trigger = ConsumerGroupLagTrigger(group_id=group, topics=["no-such-topic"], max_lag=0, poll_interval=0.1)
+    event = end_of(trigger)
+    with pytest.raises(AirflowFailException, match="no-such-topic is not on the broker"):
+        ConsumerGroupLagSensor(task_id="s", group_id=group).execute_complete({}, event)
+
+
+def test_the_log_end_is_frozen_when_the_wait_begins(group, topic, commit, produce):
+    commit(5, 4)
+    sensor = OffsetsReachedSensor(task_id="s", group_id=group)
+    assert sensor.poke({}).is_done is False
+    produce(topic, {0: 5})
+    commit(10, 4)
+    looked = sensor.poke({})
+    assert looked.is_done
+    assert looked.xcom_value["target"] == {topic: {"0": 10, "1": 4, "2": 0}}
+    sensor._close()
+
+
+def test_a_frozen_target_goes_with_the_wait_into_the_triggerer(group, topic, commit, produce):
+    commit(5, 4)
+    sensor = OffsetsReachedSensor(task_id="s", group_id=group, deferrable=True, poke_interval=0.1)
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor.execute({})
+    assert isinstance(deferred.value.trigger, OffsetsReachedTrigger)
+
+    def go_on():
+        produce(topic, {0: 5})
+        commit(10, 4)
+
+    reading = sensor.execute_complete({}, end_of(deferred.value.trigger, meanwhile=go_on))
+    assert reading["reached"] is True
+    assert reading["target"] == {topic: {"0": 10, "1": 4, "2": 0}}
+
+
+def test_a_time_is_the_first_record_at_or_after_it(group, topic, commit):
+    commit(3, 2)
+    sensor = OffsetsReachedSensor(task_id="s", group_id=group, target="2026-03-01T12:03:00+00:00")
+    looked = sensor.poke({})
+    assert looked.is_done is False
+    assert looked.xcom_value["target"] == {topic: {"0": 3, "1": 3, "2": 0}}
+    assert looked.xcom_value["remaining"] == 1
+    commit(3, 3)
+    assert sensor.poke({}).is_done
+    sensor._close()
+
+
+def test_a_target_may_be_given_before_the_first_commit(group, topic, commit):
+    sensor = OffsetsReachedSensor(task_id="s", group_id=group, target={topic: {"0": 5, "2": 0}})
+    assert sensor.poke({}).is_done is False
+    commit(5, 0)
+    assert sensor.poke({}).is_done
+    sensor._close()
+
+
+def test_a_receipt_is_a_target(group, topic, commit):
+    receipt = CommitOffsetsOperator(task_id="c", group_id=group, offsets={topic: {"0": 5}}).execute({})
+    assert OffsetsReachedSensor(task_id="s", group_id=group, target=receipt).execute({})["reached"] is True
+
+
+def test_a_rescheduled_sensor_keeps_its_target_where_airflow_keeps_state(group, topic, commit, produce):
+    commit(5, 4)
+    context = {"task_state_store": Store(), "ti": RescheduledTaskInstance()}
+
+    def look_once():
+        return OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule").execute(context)
+
+    with pytest.raises(AirflowRescheduleException):
+        look_once()
+    produce(topic, {0: 5})
+    commit(10, 4)
+    assert look_once()["target"] == {topic: {"0": 10, "1": 4, "2": 0}}
+    assert context["task_state_store"] == {}
+
+
+def test_a_rescheduled_sensor_without_such_state_is_refused_the_log_end(group, commit):
+    commit(5, 4)
+    with pytest.raises(AirflowFailException, match="needs Airflow 3.3"):
+        OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule").execute(
+            {"ti": RescheduledTaskInstance()}
+        )
+
+
+def write_checkpoint(root: Path, topic: str, offsets: dict[str, int], batch: int) -> str:
+    for name in ("offsets", "commits"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    (root / "metadata").write_text('{"id":"q"}')
+    (root / "offsets" / str(batch)).write_text("v1\n{}\n" + json.dumps({topic: offsets}))
+    (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return str(root)
+
+
+def test_without_a_group_the_position_is_the_checkpoints(topic, tmp_path):
+    location = write_checkpoint(tmp_path, topic, {"0": 10, "1": 3, "2": 0}, batch=0)
+    sensor = ConsumerGroupLagSensor(task_id="s", checkpoint_location=location)
+    looked = sensor.poke({})
+    assert (looked.is_done, looked.xcom_value["total_lag"], looked.xcom_value["position"]) == (
+        False,
+        1,
+        "checkpoint",
+    )
+    write_checkpoint(tmp_path, topic, {"0": 10, "1": 4, "2": 0}, batch=1)
+    assert sensor.poke({}).is_done
+    sensor._close()
+
+
+def test_with_both_the_position_is_the_groups_unless_said_otherwise(group, topic, commit, tmp_path):
+    location = write_checkpoint(tmp_path, topic, {"0": 10, "1": 4, "2": 0}, batch=0)
+    commit(5, 4)
+    both = {"group_id": group, "checkpoint_location": location}
+    assert ConsumerGroupLagSensor(task_id="s", **both, max_lag=5).execute({})["total_lag"] == 5
+    reading = OffsetsReachedSensor(task_id="s", **both, position="checkpoint").execute({})
+    assert reading["position"] == "checkpoint"

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+pytestmark = pytest.mark.integration
+
+RECORDED = Path(__file__).parents[1] / "checkpoints"
+
+
+@pytest.fixture
+def cli(bootstrap_servers):
+    """Runs the command line as a user does, in a process of its own."""
+
+    def run(*arguments, broker=True):
+        command = [sys.executable, "-m", "airflow_kafka_offsets.cli", *arguments]
+        command += ["--bootstrap-server", bootstrap_servers] if broker else []
+        return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+
+    return run
+
+
+@pytest.fixture
+def group(make_topic, produce, new_group, bootstrap_servers):
+    """A group that has read 7 of 10 records of one partition, and nothing of the other."""
+    topic, name = make_topic(2), new_group()
+    produce(topic, {0: 10, 1: 4})
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        client.commit(name, {TopicPartition(topic, 0): 7})
+    return name, topic
+
+
+def test_checkpoint_show_as_json():
+    command = [sys.executable, "-m", "airflow_kafka_offsets.cli", "checkpoint", "show", "--output", "json"]
+    location = RECORDED / "spark-4.2.0-named-sources-v2" / "checkpoint"
+    done = subprocess.run([*command, str(location)], capture_output=True, text=True, timeout=60, check=True)
+    shown = json.loads(done.stdout)
+    assert shown["batch_id"] == 0
+    assert shown["pending_batch_id"] is None
+    assert shown["query_id"]
+    assert shown["sources"] == [
+        {"source": "orders", "kafka": True, "offsets": {"sp_nm42_a": {"0": 10, "1": 10, "2": 10}}},
+        {"source": "pay_2", "kafka": True, "offsets": {"sp_nm42_b": {"0": 15, "1": 15}}},
+        {"source": "rt", "kafka": False, "offsets": None},
+    ]
+
+
+def test_checkpoint_show_as_a_table(cli):
+    done = cli(
+        "checkpoint", "show", str(RECORDED / "spark-4.0.0-uncommitted-last" / "checkpoint"), broker=False
+    )
+    assert done.returncode == 0
+    assert "pending  none" not in done.stdout
+    assert "SOURCE" in done.stdout
+
+
+def test_a_location_without_a_checkpoint_is_exit_1_and_a_sentence(cli, tmp_path):
+    done = cli("checkpoint", "show", str(tmp_path), broker=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_group_lag_has_stable_keys_and_null_for_no_commit(cli, group):
+    name, topic = group
+    done = cli("group", "lag", name, "--output", "json")
+    assert json.loads(done.stdout) == {
+        "group_id": name,
+        "total_lag": 3,
+        "max_lag": 3,
+        "partitions": [
+            {"topic": topic, "partition": 0, "committed": 7, "log_start": 0, "log_end": 10, "lag": 3},
+            {"topic": topic, "partition": 1, "committed": None, "log_start": 0, "log_end": 4, "lag": None},
+        ],
+    }
+
+
+def test_group_lag_agrees_with_kafkas_own_describe(cli, group, kafka_tools):
+    name, _ = group
+    ours = json.loads(cli("group", "lag", name, "--output", "json").stdout)["partitions"]
+    committed = [entry for entry in ours if entry["committed"] is not None]
+    theirs = kafka_tools.describe_rows(name)
+    assert [(e["topic"], e["partition"], e["committed"], e["log_end"], e["lag"]) for e in committed] == [
+        (r["topic"], r["partition"], r["current_offset"], r["log_end_offset"], r["lag"]) for r in theirs
+    ]
+
+
+def test_group_lag_of_an_unknown_group_is_exit_1(cli):
+    done = cli("group", "lag", "nobody-ever")
+    assert done.returncode == 1
+    assert "has no committed offsets on this broker" in done.stderr
+
+
+def test_group_list_and_describe(cli, group):
+    name, _ = group
+    listed = json.loads(cli("group", "list", "--output", "json").stdout)["groups"]
+    assert {"group_id": name, "state": "Empty", "type": "classic"} in listed
+    (described,) = json.loads(cli("group", "describe", name, "--output", "json").stdout)["groups"]
+    assert (described["state"], described["members"]) == ("Empty", [])
+    (missing,) = json.loads(cli("group", "describe", "nobody-ever", "--output", "json").stdout)["groups"]
+    assert missing["state"] == "Dead"
+
+
+def test_the_broker_may_be_named_in_a_file_of_properties(cli, group, tmp_path, bootstrap_servers):
+    name, _ = group
+    file = tmp_path / "client.properties"
+    file.write_text(f"# ours\nbootstrap.servers={bootstrap_servers}\nclient.id=look\n")
+    done = cli("group", "lag", name, "--config", str(file), broker=False)
+    assert done.returncode == 0
+    assert "total lag 3" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["group", "lag", "g"], ["group"], ["group", "lag"], ["nonsense"]])
+def test_usage_errors_are_exit_2(cli, arguments):
+    assert cli(*arguments, broker=False).returncode == 2
+
+
+def test_a_dead_broker_is_exit_1_within_the_time_given(cli):
+    done = cli("group", "lag", "g", "--bootstrap-server", "127.0.0.1:1", "--timeout", "3", broker=False)
+    assert done.returncode == 1
+    assert "127.0.0.1:1" in done.stderr
+
+
+def test_doctor_checks_machine_and_broker(cli):
+    done = cli("doctor", "--output", "json")
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert any("java" in name.lower() for name in checks)
+    assert any("retention" in name for name in checks)
+    bad = cli("doctor", "--package", "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.3", broker=False)
+    assert bad.returncode == 1
+    assert "spark-sql-kafka-0-10_2.13:4.0.0" in bad.stdout

@@ -1,0 +1,73 @@
+"""What has to hold of the package as a whole."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import airflow_kafka_offsets
+from airflow_kafka_offsets import errors
+from airflow_kafka_offsets.provider_info import get_provider_info
+
+ROOT = Path(airflow_kafka_offsets.__file__).parent
+
+
+def imported_by(statement):
+    code = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return {name.partition(".")[0] for name in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize(
+    ("module", "never"),
+    [
+        ("provider_info", {"airflow", "confluent_kafka", "fsspec", "pyspark", "click"}),
+        ("errors", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
+        ("model.plan", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
+        ("model.scope", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
+        ("checkpoint.reader", {"airflow", "confluent_kafka", "pyspark"}),
+        ("kafka.resets", {"airflow", "pyspark"}),
+        ("cli", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
+        ("operators.reset", {"pyspark"}),
+    ],
+)
+def test_importing_a_module_does_not_import_what_it_must_not_need(module, never):
+    assert not imported_by(f"import airflow_kafka_offsets.{module}") & never
+
+
+def test_the_provider_info_names_modules_that_are_there():
+    info = get_provider_info()
+    assert info["package-name"] == "airflow-kafka-offsets"
+    for kind in ("hooks", "operators", "sensors", "triggers"):
+        for entry in info[kind]:
+            for module in entry["python-modules"]:
+                importlib.import_module(module)
+
+
+def test_the_provider_info_fits_airflows_schema():
+    jsonschema = pytest.importorskip("jsonschema")
+    airflow = importlib.util.find_spec("airflow").submodule_search_locations[0]
+    schema = json.loads((Path(airflow) / "provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_every_module_says_what_it_is_for():
+    for module in pkgutil.walk_packages([str(ROOT)], "airflow_kafka_offsets."):
+        spec = importlib.util.find_spec(module.name)
+        first = Path(spec.origin).read_text().lstrip()
+        assert first.startswith(('"""', "#!")), module.name
+
+
+def test_the_errors_docstring_draws_every_error():
+    for name, value in vars(errors).items():
+        if inspect.isclass(value) and issubclass(value, Exception):
+            assert name in errors.__doc__, name
