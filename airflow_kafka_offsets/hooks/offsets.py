@@ -20,7 +20,6 @@ from airflow_kafka_offsets.model.offsets import offsets_json
 from airflow_kafka_offsets.model.scenarios import offsets_at_time, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.scope import TopicScope
 
-
 CALL_TIMEOUT = 30.0
 """Seconds within which a call answers or fails."""
 

@@ -52,7 +52,8 @@ def group_positions(client: OffsetsClient, group_id: str, scope: TopicScope) -> 
                     "name topics= to look at partitions without a commit"
                 ]
             )
-        scope = scope.narrowed(tp.topic for tp in everywhere)
+        topics = scope.narrowed(tp.topic for tp in everywhere)
+        return {tp: everywhere[tp].offset if tp in everywhere else None for tp in partitions_in(client, topics)}
     committed = client.committed(group_id, partitions_in(client, scope))
     return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
 
