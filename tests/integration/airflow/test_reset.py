@@ -4,7 +4,7 @@ import threading
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
 from confluent_kafka import Consumer
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator

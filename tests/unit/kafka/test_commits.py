@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.kafka.commits import (
+    MAX_BYTES,
+    MAX_PARTITIONS,
+    CommitProgress,
+    check_commit,
+    commit_chunks,
+)
+from airflow_kafka_offsets.kafka.failures import Failed, Failure
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@given(
+    count=st.integers(0, 5000),
+    group=st.text(min_size=1, max_size=100),
+    metadata=st.text(max_size=1000),
+)
+def test_parts_are_all_of_it_once_and_each_fits_into_one_batch(count, group, metadata):
+    offsets = {TopicPartition("orders", number): number for number in range(count)}
+    parts = list(commit_chunks(group, offsets, metadata))
+    joined = [item for part in parts for item in part.items()]
+    assert sorted(joined) == sorted(offsets.items())
+    record = 44 + len(group.encode()) + len("orders") + len(metadata.encode())
+    for part in parts:
+        assert 0 < len(part) <= MAX_PARTITIONS
+        assert len(part) == 1 or len(part) * record <= MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("group", "offset", "metadata", "expected"),
+    [
+        ("", 1, "", "group_id is empty"),
+        ("g", -1, "", "offset -1 of orders-0 cannot be committed"),
+        ("g", MAX_OFFSET + 1, "", "cannot be committed"),
+        ("g", 1, "x" * 4096, "metadata of 4096 bytes; expected at most 4095"),
+        ("g", 1, "é" * 2048, "metadata of 4096 bytes"),
+        ("g", 1, "a\0b", "no NUL"),
+    ],
+)
+def test_what_cannot_be_committed_is_refused_before_anything_is_sent(group, offset, metadata, expected):
+    with pytest.raises(UsageError, match=expected):
+        check_commit(group, {A: offset}, metadata)
+
+
+def nothing(_):
+    return []
+
+
+def test_a_refused_commit_is_read_back_because_the_client_blames_all_partitions():
+    progress = CommitProgress({A: 1, B: 2}, read_back=lambda _: [A])
+    refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
+    progress.take({A: refused, B: refused}, nothing)
+    assert progress.written == [A]
+    assert progress.failures == {B: refused}
+
+
+def test_an_unknown_partition_is_tried_again_unless_the_broker_does_not_know_it_either():
+    unknown = Failure("UNKNOWN_TOPIC_OR_PART", "no")
+    progress = CommitProgress({A: 1}, read_back=nothing)
+    with pytest.raises(Failed):
+        progress.take({A: unknown}, nothing)
+    progress.take({A: unknown}, lambda partitions: partitions)
+    assert progress.refused == {A: unknown}
+
+
+def test_after_an_uncertain_answer_what_was_written_is_looked_up_first():
+    progress = CommitProgress({A: 1, B: 2}, read_back=lambda _: [B])
+    lost = Failure("_TIMED_OUT", "lost")
+    with pytest.raises(Failed):
+        progress.take({A: lost, B: lost}, nothing)
+    assert progress.uncertain
+    progress.look_up()
+    assert progress.pending == {A: 1}
+    assert progress.written == [B]
+    assert not progress.uncertain

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.kafka.config import client_config, dropped_keys, load_properties, scrubber
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVER = {"bootstrap.servers": "kafka-1:9092"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"client.id": "orders"},
+        {"security.protocol": "SASL_SSL"},
+        {"sasl.mechanisms": "SCRAM-SHA-512"},
+        {"sasl.username": "alice", "sasl.password": "secret"},
+        {"ssl.ca.location": "/etc/ca.pem"},
+        {"enable.ssl.certificate.verification": False},
+        {"socket.timeout.ms": 4000},
+        {"reconnect.backoff.max.ms": "500"},
+        {"broker.address.family": "v4"},
+        {"client.dns.lookup": "use_all_dns_ips"},
+    ],
+)
+def test_what_says_how_to_reach_the_broker_is_kept(setting):
+    assert client_config({**SERVER, **setting}) == {**SERVER, **setting}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"group.id": "orders"},
+        {"enable.auto.commit": True},
+        {"auto.offset.reset": "earliest"},
+        {"isolation.level": "read_committed"},
+        {"group.protocol": "consumer"},
+        {"session.timeout.ms": 6000},
+        {"acks": "all"},
+        {"linger.ms": 5},
+        {"on_commit": print},
+        {"log_cb": print},
+        {"debug": "security"},
+        {"client.id": ""},
+        {"sasl.username": None},
+        {"oauth_cb": "module.function"},
+        {"default.topic.config": {"acks": 1}},
+    ],
+)
+def test_what_says_how_to_consume_or_is_refused_by_clients_is_dropped_and_named(setting):
+    assert client_config({**SERVER, **setting}) == SERVER
+    assert dropped_keys({**SERVER, **setting}) == list(setting)
+
+
+def test_callbacks_for_tokens_and_errors_are_kept():
+    config = {**SERVER, "oauth_cb": lambda _: ("token", 0.0), "error_cb": print}
+    assert client_config(config) == config
+
+
+def test_the_old_name_of_the_brokers_counts():
+    assert client_config({"metadata.broker.list": "kafka-1:9092"}) == SERVER
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"bootstrap.servers": ""}, {"bootstrap.servers": " "}, {"client.id": "x"}]
+)
+def test_without_brokers_the_missing_key_is_named(config):
+    with pytest.raises(UsageError, match=r"has no bootstrap\.servers; expected host:port"):
+        client_config(config)
+
+
+def test_a_key_of_java_clients_names_the_key_to_use():
+    with pytest.raises(
+        UsageError, match=r"sasl\.jaas\.config .* use sasl\.username and sasl\.password"
+    ) as caught:
+        client_config({**SERVER, "sasl.jaas.config": 'ScramLoginModule required password="hunter2";'})
+    assert "hunter2" not in str(caught.value)
+
+
+def write(path: Path, text: str) -> Path:
+    file = path / "client.properties"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_a_properties_file_is_read_as_java_does(tmp_path):
+    text = r"""
+# for the tests
+! also a comment
+bootstrap.servers = kafka-1:9092,\
+    kafka-2:9092
+security.protocol:SASL_SSL
+client.id  orders
+sasl.password=a\\b=c\u0021 #1
+ssl.key.pem=one\ntwo
+sasl.username=
+"""
+    assert load_properties(write(tmp_path, text)) == {
+        "bootstrap.servers": "kafka-1:9092,kafka-2:9092",
+        "security.protocol": "SASL_SSL",
+        "client.id": "orders",
+        "sasl.password": "a\\b=c! #1",
+        "ssl.key.pem": "one\ntwo",
+        "sasl.username": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("hunter2", "line 2: expected key=value"),
+        ("=hunter2", "line 2: expected key=value"),
+        (r"sasl.password=hunter2\u12", "line 2: expected four hexadecimal digits"),
+        (
+            "ssl.truststore.location=hunter2",
+            r"line 2: ssl\.truststore\.location .* ssl\.ca\.location, a PEM file",
+        ),
+    ],
+)
+def test_a_wrong_line_is_named_without_its_value(tmp_path, line, expected):
+    file = write(tmp_path, f"client.id=x\n{line}\n")
+    with pytest.raises(UsageError, match=expected) as caught:
+        load_properties(file)
+    assert str(file) in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"nowhere\.properties cannot be read"):
+        load_properties(tmp_path / "nowhere.properties")
+
+
+def test_credentials_are_taken_out_of_a_text():
+    scrub = scrubber(
+        {**SERVER, "sasl.password": "hunter2", "ssl.key.password": "hunter2more", "sasl.mechanisms": "PLAIN"}
+    )
+    assert (
+        scrub("PLAIN on kafka-1:9092 refused hunter2more, hunter2")
+        == "PLAIN on kafka-1:9092 refused ***, ***"
+    )
+
+
+def test_without_credentials_a_text_stays_as_it_is():
+    assert scrubber(SERVER)("kafka-1:9092 is down") == "kafka-1:9092 is down"

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnavailableError,
+    GroupActiveError,
+    UnknownTopicPartitionError,
+)
+from airflow_kafka_offsets.kafka.failures import (
+    ACTIVE_GROUP,
+    OF_WHOLE_GROUP,
+    RETRIABLE,
+    UNCERTAIN,
+    UNKNOWN_PARTITION,
+    Causes,
+    Failure,
+    explain,
+)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(RETRIABLE | UNKNOWN_PARTITION | ACTIVE_GROUP | UNCERTAIN | OF_WHOLE_GROUP)
+)
+def test_each_name_is_one_that_the_client_uses(name):
+    assert KafkaError(getattr(KafkaError, name)).name() == name
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "retriable"),
+    [
+        ("_TRANSPORT", BrokerUnavailableError, True),
+        ("NOT_COORDINATOR", BrokerUnavailableError, True),
+        ("_AUTHENTICATION", BrokerAuthenticationError, False),
+        ("_SSL", BrokerAuthenticationError, False),
+        ("GROUP_AUTHORIZATION_FAILED", BrokerAuthenticationError, False),
+        ("UNKNOWN_MEMBER_ID", GroupActiveError, False),
+        ("UNKNOWN_TOPIC_OR_PART", UnknownTopicPartitionError, False),
+        ("INVALID_GROUP_ID", BrokerError, False),
+    ],
+)
+def test_each_kind_of_error_is_told_apart_and_says_who_was_asked(code, kind, retriable):
+    error = explain("reading", Failure(code, "said so"), Causes(), "kafka-1:9092", 30)
+    assert type(error) is kind
+    assert error.code == code
+    assert error.retriable is retriable
+    assert "kafka-1:9092" in str(error) or kind is GroupActiveError
+
+
+def test_the_cause_from_the_background_is_the_error():
+    causes = Causes(lambda text: text.replace("hunter2", "***"))
+    causes.add([Failure("_AUTHENTICATION", "SASL authentication error: hunter2")])
+    error = explain("reading", Failure("_TRANSPORT", "Broker transport failure"), causes, "kafka-1:9092", 30)
+    assert isinstance(error, BrokerAuthenticationError)
+    assert "SASL authentication error: ***" in str(error)
+    assert "sasl.password" in str(error)
