@@ -1,0 +1,400 @@
+"""What does the broker know about offsets, and how are they changed there?"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    BrokerUnavailableError,
+    SetupError,
+    UnknownTopicPartitionError,
+    UsageError,
+)
+from airflow_kafka_offsets.kafka.commits import (
+    ATTEMPT,
+    CommitProgress,
+    check_commit,
+    commit_chunks,
+    send_commit,
+)
+from airflow_kafka_offsets.kafka.config import SERVERS, client_config
+from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections, IsolationLevel
+from airflow_kafka_offsets.kafka.failures import (
+    RETRIABLE,
+    UNKNOWN_PARTITION,
+    Causes,
+    Deadline,
+    Failed,
+    Failure,
+    explain,
+)
+from airflow_kafka_offsets.kafka.groups import GroupCalls, GroupDescription, GroupListing, GroupMember
+from airflow_kafka_offsets.kafka.refusals import and_then, not_committed
+from airflow_kafka_offsets.kafka.requests import (
+    LOG_END,
+    LOG_START,
+    Committed,
+    missing_partitions,
+    read_commits,
+    read_offsets,
+    read_topics,
+)
+from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["Committed", "GroupDescription", "GroupListing", "GroupMember", "OffsetsClient"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
+_PASSES = RETRIABLE | UNKNOWN_PARTITION
+_ABSENT_TWICE = 2
+"""A broker that was just told of a topic may not know it for a moment."""
+_CLOSE = 3.0
+_LOOK_AT_MEMBERS = 10.0
+
+
+class OffsetsClient:
+    """
+    Reads and commits consumer groups' offsets, and asks what the logs hold.
+
+    Each method ends within ``timeout`` seconds, asks again after errors that pass, and raises a
+    :class:`~airflow_kafka_offsets.errors.BrokerError` that names cause and remedy. Connections are kept between
+    calls; calls of several threads wait for each other. Use it as a context manager, or call :meth:`close`.
+
+    :param config: librdkafka's configuration; see :func:`~airflow_kafka_offsets.kafka.config.client_config`.
+    :param timeout: seconds for each method.
+    :param chunk_size: partitions in one request: the client takes far longer for many at once.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, timeout: float = 30.0, chunk_size: int = 500) -> None:
+        if timeout <= 0 or chunk_size < 1:
+            raise UsageError("timeout and chunk_size must be positive")
+        self._config = client_config(config)
+        self._servers = str(self._config[SERVERS])
+        self._timeout = timeout
+        self._chunk_size = chunk_size
+        self._lock = threading.RLock()
+        self._connections = Connections(self._config)
+        self._groups = GroupCalls(self._config)
+        self._closed = False
+
+    def close(self) -> None:
+        """Close all connections; waits a few seconds at most. A call that is under way closes them when it ends."""
+        self._closed = True
+        if self._lock.acquire(timeout=_CLOSE):
+            try:
+                self._connections.close(_CLOSE)
+            finally:
+                self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def partitions(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
+        """
+        Return the partitions of topics, as the broker knows them now.
+
+        :param topics: those to look for; default: all that are not Kafka's own.
+        :return: topic -> its partitions in order. A topic that does not exist is not in it.
+        """
+        wanted = None if topics is None else sorted(set(topics))
+        what = (
+            "reading the list of topics" if wanted is None else f"looking up topics {', '.join(wanted[:5])}"
+        )
+
+        found: dict[str, list[int]] = {}
+        todo: list[str | None] = [None] if wanted is None else list(wanted)
+
+        def question(connection: Connection, timeout: float) -> dict[str, list[int]]:
+            while todo:
+                found.update(read_topics(connection, todo[-1], timeout))
+                todo.pop()
+            return {topic: found[topic] for topic in sorted(found) if wanted or topic not in _INTERNAL}
+
+        with self._asking(what) as deadline:
+            return self._ask(what, question, deadline)
+
+    def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Committed | None]:
+        """
+        Return what a group committed; ``None`` where it has no commit, and where there is no such partition.
+
+        :param group_id: the group; it may be one that does not exist.
+        :param partitions: those to ask for.
+        """
+        what = f"reading the offsets of group {group_id!r}"
+        with self._asking(what) as deadline:
+            return self._committed(what, group_id, partitions, deadline)
+
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Committed]:
+        """
+        Return all that a group committed, for the partitions of all topics on the broker.
+
+        :param group_id: the group; it may be one that does not exist.
+        """
+        what = f"reading all offsets of group {group_id!r}"
+        with self._asking(what) as deadline:
+            topics = self._ask(
+                what, lambda connection, timeout: read_topics(connection, None, timeout), deadline
+            )
+            wanted = [
+                TopicPartition(topic, number)
+                for topic, numbers in topics.items()
+                if topic not in _INTERNAL
+                for number in numbers
+            ]
+            everywhere = self._committed(what, group_id, wanted, deadline)
+        return {tp: commit for tp, commit in sorted(everywhere.items()) if commit is not None}
+
+    def log_ranges(
+        self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> dict[TopicPartition, LogRange]:
+        """
+        Return what the logs hold.
+
+        :param partitions: those to ask for.
+        :param isolation_level: ``read_committed`` ends before the first transaction that is still open.
+        :raises UnknownTopicPartitionError: if one of them is not on the broker.
+        """
+        wanted = sorted(set(partitions))
+        what = f"reading the log ends of {summarize(wanted)}"
+        with self._asking(what) as deadline:
+            # Apart: one request that names a partition twice gets the last answer for both.
+            starts = self._offsets_at(what, wanted, LOG_START, isolation_level, deadline)
+            ends = self._offsets_at(what, wanted, LOG_END, isolation_level, deadline)
+        # Retention may have moved the start of an emptied log past the end that was read for it.
+        return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
+
+    def offsets_for_time(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int | None]:
+        """
+        Return the first offset at or after a time; ``None`` where no record is that new.
+
+        :param partitions: those to ask for.
+        :param timestamp_ms: milliseconds since 1970.
+        :raises UnknownTopicPartitionError: if one of them is not on the broker.
+        """
+        if timestamp_ms < 0:
+            raise UsageError(f"timestamp {timestamp_ms} is before 1970; expected milliseconds since then")
+        wanted = sorted(set(partitions))
+        what = f"looking up a time in {summarize(wanted)}"
+        with self._asking(what) as deadline:
+            found = self._offsets_at(what, wanted, timestamp_ms, "read_uncommitted", deadline)
+        return {tp: None if offset < 0 else offset for tp, offset in found.items()}
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """
+        Commit offsets to a group that has no active members.
+
+        Many partitions are committed in several requests. Nothing is compared: whether the offsets are in the
+        log, or go backwards, is for the caller to know.
+
+        :param group_id: the group; the first commit creates it.
+        :param offsets: the next record to read, for each partition.
+        :param metadata: a text that is kept with each of them, 4,095 bytes at most.
+        :raises GroupActiveError: if the group has members; names them.
+        :raises CommitError: if partitions were refused; says which, and which were written.
+        """
+        check_commit(group_id, offsets, metadata)
+        what = f"committing to group {group_id!r}"
+        written: list[TopicPartition] = []
+        with self._asking(what) as deadline:
+            # Most of what can be refused shows here, before the first write. And a commit that still looks for its
+            # coordinator keeps the client from closing for a minute.
+            try:
+                self._committed(what, group_id, offsets, deadline)
+            except BrokerError as error:
+                raise and_then(error, "nothing was written") from None
+            for part in commit_chunks(group_id, offsets, metadata):
+                progress = self._commit(group_id, part, metadata, deadline)
+                written += progress.written
+                if progress.pending or progress.refused:
+                    raise not_committed(
+                        group_id,
+                        offsets,
+                        written,
+                        progress,
+                        members=lambda: self._members(group_id, deadline),
+                        explained=lambda failure: explain(
+                            what, failure, Causes(), self._servers, deadline.timeout
+                        ),
+                    )
+
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """
+        Return state and members of groups; a group that does not exist is ``Dead``.
+
+        It is asked in a child process.
+        """
+        return self._groups.describe(sorted(set(group_ids)), Deadline(self._timeout))
+
+    def list_groups(self, states: Iterable[str] | None = None) -> list[GroupListing]:
+        """
+        Return all groups in order of their names. It is asked in a child process.
+
+        :param states: only those in one of these states, as Kafka spells them; default: all.
+        """
+        return self._groups.list(states, Deadline(self._timeout))
+
+    def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
+        """
+        Delete groups with all their offsets. It is done in a child process.
+
+        :return: group -> ``None`` if it was deleted, else why not.
+        """
+        return self._groups.delete(sorted(set(group_ids)), Deadline(self._timeout))
+
+    def offsets_retention_minutes(self) -> int | None:
+        """Return how long the broker keeps the offsets of a group without members; ``None`` if it does not tell."""
+        return self._groups.retention_minutes(Deadline(self._timeout))
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[Deadline]:
+        deadline = Deadline(self._timeout)
+        if not self._lock.acquire(timeout=self._timeout):
+            raise BrokerUnavailableError(
+                f"{what}: another call of this client took all of {self._timeout:g} s: try again, or use two clients"
+            )
+        try:
+            if self._closed:
+                raise UsageError(f"{what}: this client was closed; make a new one")
+            yield deadline
+        finally:
+            if self._closed:
+                self._connections.close(0)
+            self._lock.release()
+
+    def _ask(
+        self,
+        what: str,
+        question: Callable[[Connection, float], T],
+        deadline: Deadline,
+        group_id: str = OWN_GROUP,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> T:
+        connection = self._connections.get(group_id, isolation_level)
+        # What was noted since the last call: the cause of an error then is not one now.
+        connection.drain()
+        connection.causes.clear()
+        try:
+            return until(deadline, lambda timeout: question(connection, timeout), lambda: connection.causes)
+        except Failed as error:
+            raise explain(what, error.failure, connection.causes, self._servers, deadline.timeout) from None
+
+    def _committed(
+        self, what: str, group_id: str, partitions: Iterable[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, Committed | None]:
+        wanted = sorted(set(partitions))
+        found: dict[TopicPartition, Committed | None] = {}
+
+        def question(connection: Connection, timeout: float) -> dict[TopicPartition, Committed | None]:
+            for chunk in self._chunks([tp for tp in wanted if tp not in found]):
+                found.update(read_commits(connection, chunk, timeout))
+            return found
+
+        return self._ask(what, question, deadline, group_id) if wanted else {}
+
+    def _offsets_at(
+        self,
+        what: str,
+        wanted: Sequence[TopicPartition],
+        timestamp: int,
+        isolation_level: IsolationLevel,
+        deadline: Deadline,
+    ) -> Offsets:
+        found: Offsets = {}
+        absent: dict[TopicPartition, int] = {}
+
+        def question(connection: Connection, timeout: float) -> Offsets:
+            failures: dict[TopicPartition, Failure] = {}
+            for chunk in self._chunks([tp for tp in wanted if tp not in found]):
+                got, failed = read_offsets(connection, chunk, timestamp, timeout)
+                found.update(got)
+                failures.update(failed)
+            unknown = [tp for tp, failure in failures.items() if failure.code in UNKNOWN_PARTITION]
+            missing = missing_partitions(connection, unknown, timeout)
+            for tp in missing:
+                absent[tp] = absent.get(tp, 0) + 1
+            if missing and max(absent[tp] for tp in missing) >= _ABSENT_TWICE:
+                raise UnknownTopicPartitionError(
+                    f"{what}: {summarize(missing)} is not on {self._servers}: correct topic and partition, "
+                    "or the connection",
+                    missing=sorted(missing),
+                )
+            # One that does not pass first: there is no use in asking again for the others.
+            for failure in sorted(failures.values(), key=lambda failure: failure.code in _PASSES):
+                raise Failed(failure)
+            return found
+
+        return self._ask(what, question, deadline, isolation_level=isolation_level) if wanted else {}
+
+    def _commit(self, group_id: str, part: Offsets, metadata: str, deadline: Deadline) -> CommitProgress:
+        what = f"reading back the offsets of group {group_id!r}"
+
+        def read_back(offsets: Offsets) -> list[TopicPartition]:
+            held = self._committed(what, group_id, offsets, deadline)
+            return [tp for tp, offset in offsets.items() if held[tp] == Committed(offset, metadata)]
+
+        progress = CommitProgress(part, read_back)
+        connection = self._connections.get(group_id)
+
+        def attempt(_: float) -> None:
+            nonlocal connection
+            progress.look_up()
+            if not progress.pending:
+                return
+            connection = self._connections.get(group_id)
+            connection.causes.clear()
+            timeout = min(ATTEMPT, deadline.left)
+            try:
+                got = send_commit(connection, progress.pending, metadata, timeout)
+            except Failed as error:
+                progress.last.update(dict.fromkeys(progress.pending, error.failure))
+                progress.uncertain = True
+                # Its answer may still come, and would be taken for that of the next commit.
+                self._connections.discard(connection)
+                raise
+            progress.take(got, lambda unknown: missing_partitions(connection, unknown, timeout))
+
+        what = f"committing to group {group_id!r}"
+        try:
+            until(deadline, attempt, lambda: connection.causes)
+        except Failed as error:
+            progress.reason = explain(what, error.failure, connection.causes, self._servers, deadline.timeout)
+        except BrokerError as error:
+            progress.reason = error
+        return progress
+
+    def _members(self, group_id: str, deadline: Deadline) -> Sequence[GroupMember]:
+        left = Deadline(min(_LOOK_AT_MEMBERS, deadline.left))
+        try:
+            return self._groups.describe([group_id], left)[group_id].members
+        except (BrokerError, SetupError) as error:
+            log.debug("Could not find out who is in group %s: %s", group_id, error)
+            return ()
+
+    def _chunks(self, partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+        for first in range(0, len(partitions), self._chunk_size):
+            yield partitions[first : first + self._chunk_size]

@@ -1,0 +1,192 @@
+"""Which settings of a connection may reach our clients, and how does a file of them read?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow_kafka_offsets.errors import UsageError
+
+SERVERS = "bootstrap.servers"
+
+_ALIASES = {"metadata.broker.list": SERVERS}
+_PREFIXES = (
+    "security.",
+    "sasl.",
+    "ssl.",
+    "enable.ssl.",
+    "enable.sasl.",
+    "socket.",
+    "reconnect.backoff.",
+    "https.ca.",
+)
+_KEYS = frozenset(
+    {
+        SERVERS,
+        "api.version.request",
+        "api.version.request.timeout.ms",
+        "broker.address.family",
+        "broker.address.ttl",
+        "broker.version.fallback",
+        "client.dns.lookup",
+        "client.id",
+        "client.rack",
+        "connections.max.idle.ms",
+        "receive.message.max.bytes",
+    }
+)
+_CALLBACKS = ("error_cb", "oauth_cb")
+
+_JAVA_ONLY = {
+    "sasl.jaas.config": "sasl.username and sasl.password",
+    "sasl.client.callback.handler.class": "sasl.oauthbearer.method",
+    "sasl.login.callback.handler.class": "sasl.oauthbearer.method",
+    "ssl.truststore.location": "ssl.ca.location, a PEM file",
+    "ssl.truststore.password": "ssl.ca.location, a PEM file without a password",
+    "ssl.truststore.type": "ssl.ca.location, a PEM file",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.type": "ssl.keystore.location, a PKCS#12 file, or ssl.certificate.location and ssl.key.location",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+}
+
+_HARMLESS = frozenset(
+    {
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.kerberos.service.name",
+        "sasl.oauthbearer.method",
+        "ssl.endpoint.identification.algorithm",
+    }
+)
+_SHORTEST_SECRET = 3
+"""Shorter values would turn every text into stars, and are no secrets."""
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+
+
+def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return the settings that say how to reach the broker and who we are; nothing else gets through.
+
+    What a consumer or producer does (``group.id``, ``enable.auto.commit``, ``auto.offset.reset``,
+    ``acks``, ...) is not for a connection to say here: :func:`dropped_keys` names what was left out.
+
+    :param config: librdkafka's configuration, as in the extra of an Airflow connection.
+    :raises UsageError: if ``bootstrap.servers`` is missing, or a key is one that only Java clients know.
+    """
+    kept: dict[str, Any] = {}
+    for key, value in config.items():
+        if key in _JAVA_ONLY:
+            raise _java_only(key)
+        if _passes(key, value):
+            kept[_ALIASES.get(key, key)] = value
+    if not str(kept.get(SERVERS, "")).strip():
+        raise UsageError(
+            f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: "
+            "add it to the extra of the Kafka connection, or to the file or option that names the broker"
+        )
+    return kept
+
+
+def dropped_keys(config: Mapping[str, Any]) -> list[str]:
+    """Return the names of the settings that :func:`client_config` leaves out; never their values."""
+    return sorted(key for key, value in config.items() if not _passes(key, value))
+
+
+def load_properties(path: str | Path) -> dict[str, str]:
+    """
+    Read librdkafka's settings from a properties file.
+
+    The form is Java's: ``key=value``, comments with ``#`` or ``!``, a backslash escapes (so a backslash
+    in a password is written twice) and continues a line.
+
+    :raises UsageError: naming file and line, never a value.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}): name a file of Kafka settings"
+        ) from error
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not text in UTF-8: name a file of lines key=value") from None
+    settings: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        found = re.fullmatch(r"((?:\\.|[^\\\s=:])+)(?:\s*[=:]\s*|\s+)(.*)", line, re.DOTALL)
+        if found is None:
+            raise UsageError(f"{path}, line {number}: expected key=value")
+        try:
+            key, value = (_unescape(part) for part in found.groups())
+        except ValueError:
+            raise UsageError(f"{path}, line {number}: expected four hexadecimal digits after \\u") from None
+        if key in _JAVA_ONLY:
+            raise UsageError(f"{path}, line {number}: {_java_only(key)}")
+        settings[key] = value
+    return settings
+
+
+def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
+    """
+    Return a function that takes credentials out of a text: no value of ``sasl.*`` or ``ssl.*`` stays in it.
+
+    librdkafka quotes a value that it does not understand, whatever it is.
+    """
+    secrets = {
+        str(value)
+        for key, value in config.items()
+        if key.startswith(("sasl.", "ssl.")) and key not in _HARMLESS and not isinstance(value, bool | int)
+    }
+    long_first = sorted(
+        (secret for secret in secrets if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True
+    )
+    if not long_first:
+        return str
+    pattern = re.compile("|".join(map(re.escape, long_first)))
+    return lambda text: pattern.sub("***", text)
+
+
+def _passes(key: str, value: Any) -> bool:
+    if key in _CALLBACKS:
+        return callable(value)
+    known = _ALIASES.get(key, key) in _KEYS or key.startswith(_PREFIXES)
+    # Clients refuse empty texts, and a form leaves them behind.
+    return known and isinstance(value, str | int | float) and value != ""
+
+
+def _java_only(key: str) -> UsageError:
+    return UsageError(
+        f"{key} is a setting of Java clients only; expected librdkafka's: use {_JAVA_ONLY[key]}"
+    )
+
+
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    lines: list[tuple[int, str]] = []
+    start, logical = 0, ""
+    for number, natural in enumerate(text.splitlines(), 1):
+        line = natural.lstrip()
+        if not logical:
+            if not line or line[0] in "#!":
+                continue
+            start = number
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            logical += line[:-1]
+            continue
+        lines.append((start, logical + line.rstrip()))
+        logical = ""
+    if logical:
+        lines.append((start, logical))
+    return lines
+
+
+def _unescape(text: str) -> str:
+    def replace(found: re.Match[str]) -> str:
+        escaped = found[1]
+        return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _ESCAPES.get(escaped, escaped)
+
+    if re.search(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})", text):
+        raise ValueError
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", replace, text, flags=re.DOTALL)

@@ -1,0 +1,162 @@
+"""How is a Consumer that never subscribes kept, asked with a deadline, and got rid of?"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from airflow_kafka_offsets.errors import BrokerError
+from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
+from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+OWN_GROUP = "airflow-kafka-offsets"
+"""Group of the Consumers that ask about logs; nothing is ever committed to it."""
+
+MAX_KEPT = 8
+"""Consumers kept by one client: each has about four threads and eight sockets."""
+
+_DEFAULTS = {
+    "client.id": OWN_GROUP,
+    # A silent broker is given up after this, so that a call can try again, or close, before its deadline.
+    "socket.timeout.ms": 10_000,
+    # A broker that was restarted is found again within a second, not within ten.
+    "reconnect.backoff.max.ms": 1_000,
+}
+_DRAIN = 20
+
+
+class Connection:
+    """
+    One Consumer that never subscribes, and what it learns in the background.
+
+    :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
+    :param group_id: the only group whose commits it can read and write.
+    :param isolation_level: which log end it sees.
+    :raises BrokerError: if the configuration is refused.
+    """
+
+    def __init__(self, config: Mapping[str, Any], group_id: str, isolation_level: IsolationLevel) -> None:
+        self.scrub = scrubber(config)
+        self.causes = Causes(self.scrub)
+        self.commit_answers: list[tuple[KafkaError | None, list[ClientPartition]]] = []
+        self._users_error_cb = config.get("error_cb")
+        settings = {
+            **_DEFAULTS,
+            **config,
+            "group.id": group_id,
+            "isolation.level": isolation_level,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "allow.auto.create.topics": False,
+            # Its log goes to standard error; what matters of it also comes to error_cb.
+            "log_level": 0,
+            "error_cb": self._on_error,
+            "on_commit": self._on_commit,
+        }
+        try:
+            self.consumer = Consumer(settings)
+        except (KafkaException, ValueError, TypeError) as error:
+            text = Failure.of(error).text if isinstance(error, KafkaException) else str(error)
+            raise BrokerError(
+                f"the client for {config.get(SERVERS)} refused its configuration: {self.scrub(text)}; "
+                "correct the Kafka connection",
+                code="_INVALID_ARG",
+            ) from None
+
+    def ask(self, call: Callable[[Consumer], T]) -> T:
+        """
+        Make one call.
+
+        :raises Failed: with the client's error; :attr:`causes` has what was seen in the background.
+        """
+        try:
+            return call(self.consumer)
+        except KafkaException as error:
+            self.drain()
+            failure = Failure.of(error)
+            raise Failed(Failure(failure.code, self.scrub(failure.text))) from None
+
+    def drain(self, seconds: float = 0.0) -> None:
+        """Take in what happened in the background; waits at most ``seconds``."""
+        message = self.consumer.poll(seconds)
+        for _ in range(_DRAIN):
+            if message is None:
+                return
+            error = message.error()
+            if error is not None:
+                # Such as a coordinator that must not be asked: the call itself only times out.
+                self.causes.note(error)
+            message = self.consumer.poll(0)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self.causes.note(error)
+        if self._users_error_cb is not None:
+            try:
+                self._users_error_cb(error)
+            except Exception:
+                log.exception("error_cb of the Kafka configuration failed")
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[ClientPartition]) -> None:
+        self.commit_answers.append((error, partitions))
+
+
+class Connections:
+    """
+    A few Connections, the least recently used one closed when there are too many.
+
+    :param config: as for :class:`Connection`.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = dict(config)
+        self._kept: OrderedDict[tuple[str, IsolationLevel], Connection] = OrderedDict()
+        self._closing: list[threading.Thread] = []
+
+    def get(
+        self, group_id: str = OWN_GROUP, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> Connection:
+        """Return the connection of a group, a new one if there is none."""
+        key = (group_id, isolation_level)
+        if key not in self._kept:
+            while len(self._kept) >= MAX_KEPT:
+                self.discard(next(iter(self._kept.values())))
+            self._kept[key] = Connection(self._config, group_id, isolation_level)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def discard(self, connection: Connection) -> None:
+        """Close a connection in the background: with a commit under way this may take a minute."""
+        for key in [key for key, kept in self._kept.items() if kept is connection]:
+            del self._kept[key]
+        closing = threading.Thread(
+            target=_close, args=(connection.consumer,), name="close Kafka client", daemon=True
+        )
+        closing.start()
+        self._closing = [thread for thread in self._closing if thread.is_alive()] + [closing]
+
+    def close(self, timeout: float) -> None:
+        """Close all, and wait at most ``timeout`` seconds for it; the rest ends on its own."""
+        for connection in list(self._kept.values()):
+            self.discard(connection)
+        end = time.monotonic() + timeout
+        for thread in self._closing:
+            thread.join(max(0.0, end - time.monotonic()))
+        self._closing = [thread for thread in self._closing if thread.is_alive()]
+
+
+def _close(consumer: Consumer) -> None:
+    consumer.close()

@@ -1,0 +1,252 @@
+"""What does an error of Kafka or of its client mean, is it worth another try, and what can be done about it?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnavailableError,
+    GroupActiveError,
+    UnknownTopicPartitionError,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, KafkaException
+
+RETRIABLE = frozenset(
+    {
+        "_ALL_BROKERS_DOWN",
+        "_NODE_UPDATE",
+        "_RESOLVE",
+        "_RETRY",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_TRANSPORT",
+        "_WAIT_CACHE",
+        "_WAIT_COORD",
+        "BROKER_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "NETWORK_EXCEPTION",
+        "NOT_CONTROLLER",
+        "NOT_COORDINATOR",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "NOT_LEADER_FOR_PARTITION",
+        "OFFSET_NOT_AVAILABLE",
+        "PREFERRED_LEADER_NOT_AVAILABLE",
+        "REBOOTSTRAP_REQUIRED",
+        "REPLICA_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+        "STALE_BROKER_EPOCH",
+        "THROTTLING_QUOTA_EXCEEDED",
+        "UNKNOWN_LEADER_EPOCH",
+        "UNSTABLE_OFFSET_COMMIT",
+    }
+)
+"""Ours, because the client's own flag says no to a timeout, and it repeats hardly any refused commit."""
+
+UNKNOWN_PARTITION = frozenset(
+    {
+        "_NOENT",
+        "_UNKNOWN_PARTITION",
+        "_UNKNOWN_TOPIC",
+        "UNKNOWN_TOPIC_ID",
+        "UNKNOWN_TOPIC_OR_PART",
+    }
+)
+"""Not there, or not there yet for a client that knows the topic from before."""
+
+ACTIVE_GROUP = frozenset(
+    {
+        "FENCED_MEMBER_EPOCH",
+        "ILLEGAL_GENERATION",
+        "REBALANCE_IN_PROGRESS",
+        "STALE_MEMBER_EPOCH",
+        "UNKNOWN_MEMBER_ID",
+    }
+)
+"""How a broker says that only members of the group may commit now."""
+
+OF_WHOLE_GROUP = ACTIVE_GROUP | {
+    "_WAIT_COORD",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "GROUP_AUTHORIZATION_FAILED",
+    "GROUP_ID_NOT_FOUND",
+    "INVALID_GROUP_ID",
+    "NOT_COORDINATOR",
+}
+"""After these nothing of a commit was done."""
+
+UNCERTAIN = frozenset({"_DESTROY", "_TIMED_OUT", "_TRANSPORT", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"})
+"""After these a commit may have been done: the request or only its answer was lost."""
+
+_CREDENTIALS = frozenset(
+    {"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE"}
+)
+_GRANTS = {
+    "GROUP_AUTHORIZATION_FAILED": "grant it Read on the group (Describe is enough to look, Delete to delete)",
+    "TOPIC_AUTHORIZATION_FAILED": "grant it Read on the topics (Describe is enough to look)",
+    "CLUSTER_AUTHORIZATION_FAILED": "grant it Describe on the cluster",
+}
+_REMEDIES = {
+    "_INVALID_ARG": "correct the Kafka configuration",
+    "INVALID_COMMIT_OFFSET_SIZE": "raise max.message.bytes of __consumer_offsets, or shorten the metadata",
+    "INVALID_GROUP_ID": "correct the name of the group",
+    "OFFSET_METADATA_TOO_LARGE": "shorten the metadata (offset.metadata.max.bytes is 4096 by default)",
+    "TOPIC_EXCEPTION": "correct the topic's name",
+    "UNKNOWN": "the request may be too large: look into the broker's log",
+    "UNSUPPORTED_VERSION": "the broker is too old for this call",
+}
+FINAL = _CREDENTIALS | _GRANTS.keys() | {"_SSL"}
+"""Causes that waiting does not mend: seen once in the background, they end the call."""
+
+
+class Failure(NamedTuple):
+    """An error as plain values, so that it can come from another process."""
+
+    code: str
+    """Kafka's or librdkafka's name of it; librdkafka's own begin with an underscore."""
+    text: str
+    """What the client or the broker said."""
+
+    @classmethod
+    def of(cls, error: KafkaError | KafkaException) -> Failure:
+        """Take an error of the client, or the one inside its exception."""
+        inner = error.args[0] if isinstance(error, Exception) and error.args else error
+        name = getattr(inner, "name", None)
+        return cls(name(), inner.str()) if callable(name) else cls("_FAIL", str(error))
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.text}"
+
+
+class Failed(Exception):  # noqa: N818  # it does not leave this package
+    """A call did not get its answer this time."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+class Causes:
+    """
+    What happened in the background while a call waited.
+
+    :param scrub: takes credentials out of a text.
+    """
+
+    def __init__(self, scrub: Callable[[str], str] = str) -> None:
+        self._scrub = scrub
+        self._seen: dict[str, Failure] = {}
+
+    def note(self, error: KafkaError) -> None:
+        """Keep an error; the newest one of each kind."""
+        failure = Failure.of(error)
+        self._seen.pop(failure.code, None)
+        self._seen[failure.code] = Failure(failure.code, self._scrub(failure.text))
+
+    def add(self, failures: Iterable[Failure]) -> None:
+        """Keep what was seen by another client."""
+        for failure in failures:
+            self._seen[failure.code] = Failure(failure.code, self._scrub(failure.text))
+
+    def clear(self) -> None:
+        """Forget what belongs to earlier calls."""
+        self._seen.clear()
+
+    @property
+    def final(self) -> Failure | None:
+        """A cause that waiting does not mend."""
+        # A copy: a client that is being closed in the background may still add to it.
+        return next((failure for failure in list(self._seen.values()) if failure.code in FINAL), None)
+
+    def __str__(self) -> str:
+        # That all brokers are down says no more than the other causes.
+        seen = list(self._seen.values())
+        telling = [failure for failure in seen if failure.code != "_ALL_BROKERS_DOWN"] or seen
+        return "; ".join(failure.text for failure in telling)
+
+
+class Deadline:
+    """
+    How much of the time for a call is left.
+
+    :param timeout: seconds from now.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._end = time.monotonic() + timeout
+
+    @property
+    def left(self) -> float:
+        """Seconds, never negative."""
+        return max(0.0, self._end - time.monotonic())
+
+
+def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: float) -> BrokerError:
+    """
+    Return the error to raise for a call that failed.
+
+    :param what: what was wanted, such as ``reading the offsets of group 'orders'``.
+    :param failure: the last error of the call; its text has no credentials in it.
+    :param causes: what was seen in the background.
+    :param servers: the brokers that were asked.
+    :param timeout: seconds that the call had.
+    """
+    cause = failure if failure.code in FINAL else causes.final or failure
+    code = cause.code
+    if code in _CREDENTIALS:
+        return BrokerAuthenticationError(
+            f"{what}: the broker at {servers} refused the credentials ({cause.text}): correct user name, password "
+            "and mechanism (sasl.username, sasl.password, sasl.mechanisms)",
+            code=code,
+        )
+    if code == "_SSL":
+        return BrokerAuthenticationError(
+            f"{what}: TLS with {servers} failed ({cause.text}): correct ssl.ca.location, the client's certificate "
+            "and key, or security.protocol",
+            code=code,
+        )
+    if code in _GRANTS:
+        return BrokerAuthenticationError(
+            f"{what}: the broker at {servers} does not allow it to this user ({cause}): {_GRANTS[code]}",
+            code=code,
+        )
+    if code in UNKNOWN_PARTITION:
+        return UnknownTopicPartitionError(
+            f"{what}: {failure.text} on {servers}: correct the topic, or the connection"
+        )
+    if code in ACTIVE_GROUP:
+        return GroupActiveError(
+            f"{what}: the group has active members, and only they may commit ({code}): stop them first",
+            code=code,
+        )
+    if code in RETRIABLE:
+        seen = str(causes)
+        return BrokerUnavailableError(
+            f"{what}: no usable answer from {servers} within {timeout:g} s ({failure}{'; ' + seen if seen else ''}): "
+            "check bootstrap.servers, that the broker runs, and security.protocol; then try again",
+            code=code,
+        )
+    return BrokerError(f"{what}: {servers} refused ({failure}): {remedy(code)}", code=code)
+
+
+def remedy(code: str) -> str:
+    """Return what can be done about an error."""
+    if code in _GRANTS:
+        return _GRANTS[code]
+    if code in UNKNOWN_PARTITION:
+        return "correct the topic, or the connection"
+    if code in RETRIABLE:
+        return "try again"
+    return _REMEDIES.get(code, "look into the broker's log")

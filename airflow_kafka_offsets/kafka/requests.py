@@ -1,0 +1,127 @@
+"""What does one request to a broker ask, and how is its answer to be read?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import TopicPartition as ClientPartition
+
+from airflow_kafka_offsets.kafka.connection import Connection
+from airflow_kafka_offsets.kafka.failures import UNKNOWN_PARTITION, Failed, Failure
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+LOG_END, LOG_START = -1, -2
+"""In place of a time."""
+
+
+class Committed(NamedTuple):
+    """What a group committed for a partition."""
+
+    offset: int
+    """The next record that it would read."""
+    metadata: str | None
+    """
+    The text that was committed with it; empty if there was none, ``None`` if it could not be read. Text that
+    another client wrote may have stray characters at its end: confluent-kafka reads beyond it.
+    """
+
+
+def read_topics(connection: Connection, topic: str | None, timeout: float) -> dict[str, list[int]]:
+    """
+    Return the partitions of one topic, or of all.
+
+    The client takes note of the answer: that is what shows it a topic that was deleted and created again,
+    or a partition that was added.
+
+    :raises Failed: if there is no answer, or not one for this user.
+    """
+    if topic is None:
+        found = connection.ask(lambda consumer: consumer.list_topics(timeout=timeout)).topics
+    else:
+        found = connection.ask(lambda consumer: consumer.list_topics(topic, timeout=timeout)).topics
+    topics: dict[str, list[int]] = {}
+    for name, described in found.items():
+        if described.error is None:
+            topics[name] = sorted(described.partitions)
+        elif topic is not None:
+            failure = _about(topic, described.error)
+            if failure.code not in UNKNOWN_PARTITION:
+                raise Failed(failure)
+    return topics
+
+
+def missing_partitions(
+    connection: Connection, partitions: Iterable[TopicPartition], timeout: float
+) -> list[TopicPartition]:
+    """Return those that the broker does not know either."""
+    wanted = sorted(set(partitions))
+    topics: dict[str, list[int]] = {}
+    for topic in sorted({tp.topic for tp in wanted}):
+        topics.update(read_topics(connection, topic, timeout))
+    return [tp for tp in wanted if tp.partition not in topics.get(tp.topic, ())]
+
+
+def read_commits(
+    connection: Connection, partitions: Sequence[TopicPartition], timeout: float
+) -> dict[TopicPartition, Committed | None]:
+    """
+    Return what the connection's group committed; ``None`` where it did not.
+
+    :raises Failed: if there is no answer for one of the partitions.
+    """
+    wanted = [ClientPartition(*tp) for tp in partitions]
+    answer = connection.ask(lambda consumer: consumer.committed(wanted, timeout=timeout))
+    return {TopicPartition(said.topic, said.partition): _commit(said) for said in answer}
+
+
+def _commit(said: ClientPartition) -> Committed | None:
+    if said.error is not None:
+        raise Failed(_about(f"{said.topic}-{said.partition}", said.error))
+    if said.offset < 0:
+        return None
+    try:
+        metadata = (said.metadata or "").split("\0", 1)[0]
+    except UnicodeDecodeError:
+        # Other clients' texts have no NUL at their end, so that what lies behind them in memory was read too.
+        metadata = None
+    return Committed(said.offset, metadata)
+
+
+def read_offsets(
+    connection: Connection, partitions: Sequence[TopicPartition], timestamp: int, timeout: float
+) -> tuple[Offsets, dict[TopicPartition, Failure]]:
+    """
+    Return the first offset at or after a time, :data:`LOG_START` or :data:`LOG_END`.
+
+    :return: the offset of each partition that answered (-1: no record is that new), the failure of each other.
+    :raises Failed: if there is no answer at all.
+    """
+    wanted = [ClientPartition(tp.topic, tp.partition, timestamp) for tp in partitions]
+    try:
+        answer = connection.ask(lambda consumer: consumer.offsets_for_times(wanted, timeout=timeout))
+    except Failed as error:
+        if error.failure.code not in UNKNOWN_PARTITION:
+            raise
+        # Said when all of them failed, whatever each of them failed with.
+        return {}, dict.fromkeys(partitions, error.failure)
+    offsets: Offsets = {}
+    failures: dict[TopicPartition, Failure] = {}
+    for said in answer:
+        tp = TopicPartition(said.topic, said.partition)
+        if said.error is not None:
+            failures[tp] = _about(str(tp), said.error)
+        elif said.offset >= 0 or (said.offset == LOG_END and timestamp >= 0):
+            offsets[tp] = said.offset
+        else:
+            # A broker that is silent can look like this; a negative offset is never an answer.
+            failures[tp] = Failure("_TIMED_OUT", f"no offset for {tp}")
+    return offsets, failures
+
+
+def _about(what: str, error: KafkaError) -> Failure:
+    failure = Failure.of(error)
+    return Failure(failure.code, f"{what}: {failure.text}")

@@ -1,0 +1,48 @@
+"""How often is a broker asked again, and until when?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
+
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Causes, Deadline, Failed
+
+T = TypeVar("T")
+
+FIRST_ATTEMPT = 1.0
+"""Seconds of the first attempt; each later one may take twice as long. A wrong password is known only after it."""
+_LEAST = 0.1
+
+
+def until(deadline: Deadline, attempt: Callable[[float], T], causes: Callable[[], Causes]) -> T:
+    """
+    Make a call until it succeeds, fails for good, or the time is up.
+
+    :param attempt: makes the call; is given the seconds it may take.
+    :param causes: what was seen in the background; a cause that waiting does not mend ends it.
+    :raises Failed: with the last error.
+    """
+
+    def again(error: BaseException) -> bool:
+        return (
+            isinstance(error, Failed)
+            and error.failure.code in RETRIABLE | UNKNOWN_PARTITION
+            and causes().final is None
+        )
+
+    def stop(_: RetryCallState) -> bool:
+        return deadline.left < _LEAST
+
+    backoff = wait_random_exponential(multiplier=0.1, max=2.0)
+
+    def wait(state: RetryCallState) -> float:
+        return min(backoff(state), max(0.0, deadline.left - _LEAST))
+
+    for number, retrying in enumerate(
+        Retrying(stop=stop, wait=wait, retry=retry_if_exception(again), reraise=True)
+    ):
+        with retrying:
+            return attempt(max(_LEAST, min(deadline.left, FIRST_ATTEMPT * 2**number)))
+    raise AssertionError("unreachable: the last error is raised above")

@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from airflow_kafka_offsets.errors import CommitError, GroupActiveError, UnknownTopicPartitionError, UsageError
+from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+
+pytestmark = pytest.mark.integration
+
+
+def partitions_of(topic, count=3):
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+def eventually(condition, timeout=20.0):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not so within {timeout:g} s"
+
+
+def test_partitions_are_those_of_the_topics_that_exist(client, make_topic):
+    topic = make_topic(partitions=4)
+    assert client.partitions([topic, "no-such-topic"]) == {topic: [0, 1, 2, 3]}
+    assert client.partitions([]) == {}
+
+
+def test_all_topics_leave_out_kafkas_own(client, make_topic, new_group):
+    topic = make_topic()
+    client.commit(new_group(), {TopicPartition(topic, 0): 0})
+    found = client.partitions()
+    assert found[topic] == [0, 1, 2]
+    assert "__consumer_offsets" not in found
+
+
+def test_a_commit_is_what_kafkas_own_tool_shows(client, make_topic, produce, new_group, kafka_tools):
+    topic, group = make_topic(), new_group()
+    produce(topic, {0: 10, 1: 5})
+    offsets = {TopicPartition(topic, 0): 7, TopicPartition(topic, 1): 5, TopicPartition(topic, 2): 0}
+    client.commit(group, offsets, '{"run": "é"}')
+    rows = kafka_tools.describe_rows(group)
+    assert {(row["topic"], row["partition"], row["current_offset"], row["lag"]) for row in rows} == {
+        (topic, 0, 7, 3),
+        (topic, 1, 5, 0),
+        (topic, 2, 0, 0),
+    }
+    assert client.committed(group, offsets) == {
+        tp: Committed(offset, '{"run": "é"}') for tp, offset in offsets.items()
+    }
+    assert client.committed_everywhere(group) == client.committed(group, offsets)
+
+
+def test_a_reset_by_kafkas_own_tool_is_what_we_read(client, make_topic, produce, new_group, kafka_tools):
+    topic, group = make_topic(), new_group()
+    produce(topic, {0: 10})
+    result = kafka_tools.consumer_groups(
+        "--reset-offsets", "--group", group, "--topic", f"{topic}:0", "--to-offset", "4", "--execute"
+    )
+    assert result.error is None
+    assert client.committed_everywhere(group) == {TopicPartition(topic, 0): Committed(4, "")}
+
+
+def test_an_unknown_group_and_a_missing_partition_have_no_commit(client, make_topic, new_group):
+    topic = make_topic()
+    asked = [*partitions_of(topic), TopicPartition(topic, 99), TopicPartition("no-such-topic", 0)]
+    group = new_group()
+    assert client.committed(group, asked) == dict.fromkeys(asked)
+    assert client.committed_everywhere(group) == {}
+    assert client.committed(group, []) == {}
+
+
+def test_log_ranges_of_full_emptied_and_untouched_partitions(client, bootstrap_servers, make_topic, produce):
+    topic = make_topic()
+    produce(topic, {0: 10, 1: 5})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    emptied = admin.delete_records([ClientPartition(topic, 0, 4), ClientPartition(topic, 1, 5)])
+    for deleted in emptied.values():
+        deleted.result(20)
+    assert client.log_ranges(partitions_of(topic)) == {
+        TopicPartition(topic, 0): LogRange(4, 10),
+        TopicPartition(topic, 1): LogRange(5, 5),
+        TopicPartition(topic, 2): LogRange(0, 0),
+    }
+
+
+def test_an_open_transaction_is_in_the_log_for_one_isolation_level_only(
+    client, bootstrap_servers, make_topic, produce
+):
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 3})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    assert producer.flush(20) == 0
+    partition = TopicPartition(topic, 0)
+    assert client.log_ranges([partition]) == {partition: LogRange(0, 4)}
+    assert client.log_ranges([partition], isolation_level="read_committed") == {partition: LogRange(0, 3)}
+    producer.abort_transaction(20)
+
+
+def test_what_is_not_on_the_broker_is_named(client, make_topic):
+    topic = make_topic()
+    asked = [*partitions_of(topic), TopicPartition(topic, 7), TopicPartition("no-such-topic", 0)]
+    with pytest.raises(UnknownTopicPartitionError, match=rf"no-such-topic-0, {topic}-7 is not on") as caught:
+        client.log_ranges(asked)
+    assert set(caught.value.missing) == set(asked[3:])
+    with pytest.raises(UnknownTopicPartitionError):
+        client.offsets_for_time([TopicPartition(topic, 7)], 0)
+
+
+def test_a_time_gives_the_first_record_at_or_after_it(client, make_topic, produce):
+    topic = make_topic(config={"retention.ms": "-1"})
+    times = [1_357_000_000_000 + second * 1000 for second in range(5)]
+    produce(topic, {0: 5, 1: 1}, timestamps_ms={0: times, 1: times[:1]})
+    at = {number: TopicPartition(topic, number) for number in range(3)}
+    assert client.offsets_for_time(at.values(), times[2]) == {at[0]: 2, at[1]: None, at[2]: None}
+    assert client.offsets_for_time(at.values(), times[2] - 1) == {at[0]: 2, at[1]: None, at[2]: None}
+    assert client.offsets_for_time(at.values(), 0) == {at[0]: 0, at[1]: 0, at[2]: None}
+    assert client.offsets_for_time([at[0]], times[4] + 1) == {at[0]: None}
+
+
+def test_1200_partitions_are_asked_for_and_committed_in_chunks(client, make_topic, new_group, kafka_tools):
+    topic, group = make_topic(partitions=1200), new_group()
+    partitions = partitions_of(topic, 1200)
+    assert client.log_ranges(partitions) == dict.fromkeys(partitions, LogRange(0, 0))
+    client.commit(group, dict.fromkeys(partitions, 0))
+    assert client.committed(group, partitions) == dict.fromkeys(partitions, Committed(0, ""))
+    assert set(client.committed_everywhere(group)) == set(partitions)
+    assert client.offsets_for_time(partitions, 0) == dict.fromkeys(partitions)
+    assert len(kafka_tools.describe_rows(group)) == 1200
+
+
+def test_a_commit_that_is_too_large_for_one_request_is_cut(client, make_topic, new_group):
+    topic, group = make_topic(partitions=300), new_group()
+    partitions = partitions_of(topic, 300)
+    metadata = "x" * 4095
+    # 1.2 MB: the broker takes one MB at once.
+    client.commit(group, {tp: tp.partition for tp in partitions}, metadata)
+    assert client.committed(group, partitions) == {tp: Committed(tp.partition, metadata) for tp in partitions}
+
+
+def test_a_commit_that_was_refused_in_part_says_what_was_written(client, make_topic, new_group):
+    topic, group = make_topic(partitions=2), new_group()
+    good, bad = partitions_of(topic, 2), [TopicPartition(topic, 5), TopicPartition("no-such-topic", 0)]
+    with pytest.raises(CommitError) as caught:
+        client.commit(group, dict.fromkeys([*good, *bad], 0))
+    assert caught.value.failed == dict.fromkeys(bad, "UNKNOWN_TOPIC_OR_PART")
+    assert set(caught.value.written) == set(good)
+    assert not caught.value.retriable
+    assert set(client.committed_everywhere(group)) == set(good)
+
+
+def test_a_long_lived_client_sees_a_topic_created_anew(
+    client, bootstrap_servers, make_topic, produce, new_group
+):
+    topic, group = make_topic(partitions=1), new_group()
+    partition = TopicPartition(topic, 0)
+    produce(topic, {0: 5})
+    client.commit(group, {partition: 5})
+    assert client.log_ranges([partition]) == {partition: LogRange(0, 5)}
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(20)
+    eventually(lambda: client.partitions([topic]) == {})
+    with pytest.raises(UnknownTopicPartitionError):
+        client.log_ranges([partition])
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
+    both = partitions_of(topic, 2)
+    assert client.log_ranges(both) == dict.fromkeys(both, LogRange(0, 0))
+    client.commit(group, dict.fromkeys(both, 0))
+    assert client.committed(group, both) == dict.fromkeys(both, Committed(0, ""))
+
+
+def test_a_long_lived_client_sees_an_added_partition(client, bootstrap_servers, make_topic):
+    topic = make_topic(partitions=1)
+    client.log_ranges(partitions_of(topic, 1))
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
+    added = TopicPartition(topic, 1)
+    assert client.log_ranges([added]) == {added: LogRange(0, 0)}
+    assert client.offsets_for_time([added], 0) == {added: None}
+
+
+def commit_as_others_do(
+    bootstrap_servers: str, group: str, tp: TopicPartition, offset: int, metadata: bytes
+) -> None:
+    """OffsetCommit v2 by hand: Java's metadata has no NUL at its end."""
+
+    def text(value: bytes) -> bytes:
+        return struct.pack(">h", len(value)) + value
+
+    body = struct.pack(">hhi", 8, 2, 1) + text(b"by-hand") + text(group.encode())
+    body += struct.pack(">i", -1) + text(b"") + struct.pack(">q", -1)
+    body += struct.pack(">i", 1) + text(tp.topic.encode())
+    body += struct.pack(">iiq", 1, tp.partition, offset) + text(metadata)
+    host, _, port = bootstrap_servers.partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as broker, broker.makefile("rb") as answers:
+        broker.sendall(struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", answers.read(4))
+        assert answers.read(size)[-2:] == b"\0\0"
+
+
+@pytest.mark.parametrize("size", [1, 8, 23, 24, 25, 200, 1000])
+def test_metadata_of_other_clients_never_hide_their_offsets(
+    client, bootstrap_servers, make_topic, new_group, size
+):
+    topic, group = make_topic(partitions=40), new_group()
+    metadata = "µ" * (size // 2) + "x" * (size % 2)
+    client.committed_everywhere(group)
+    for number in range(40):
+        commit_as_others_do(
+            bootstrap_servers, group, TopicPartition(topic, number), number, metadata.encode()
+        )
+    found = client.committed(group, partitions_of(topic, 40))
+    assert {tp.partition: commit and commit.offset for tp, commit in found.items()} == {
+        n: n for n in range(40)
+    }
+    for commit in found.values():
+        assert commit is not None
+        assert commit.metadata is None or commit.metadata.startswith(metadata)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_members_is_not_committed_to_and_they_are_named(
+    client, make_topic, new_group, join_group, protocol
+):
+    topic, group = make_topic(), new_group()
+    join_group(group, topic, **{"group.protocol": protocol, "client.id": "the-other-job"})
+    with pytest.raises(GroupActiveError) as caught:
+        client.commit(group, {TopicPartition(topic, 0): 0})
+    assert str(caught.value) == (
+        f"group '{group}' has 1 active member (the-other-job on 127.0.0.1), and only they may commit: "
+        "stop them and try again; nothing was written"
+    )
+    described = client.describe_groups([group])[group]
+    assert described.active
+    assert described.state == "Stable"
+    assert described.type == protocol
+    assert [member.partitions for member in described.members] == [tuple(partitions_of(topic))]
+    assert client.delete_groups([group]) == {group: "the group has active members: stop them first"}
+
+
+def test_groups_are_described_listed_and_deleted(client, make_topic, new_group):
+    topic, group, missing = make_topic(), new_group(), new_group()
+    client.commit(group, {TopicPartition(topic, 0): 0})
+    found = client.describe_groups([group, missing])
+    assert [(found[name].state, found[name].active) for name in (group, missing)] == [
+        ("Empty", False),
+        ("Dead", False),
+    ]
+    assert group in {listed.group_id for listed in client.list_groups()}
+    assert group in {listed.group_id for listed in client.list_groups(["empty"])}
+    assert group not in {listed.group_id for listed in client.list_groups(["Stable"])}
+    assert client.delete_groups([group, missing]) == {group: None, missing: "there is no such group"}
+    assert client.committed_everywhere(group) == {}
+    assert client.describe_groups([]) == {}
+
+
+def test_a_group_that_was_deleted_can_be_committed_to_again(client, make_topic, new_group):
+    partition, group = TopicPartition(make_topic(), 0), new_group()
+    client.commit(group, {partition: 0})
+    client.delete_groups([group])
+    client.commit(group, {partition: 0}, "again")
+    assert client.committed(group, [partition]) == {partition: Committed(0, "again")}
+
+
+def test_the_broker_says_how_long_it_keeps_offsets(client):
+    assert client.offsets_retention_minutes() == 7 * 24 * 60
+
+
+def test_the_connections_own_group_and_auto_commit_do_not_matter(bootstrap_servers, make_topic, new_group):
+    partition, group = TopicPartition(make_topic(), 0), new_group()
+    settings = {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "another",
+        "isolation.level": "read_committed",
+    }
+    with OffsetsClient({**settings, "enable.auto.commit": "true", "auto.offset.reset": "earliest"}) as client:
+        client.commit(group, {partition: 0})
+        assert client.committed_everywhere("another") == {}
+        assert set(client.committed_everywhere(group)) == {partition}
+
+
+def test_more_groups_than_connections_are_kept(client, make_topic, new_group):
+    partition, groups = TopicPartition(make_topic(), 0), [new_group() for _ in range(20)]
+    for number, group in enumerate(groups):
+        client.commit(group, {partition: number})
+    assert [client.committed(group, [partition])[partition] for group in groups] == [
+        Committed(number, "") for number in range(20)
+    ]
+
+
+def test_threads_share_a_client(client, make_topic, new_group):
+    partition, groups = TopicPartition(make_topic(), 0), [new_group() for _ in range(8)]
+    failures = []
+
+    def work(group: str) -> None:
+        try:
+            for number in range(10):
+                client.commit(group, {partition: number})
+                assert client.committed(group, [partition]) == {partition: Committed(number, "")}
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(group,)) for group in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failures == []
+
+
+def test_closing_leaves_no_thread_behind(bootstrap_servers, make_topic, new_group):
+    before = set(threading.enumerate())
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        client.commit(new_group(), {TopicPartition(make_topic(), 0): 0})
+    client.close()
+    assert set(threading.enumerate()) == before
+    with pytest.raises(UsageError, match="this client was closed"):
+        client.partitions()
+
+
+def test_answers_are_plain_data(client, make_topic, new_group):
+    topic = make_topic(partitions=1)
+    assert json.loads(json.dumps(client.partitions([topic]))) == {topic: [0]}

@@ -1,0 +1,111 @@
+"""Does a group call that kills its process leave ours alone, and is the child ended in time?"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from airflow_kafka_offsets.errors import BrokerError, ClientCrashedError, SetupError
+from airflow_kafka_offsets.kafka.child import IsolatedAdmin
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.failures import Deadline
+
+CONFIG = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hunter2hunter2"}
+
+
+@pytest.fixture
+def python(tmp_path, monkeypatch):
+    """python(script) makes group calls run that shell script in place of Python."""
+
+    def use(script: str) -> None:
+        program = tmp_path / "python"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(program))
+
+    return use
+
+
+def test_a_child_that_dies_by_a_signal_is_a_retriable_error(python, tmp_path):
+    python(
+        f"echo x >> {tmp_path}/runs; cat > /dev/null; echo 'rd_kafka: Assertion `x` hunter2hunter2' >&2; kill -ABRT $$"
+    )
+    with OffsetsClient(CONFIG, timeout=10) as client:
+        with pytest.raises(
+            ClientCrashedError, match=r"describing group g: .*died by SIGABRT.*Assertion"
+        ) as caught:
+            client.describe_groups(["g"])
+    assert caught.value.retriable
+    assert "hunter2" not in str(caught.value)
+    assert (tmp_path / "runs").read_text().count("x") == 3
+
+
+def test_a_child_that_died_is_replaced(python, tmp_path):
+    answer = '{"result": {"g": [{"group_id": "g", "state": "Empty", "type": "classic", "coordinator": null, "members": []}, null]}}'
+    python(
+        f"cat > /dev/null; [ -e {tmp_path}/died ] || {{ touch {tmp_path}/died; kill -SEGV $$; }}; echo '{answer}'"
+    )
+    with OffsetsClient(CONFIG, timeout=10) as client:
+        assert client.describe_groups(["g"])["g"].state == "Empty"
+
+
+def test_a_child_that_hangs_is_killed_at_the_deadline(python, tmp_path):
+    python(f"echo $$ > {tmp_path}/pid; exec sleep 60")
+    start = time.monotonic()
+    with OffsetsClient(CONFIG, timeout=1) as client:
+        with pytest.raises(BrokerError, match="within 1 s"):
+            client.list_groups()
+    assert time.monotonic() - start < 4
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    "script", ["cat > /dev/null; echo no module >&2; exit 1", "cat > /dev/null; echo hello"]
+)
+def test_a_python_that_cannot_do_it_is_named(python, script):
+    python(script)
+    with OffsetsClient(CONFIG, timeout=5) as client:
+        with pytest.raises(SetupError, match=r"without an answer .*group calls need a Python"):
+            client.list_groups()
+
+
+@pytest.mark.parametrize("executable", [None, "", "/no/such/python"])
+def test_without_a_python_to_run_the_error_says_so(monkeypatch, executable):
+    monkeypatch.setattr(sys, "executable", executable)
+    with OffsetsClient(CONFIG, timeout=5) as client:
+        with pytest.raises(SetupError, match="group calls"):
+            client.list_groups()
+
+
+def test_credentials_are_neither_in_the_arguments_nor_in_the_environment_of_the_child(python, tmp_path):
+    python(f'echo "$@" > {tmp_path}/seen; env >> {tmp_path}/seen; cat > {tmp_path}/stdin; kill -KILL $$')
+    with OffsetsClient(CONFIG, timeout=5) as client:
+        with pytest.raises(ClientCrashedError):
+            client.list_groups()
+    assert "hunter2" not in (tmp_path / "seen").read_text()
+    assert "hunter2" in (tmp_path / "stdin").read_text()
+
+
+def test_the_child_gets_the_token_of_a_function_that_only_we_have(python, tmp_path):
+    python(f"cat > {tmp_path}/stdin; kill -KILL $$")
+    config = {
+        **CONFIG,
+        "sasl.oauthbearer.config": "scope=x",
+        "oauth_cb": lambda said: (f"token for {said}", 1.5),
+    }
+    with pytest.raises(ClientCrashedError):
+        IsolatedAdmin(config).call("listing", "list", None, Deadline(5))
+    assert '["token for scope=x", 1.5]' in (tmp_path / "stdin").read_text()
+
+
+@pytest.mark.integration
+def test_the_child_finds_the_package_from_any_directory(bootstrap_servers, tmp_path, monkeypatch):
+    # Neither the working directory nor what lies in it matters.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=20) as client:
+        assert isinstance(client.list_groups(), list)

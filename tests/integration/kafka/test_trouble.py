@@ -1,0 +1,212 @@
+"""Does our process live, and does each call end in time, when coordinators move and brokers fall silent?"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, CommitError
+from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+
+pytestmark = pytest.mark.integration
+
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
+GRACE = 3.0
+"""Seconds beyond the deadline: two cores are shared by several brokers."""
+
+
+@pytest.fixture
+def on_proxy(proxy, make_topic):
+    """A client behind the proxy, and a partition there."""
+    topic = make_topic(partitions=1, on=proxy.bootstrap_servers)
+    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
+        yield client, TopicPartition(topic, 0)
+
+
+@pytest.mark.parametrize("code", [COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR])
+@pytest.mark.parametrize(
+    "api_keys",
+    [(OFFSET_FETCH,), (OFFSET_COMMIT,), (FIND_COORDINATOR,), (OFFSET_FETCH, OFFSET_COMMIT, FIND_COORDINATOR)],
+)
+def test_a_coordinator_that_moves_is_waited_for(on_proxy, proxy, new_group, api_keys, code):
+    client, partition = on_proxy
+    group = new_group()
+    proxy.refuse(api_keys, code, times=3)
+    client.commit(group, {partition: 0}, "done")
+    assert client.committed(group, [partition]) == {partition: Committed(0, "done")}
+    assert client.committed_everywhere(group) == {partition: Committed(0, "done")}
+    assert proxy.refused == 3
+
+
+@pytest.mark.parametrize("code", [COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR])
+@pytest.mark.parametrize("api_key", [OFFSET_FETCH, FIND_COORDINATOR])
+@pytest.mark.parametrize("method", ["committed", "committed_everywhere", "commit"])
+def test_a_coordinator_that_is_never_there_is_an_error_within_the_deadline(
+    on_proxy, proxy, new_group, api_key, code, method
+):
+    _, partition = on_proxy
+    group = new_group()
+    proxy.refuse((api_key,), code)
+    start = time.monotonic()
+    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=1) as client:
+        calls = {
+            "committed": lambda: client.committed(group, [partition]),
+            "committed_everywhere": lambda: client.committed_everywhere(group),
+            "commit": lambda: client.commit(group, {partition: 0}),
+        }
+        with pytest.raises(BrokerUnavailableError, match="within 1 s") as caught:
+            calls[method]()
+        assert time.monotonic() - start < 1 + GRACE
+    assert caught.value.retriable
+    assert proxy.refused > 0
+    proxy.refuse((), 0)
+    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
+        assert client.committed(group, [partition]) == {partition: None}
+
+
+@pytest.mark.parametrize("code", [COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR])
+def test_a_commit_that_is_always_refused_is_an_error_within_the_deadline(on_proxy, proxy, new_group, code):
+    _, partition = on_proxy
+    group = new_group()
+    proxy.refuse((OFFSET_COMMIT,), code)
+    start = time.monotonic()
+    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=2) as client:
+        # The deadline may come between two attempts, or in the middle of one.
+        with pytest.raises(
+            (CommitError, BrokerUnavailableError),
+            match=r"nothing was written|committing the same again is safe",
+        ) as caught:
+            client.commit(group, {partition: 0})
+        assert time.monotonic() - start < 2 + GRACE
+    assert caught.value.retriable
+    assert proxy.refused > 0
+    proxy.refuse((), 0)
+    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
+        client.commit(group, {partition: 0}, "at last")
+        assert client.committed(group, [partition]) == {partition: Committed(0, "at last")}
+
+
+@pytest.mark.parametrize("method", ["describe_groups", "delete_groups"])
+def test_a_group_call_without_a_coordinator_ends_in_time(on_proxy, proxy, new_group, method):
+    client, partition = on_proxy
+    group = new_group()
+    client.commit(group, {partition: 0})
+    proxy.refuse((FIND_COORDINATOR,), NOT_COORDINATOR)
+    start = time.monotonic()
+    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=3) as hurried:
+        with pytest.raises((BrokerUnavailableError, ClientCrashedError)):
+            getattr(hurried, method)([group])
+        assert time.monotonic() - start < 3 + GRACE
+    proxy.refuse((), 0)
+    assert client.describe_groups([group])[group].state == "Empty"
+
+
+def test_a_broker_that_is_silent_for_20_seconds_in_the_first_call_of_each_method(
+    own_kafka, make_topic, new_group
+):
+    kafka = own_kafka()
+    topic = make_topic(partitions=2, on=kafka.bootstrap_servers)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    group = new_group()
+    config = {"bootstrap.servers": kafka.bootstrap_servers}
+    with OffsetsClient(config, timeout=20) as client:
+        client.commit(group, {first: 0}, "before")
+    calls = {
+        "partitions": lambda client: client.partitions([topic]),
+        "committed": lambda client: client.committed(group, [first]),
+        "committed_everywhere": lambda client: client.committed_everywhere(group),
+        "log_ranges": lambda client: client.log_ranges([first]),
+        "offsets_for_time": lambda client: client.offsets_for_time([first], 0),
+        "commit": lambda client: client.commit(group, {first: 0}, "during"),
+        "describe_groups": lambda client: client.describe_groups([group])[group].state,
+        "list_groups": lambda client: [listed.group_id for listed in client.list_groups()],
+        "delete_groups": lambda client: client.delete_groups([f"{group}-other"]),
+    }
+    clients = {name: OffsetsClient(config, timeout=5) for name in calls}
+    # One that had a connection before, and one that has none.
+    patient = {"warm": OffsetsClient(config, timeout=40), "cold": OffsetsClient(config, timeout=40)}
+    patient["warm"].commit(group, {second: 0}, "before")
+    outcomes: dict[str, tuple[float, BaseException | None]] = {}
+
+    def run(name, call):
+        start = time.monotonic()
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001
+            outcomes[name] = (time.monotonic() - start, error)
+        else:
+            outcomes[name] = (time.monotonic() - start, None)
+
+    hurried = [
+        threading.Thread(target=run, args=(name, lambda n=name: calls[n](clients[n]))) for name in calls
+    ]
+    waiting = [
+        threading.Thread(target=run, args=(name, lambda n=name: patient[n].commit(group, {second: 0}, n)))
+        for name in patient
+    ]
+    kafka.freeze()
+    end = time.monotonic() + 20
+    try:
+        for thread in [*hurried, *waiting]:
+            thread.start()
+        for thread in hurried:
+            thread.join(5 + GRACE)
+        assert set(outcomes) == set(calls)
+        for name, (seconds, error) in outcomes.items():
+            assert isinstance(error, BrokerUnavailableError), f"{name}: {error!r}"
+            assert error.retriable
+            assert 4 < seconds < 5 + GRACE, name
+        for thread in waiting:
+            thread.join(max(0, end - time.monotonic()))
+            assert thread.is_alive()
+    finally:
+        kafka.thaw()
+    thawed = time.monotonic()
+    for thread in waiting:
+        thread.join(20)
+    assert [outcomes[name][1] for name in patient] == [None, None]
+    assert time.monotonic() - thawed < 10
+    # The abort of librdkafka comes when the connection is there again: each client must still be good.
+    # What was asked for while the broker was silent may still be done by it.
+    assert calls["partitions"](clients["partitions"]) == {topic: [0, 1]}
+    assert calls["committed"](clients["committed"])[first].offset == 0
+    assert set(calls["committed_everywhere"](clients["committed_everywhere"])) == {first, second}
+    assert calls["log_ranges"](clients["log_ranges"]) == {first: LogRange(0, 0)}
+    assert calls["offsets_for_time"](clients["offsets_for_time"]) == {first: None}
+    calls["commit"](clients["commit"])
+    assert calls["committed"](clients["committed"]) == {first: Committed(0, "during")}
+    assert clients["committed"].committed(group, [second])[second].metadata in patient
+    assert calls["describe_groups"](clients["describe_groups"]) == "Empty"
+    assert group in calls["list_groups"](clients["list_groups"])
+    assert calls["delete_groups"](clients["delete_groups"]) == {f"{group}-other": "there is no such group"}
+    for client in [*clients.values(), *patient.values()]:
+        client.close()
+
+
+def test_a_broker_that_was_killed_is_found_again(own_kafka, make_topic, new_group):
+    kafka = own_kafka()
+    partition = TopicPartition(make_topic(partitions=1, on=kafka.bootstrap_servers), 0)
+    group = new_group()
+    outcome: list[BaseException | None] = []
+    with OffsetsClient({"bootstrap.servers": kafka.bootstrap_servers}, timeout=60) as client:
+        client.commit(group, {partition: 0}, "before")
+        kafka.kill()
+
+        def commit() -> None:
+            try:
+                client.commit(group, {partition: 0}, "after")
+            except BrokerError as error:
+                outcome.append(error)
+            else:
+                outcome.append(None)
+
+        thread = threading.Thread(target=commit)
+        thread.start()
+        kafka.restart()
+        thread.join(60)
+        assert outcome == [None]
+        assert client.committed(group, [partition]) == {partition: Committed(0, "after")}
