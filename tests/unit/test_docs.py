@@ -1,0 +1,132 @@
+"""What has to hold of the README, the documentation and the example DAGs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "dags_examples").glob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MARKER = re.compile(r"^ *# --8<-- .*\n", re.MULTILINE)
+
+COMMANDS = {
+    "demo": "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e '.[demo]' "
+    "&& .venv/bin/airflow-kafka-offsets demo",
+    "tests": "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e '.[dev]' && .venv/bin/pytest",
+}
+
+PARSE = """
+import json, sys
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(sys.argv[1])
+seen = {"dags": sorted(bag.dags), "errors": list(bag.import_errors.values()), "modules": sorted(sys.modules)}
+print(json.dumps(seen))
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The documentation, built as strictly as MkDocs can."""
+    pytest.importorskip("mkdocs")
+    target = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "-f",
+            str(ROOT / "mkdocs.yml"),
+            "-d",
+            str(target),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
+
+
+def test_every_page_is_in_the_site(site):
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").with_suffix("")
+        built = site / "index.html" if name == Path("index") else site / name / "index.html"
+        assert built.is_file(), name
+
+
+def test_the_site_fetches_nothing_from_elsewhere(site):
+    fetched = re.compile(
+        r'<(?:link[^>]*rel="(?:stylesheet|preconnect)"[^>]*href|script[^>]*src|img[^>]*src)="(https?:)'
+    )
+    for page in site.rglob("*.html"):
+        assert not fetched.search(page.read_text(encoding="utf-8")), page.name
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_the_readmes_commands_are_one_line_each(command):
+    assert (ROOT / "README.md").read_text(encoding="utf-8").splitlines().count(command) == 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_names_a_path_of_a_machine(page):
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"(?<![\w.:/])/(?:home|root|tmp|work|Users|usr|opt|var|mnt)/", text)
+    assert not re.search(r"\b[A-Z]:\\", text)
+
+
+def test_the_readmes_examples_are_those_of_the_files():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- (dags_examples/\w+\.py)(?::(\w+))? -->\n```python\n(.*?)```", readme, re.DOTALL)
+    assert len(shown) == 3
+    for path, section, code in shown:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        if section:
+            found = re.search(
+                rf"\[start:{section}\]\n(.*?)^ *# --8<-- \[end:{section}\]", source, re.DOTALL | re.MULTILINE
+            )
+            assert found is not None, section
+            source = textwrap.dedent(found[1])
+        without_markers = MARKER.sub("", source)
+        assert _lines(code) in _lines(without_markers), path
+
+
+def test_the_docs_paste_no_python_that_could_be_an_example():
+    for page in (ROOT / "docs").rglob("*.md"):
+        for code in re.findall(
+            r"```(?:python| \{ \.python \})\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL
+        ):
+            assert "--8<--" in code or "Operator" not in code, page.name
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_is_read_without_spark(example, tmp_path):
+    environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, str(example)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["errors"] == []
+    assert seen["dags"]
+    assert "pyspark" not in seen["modules"]
+
+
+def _lines(code):
+    """Code without its blank lines, which the formatter puts around markers."""
+    return "\n".join(line for line in code.splitlines() if line.strip())
