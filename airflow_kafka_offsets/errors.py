@@ -12,6 +12,7 @@ expected and what to do, in that order, and never holds a credential::
     │   ├── CheckpointNotFoundError   no such directory, or nothing of a checkpoint in it
     │   ├── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
     │   └── CheckpointUnavailableError the storage did not answer, or files went while they were read (retriable)
+    ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
     └── BrokerError                   the broker or the client said no
         ├── BrokerUnavailableError    not reachable, or no answer within the deadline (retriable)
@@ -69,6 +70,10 @@ class CheckpointUnavailableError(CheckpointError):
     """The storage did not answer, or a running query removed files faster than they could be read."""
 
     retriable = True
+
+
+class NoCommitError(KafkaOffsetsError):
+    """A group has no committed offset where one is needed, so its lag is undefined."""
 
 
 class PlanRefusedError(KafkaOffsetsError):

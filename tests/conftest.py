@@ -6,10 +6,6 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-# Airflow reads this once, when it is first imported; nobody's own Airflow is touched.
-os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
-os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "False"
-
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -23,6 +19,13 @@ if TYPE_CHECKING:
 USERS_BROKER = "KAFKA_BOOTSTRAP_SERVERS"
 DEADLINE = 30.0
 LOG_END = -1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give Airflow, which reads it once when it is imported, a home that is nobody's own."""
+    home = tempfile.TemporaryDirectory(prefix="airflow-home-", ignore_cleanup_errors=True)
+    config.add_cleanup(home.cleanup)
+    os.environ["AIRFLOW_HOME"] = home.name
 
 
 @pytest.fixture(scope="session")

@@ -211,6 +211,11 @@ class ReachedWait(Wait):
         if isinstance(target, Mapping) and "version" in target:
             reached: Offsets = {}
             for receipt in read_receipt(target):
+                if receipt.plan_only:
+                    raise UsageError(
+                        f"target is the receipt of a plan that was not carried out (plan_only, group {receipt.group_id!r}): "
+                        "nobody committed its offsets; give the receipt of a task that moved the group"
+                    )
                 for tp, offset in receipt.after.items():
                     reached[tp] = max(offset, reached.get(tp, 0))
             return reached

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
+from airflow_kafka_offsets.errors import NoCommitError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
 from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition
 from airflow_kafka_offsets.model.scope import TopicScope
@@ -39,21 +39,21 @@ def group_positions(client: OffsetsClient, group_id: str, scope: TopicScope) -> 
     Without named topics these are all topics of which it has committed a partition, so that a partition
     that was added to one of them shows as one without a commit.
 
-    :raises PlanRefusedError: if no topics are named and the group has no commit anywhere.
+    :raises NoCommitError: if no topics are named and the group has no commit anywhere.
     :raises UnknownTopicPartitionError: if a named topic is not on the broker.
     """
     if scope.topics is None:
         everywhere = client.committed_everywhere(group_id)
         if not everywhere:
-            raise PlanRefusedError(
-                [
-                    f"group {group_id!r} has no committed offsets on this broker: correct group_id or the connection; "
-                    "Kafka also forgets a group that nobody joins, 7 days after its last commit by default; "
-                    "name topics= to look at partitions without a commit"
-                ]
+            raise NoCommitError(
+                f"group {group_id!r} has no committed offsets on this broker: correct group_id or the connection; Kafka "
+                "also forgets a group that nobody joins, 7 days after its last commit by default; name topics= to look "
+                "at partitions without a commit"
             )
         topics = scope.narrowed(tp.topic for tp in everywhere)
-        return {tp: everywhere[tp].offset if tp in everywhere else None for tp in partitions_in(client, topics)}
+        return {
+            tp: everywhere[tp].offset if tp in everywhere else None for tp in partitions_in(client, topics)
+        }
     committed = client.committed(group_id, partitions_in(client, scope))
     return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
 

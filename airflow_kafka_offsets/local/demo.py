@@ -62,8 +62,9 @@ def run_demo(
             console.print("[bold]Kafka[/]: starting a real broker on loopback")
             with kafka:
                 console.print(f"  ready at {kafka.bootstrap_servers}")
-                environment = _environment(home, dag_file.parent, kafka.bootstrap_servers)
-                _migrate(environment, home, console)
+                environment = demo_environment(home, dag_file.parent, kafka.bootstrap_servers)
+                console.print("[bold]Airflow[/]: migrating a private database")
+                migrate_airflow(environment, home)
                 results = _run_days(environment, home, dag_file, days, console)
                 agrees = _report(results, KafkaTools(kafka.bootstrap_servers), console)
                 _say_where(home, kafka, keep, console)
@@ -73,7 +74,9 @@ def run_demo(
         console.print("[yellow]Stopped[/]; nothing is left running.")
         return 130
     except KafkaOffsetsError as error:
-        console.print(f"\nError: {error}\nIts files are in {home}", highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"\nError: {error}\nIts files are in {home}", highlight=False, markup=False, soft_wrap=True
+        )
         return 1
     return 0 if agrees else 1
 
@@ -115,7 +118,7 @@ def _check_machine(console: Console) -> None:
         raise SetupError("; ".join(f"{check.name}: {check.found}: {check.remedy}" for check in failed))
 
 
-def _environment(home: Path, dags: Path, bootstrap_servers: str) -> dict[str, str]:
+def demo_environment(home: Path, dags: Path, bootstrap_servers: str) -> dict[str, str]:
     """Return the environment of an Airflow that knows nothing of the user's, with the demo's connections."""
     kept = {
         name: value
@@ -142,8 +145,8 @@ def _environment(home: Path, dags: Path, bootstrap_servers: str) -> dict[str, st
     }
 
 
-def _migrate(environment: Mapping[str, str], home: Path, console: Console) -> None:
-    console.print("[bold]Airflow[/]: migrating a private database")
+def migrate_airflow(environment: Mapping[str, str], home: Path) -> None:
+    """Make the database of an Airflow that is used for nothing else."""
     (home / "airflow").mkdir(parents=True, exist_ok=True)
     log = home / "airflow-db-migrate.log"
     for line in _lines([sys.executable, "-m", "airflow", "db", "migrate"], environment, log):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import align
 
@@ -72,17 +72,15 @@ class Lag:
         is, never further ahead. What still comes out below 0 counts as 0.
 
         :param on_no_commit: see :data:`NoCommitPolicy`; ``None`` leaves such a partition's lag ``None``.
-        :raises PlanRefusedError: under ``fail``, if a partition whose log is not empty has no commit.
+        :raises NoCommitError: under ``fail``, if a partition whose log is not empty has no commit.
         """
         without = [
             tp for tp, position in positions.items() if position is None and logs[tp].end > logs[tp].start
         ]
         if without and on_no_commit == "fail":
-            raise PlanRefusedError(
-                [
-                    f"{name} has no committed offset for {summarize(without)}, so its lag is undefined: commit "
-                    "first, name the topics= that it reads, or say with on_no_commit what such a partition counts as"
-                ]
+            raise NoCommitError(
+                f"{name} has no committed offset for {summarize(without)}, so its lag is undefined: commit first, name "
+                "the topics= that it reads, or say with on_no_commit what such a partition counts as"
             )
         partitions = tuple(
             PartitionLag(tp, positions[tp], logs[tp], _lag(positions[tp], logs[tp], on_no_commit))

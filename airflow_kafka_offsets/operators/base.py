@@ -12,7 +12,7 @@ from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.apply import apply_plans
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans, receipt
-from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, group_uri
+from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, PIPELINE_PARAMETERS, group_uri
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -92,7 +92,12 @@ class OffsetsOperator(BaseOperator):
         """Give the events of the groups' assets their totals, for those assets that are in ``outlets``."""
         by_uri = {group_uri(self.kafka_config_id, plan.group_id): plan for plan in plans}
         for asset in self.outlets or ():
-            plan = by_uri.get(getattr(asset, "uri", None) or "")
+            uri = getattr(asset, "uri", None) or ""
+            plan = by_uri.get(uri)
+            if plan is None and uri.startswith(f"{KAFKA_GROUP_SCHEME}://"):
+                self.log.warning(
+                    "The event of %s gets no totals: no group of that name was committed here", uri
+                )
             if plan is not None and "outlet_events" in context:
                 context["outlet_events"][asset].extra = {
                     "version": 1,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import AirflowFailException, conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.failures import failing_at_once
 from airflow_kafka_offsets.hooks.waits import Reading, Wait
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
@@ -68,6 +68,10 @@ class OffsetsSensor(BaseSensorOperator):
         self.position = position
         self.isolation_level = isolation_level
         self.deferrable = deferrable
+        if group_id is None and checkpoint_location is None:
+            raise UsageError(
+                f"task {self.task_id}: no position to look at: give group_id, checkpoint_location, or **pipeline"
+            )
         self._client: OffsetsClient | None = None
         self._wait: Wait | None = None
         self._last_text = ""

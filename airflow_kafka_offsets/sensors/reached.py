@@ -27,6 +27,9 @@ class OffsetsReachedSensor(OffsetsSensor):
 
     Returns the last reading: ``reached``, ``target``, ``current`` and ``remaining``.
 
+    The log end when the wait begins is reached only if something reads up to it while this task waits. After a
+    batch job, with a producer that goes on, give the time up to which the job has read.
+
     :param target: ``latest`` (default), the log end when the wait begins; a time, such as
         ``{{ data_interval_end }}``: each partition's first record at or after it, else its log end when the
         wait begins; offsets, ``{"topic": {"0": 42}}``; or the receipt of an operator of this package.

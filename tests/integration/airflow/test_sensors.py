@@ -10,6 +10,7 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger, OffsetsReachedTrigger
@@ -199,6 +200,13 @@ def test_a_target_may_be_given_before_the_first_commit(group, topic, commit):
 def test_a_receipt_is_a_target(group, topic, commit):
     receipt = CommitOffsetsOperator(task_id="c", group_id=group, offsets={topic: {"0": 5}}).execute({})
     assert OffsetsReachedSensor(task_id="s", group_id=group, target=receipt).execute({})["reached"] is True
+
+
+def test_the_receipt_of_a_plan_only_is_no_target(group, topic, commit):
+    commit(0, 0)
+    plan = ResetOffsetsOperator(task_id="r", group_id=group, to_offset="latest", plan_only=True).execute({})
+    with pytest.raises(AirflowFailException, match="was not carried out"):
+        OffsetsReachedSensor(task_id="s", group_id=group, target=plan).execute({})
 
 
 def test_a_rescheduled_sensor_keeps_its_target_where_airflow_keeps_state(group, topic, commit, produce):

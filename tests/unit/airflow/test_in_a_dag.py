@@ -65,6 +65,12 @@ def test_a_group_is_asked_for_when_the_dag_is_written(operator):
         operator(task_id="t")
 
 
+@pytest.mark.parametrize("sensor", [ConsumerGroupLagSensor, OffsetsReachedSensor])
+def test_a_position_is_asked_for_when_the_dag_is_written(sensor):
+    with pytest.raises(UsageError, match="no position to look at"):
+        sensor(task_id="t")
+
+
 def test_something_to_commit_is_asked_for_when_the_dag_is_written():
     with pytest.raises(UsageError, match="nothing to commit"):
         CommitOffsetsOperator(task_id="t", group_id="g")

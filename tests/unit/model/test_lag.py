@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.lag import Lag, past_log_start, remaining
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
@@ -42,7 +42,7 @@ def test_a_missing_commit_counts_as_the_policy_says(policy, counts):
 
 
 def test_a_missing_commit_fails_unless_the_log_is_empty():
-    with pytest.raises(PlanRefusedError, match="no committed offset for t-0"):
+    with pytest.raises(NoCommitError, match="no committed offset for t-0"):
         Lag.measure("g", {A: None, B: None}, {A: LogRange(4, 10), B: LogRange(3, 3)}, "fail")
     assert Lag.measure("g", {B: None}, {B: LogRange(3, 3)}, "fail").total == 0
 

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+pytestmark = [pytest.mark.system, pytest.mark.integration]
+
+GATE_DAG = """
+import sys
+from airflow.sdk import DAG, task
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+
+orders = KafkaPipeline(group_id="GROUP", topics=["TOPIC"])
+
+with DAG("gate", default_args=dict(orders)) as dag:
+    commit = CommitOffsetsOperator(
+        task_id="commit", offsets={"TOPIC": {"0": 2}}, outlets=[orders.asset], topics="{{ ['TOPIC'] | tojson }}"
+    )
+    gate = OffsetsReachedSensor(task_id="gate", deferrable=True, poke_interval=0.5, timeout=60)
+    commit >> gate
+
+if __name__ == "__main__":
+    import json
+    run = dag.test()
+    results = {ti.task_id: ti.xcom_pull(task_ids=ti.task_id) for ti in run.get_task_instances()}
+    print("@@" + json.dumps({"state": str(run.state), **results}))
+"""
+
+
+def test_the_package_is_listed_among_the_providers(airflow):
+    listed = json.loads(airflow("-m", "airflow", "providers", "list", "-o", "json").stdout)
+    assert "airflow-kafka-offsets" in {provider["package_name"] for provider in listed}
+
+
+def test_the_example_dags_have_no_import_errors(airflow):
+    done = airflow("-m", "airflow", "dags", "list-import-errors", "--local", "-o", "json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout.strip().splitlines()[-1] or "[]") == []
+
+
+def test_a_deferred_gate_lets_the_run_end_when_somebody_else_commits(
+    airflow, make_topic, produce, new_group, bootstrap_servers, tmp_path
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 5})
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    file = dags / "gate.py"
+    file.write_text(GATE_DAG.replace("GROUP", group).replace("TOPIC", topic))
+    log = tmp_path / "log"
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(airflow, str(file), log=log, AIRFLOW__CORE__DAGS_FOLDER=str(dags))
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not (
+            log.exists() and "running trigger in line" in log.read_text()
+        ):
+            time.sleep(0.2)
+        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+            client.commit(group, {TopicPartition(topic, 0): 5})
+        done = run.result()
+    said = log.read_text()
+    assert "Trigger completed" in said, said[-3000:] + done.stderr[-1000:]
+    (told,) = [json.loads(line[2:]) for line in said.splitlines() if line.startswith("@@")]
+    assert told["state"] == "success"
+    assert told["commit"]["after"] == {topic: {"0": 2}}
+    assert told["gate"]["reached"] is True
+    assert told["gate"]["target"] == {topic: {"0": 5}}
+
+
+def children_of(marker):
+    """Processes whose command line names the marker."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        # It may end while we look.
+        with contextlib.suppress(OSError):
+            if marker.encode() in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="finds processes by /proc")
+def test_a_demo_that_is_interrupted_leaves_no_process_behind(tmp_path):
+    home = tmp_path / "demo"
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "airflow_kafka_offsets.cli", "demo", "--directory", str(home)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    log = home / "airflow-dag.log"
+    deadline = time.monotonic() + 120
+    # In the middle of Spark's work on the first day.
+    while time.monotonic() < deadline and demo.poll() is None:
+        if log.exists() and "starting task_id=process" in log.read_text():
+            break
+        time.sleep(0.5)
+    assert children_of(str(home))
+    demo.send_signal(signal.SIGINT)
+    said, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 130, said
+    assert "nothing is left running" in said
+    assert children_of(str(home)) == []
