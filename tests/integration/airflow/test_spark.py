@@ -1,0 +1,295 @@
+"""Checkpoints of real Spark queries, committed while they run, after they ended, and after they were killed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,
+    # PySpark leaves the socket to its JVM open until the process ends.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+CONF = {
+    "spark.jars.packages": CONNECTOR,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def spark():
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    for name, value in CONF.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    # It logs once more when the interpreter ends and pytest has closed its streams.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def stream(spark, bootstrap_servers):
+    """A stream over a topic; options are the Kafka source's."""
+
+    def read(topic, **options):
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
+        reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
+        return reader.options(**options).load()
+
+    return read
+
+
+@pytest.fixture
+def location(tmp_path):
+    return str(tmp_path / "checkpoint")
+
+
+def start(frame, location, **trigger):
+    writer = frame.writeStream.format("noop").option("checkpointLocation", location)
+    return writer.trigger(**trigger).start()
+
+
+def run(frame, location):
+    """Run a query over everything that is there."""
+    start(frame, location, availableNow=True).awaitTermination()
+
+
+def commit(context, **parameters):
+    return CommitOffsetsOperator(task_id="commit", **parameters).execute(context)
+
+
+def wait_until(condition, timeout=60):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def test_all_batches_of_a_run_are_committed_and_kafkas_tool_shows_lag_0(
+    stream, make_topic, produce, location, new_group, kafka_tools, context
+):
+    topic, group = make_topic(), new_group()
+    produce(topic, {0: 10, 1: 7})
+    run(stream(topic, maxOffsetsPerTrigger=6), location)
+    assert SparkCheckpoint(location).read().batch_id >= 2
+    receipt = commit(context, group_id=group, checkpoint_location=location)
+    assert receipt["after"] == {topic: {"0": 10, "1": 7, "2": 0}}
+    rows = kafka_tools.describe_rows(group)
+    assert [(row["partition"], row["current_offset"], row["lag"]) for row in rows] == [
+        (0, 10, 0),
+        (1, 7, 0),
+        (2, 0, 0),
+    ]
+
+
+def test_a_run_with_nothing_new_commits_the_same_again(
+    stream, make_topic, produce, location, new_group, context, bootstrap_servers
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 3})
+    run(stream(topic), location)
+    commit(context, group_id=group, checkpoint_location=location)
+    run(stream(topic), location)
+    context["ti"].run_id = "manual__2"
+    assert commit(context, group_id=group, checkpoint_location=location)["changed"] == 0
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        (held,) = client.committed(group, [TopicPartition(topic, 0)]).values()
+    # The second commit was sent: what it says of itself is there.
+    assert json.loads(held.metadata)["run"] == "manual__2"
+
+
+def test_an_always_on_query_is_committed_while_it_runs(
+    stream, make_topic, produce, location, new_group, holds, context
+):
+    topic, group = make_topic(2), new_group()
+    produce(topic, {0: 1})
+    query = start(stream(topic), location, processingTime="300 milliseconds")
+    try:
+        wait_until(lambda: Path(location, "commits", "0").exists())
+        seen = [commit(context, group_id=group, checkpoint_location=location)["after"][topic]["0"]]
+        for _ in range(4):
+            produce(topic, {0: 5})
+            seen.append(commit(context, group_id=group, checkpoint_location=location)["after"][topic]["0"])
+        assert seen == sorted(seen)
+        query.processAllAvailable()
+        commit(context, group_id=group, checkpoint_location=location)
+        assert holds(group) == {0: 21, 1: 0}
+        reading = OffsetsReachedSensor(task_id="gate", group_id=group).execute(context)
+        assert reading["reached"] is True
+    finally:
+        query.stop()
+
+
+def test_two_sources_over_different_topics_share_one_group(
+    stream, make_topic, produce, location, new_group, kafka_tools, context
+):
+    first, second, group = make_topic(2), make_topic(1), new_group()
+    produce(first, {0: 4, 1: 2})
+    produce(second, {0: 5})
+    run(stream(first).unionByName(stream(second)), location)
+    commit(context, group_id=group, checkpoint_location=location)
+    rows = kafka_tools.describe_rows(group)
+    ends = {(row["topic"], row["partition"]): (row["current_offset"], row["lag"]) for row in rows}
+    assert ends == {(first, 0): (4, 0), (first, 1): (2, 0), (second, 0): (5, 0)}
+
+
+def test_two_sources_of_one_topic_are_refused_one_group_and_given_one_each(
+    stream, make_topic, produce, location, new_group, holds, context
+):
+    topic, group, first, second = make_topic(1), new_group(), new_group(), new_group()
+    produce(topic, {0: 6})
+    start_at_4 = {"startingOffsets": json.dumps({topic: {"0": 4}})}
+    frame = stream(topic, maxOffsetsPerTrigger=2).unionByName(
+        stream(topic, **start_at_4, maxOffsetsPerTrigger=1)
+    )
+    query = start(frame, location, processingTime="1 hour")
+    try:
+        wait_until(lambda: Path(location, "commits", "0").exists())
+        with pytest.raises(AirflowFailException, match=r"occurs in source 0 and in source 1 .*\"source:0\""):
+            commit(context, group_id=group, checkpoint_location=location)
+        commit(context, group_id={"source:0": first, "source:1": second}, checkpoint_location=location)
+        assert (holds(first), holds(second)) == ({0: 2}, {0: 5})
+    finally:
+        query.stop()
+
+
+def test_a_topic_that_was_deleted_and_made_again_is_refused(
+    stream, make_topic, produce, location, new_group, kafka_tools, context, bootstrap_servers
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 8})
+    run(stream(topic), location)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(30)
+    with pytest.raises(AirflowFailException, match=f"{topic}-0 is not on the broker"):
+        commit(context, group_id=group, checkpoint_location=location)
+    wait_until(lambda: admin.create_topics([NewTopic(topic, 1)])[topic].exception(30) is None)
+    with pytest.raises(
+        AirflowFailException, match=r"offset 8 .* which holds 0 to 0: the topic was recreated"
+    ):
+        commit(context, group_id=group, checkpoint_location=location)
+    assert "not found" in kafka_tools.consumer_groups("--describe", "--group", group).error
+
+
+def test_a_corrupted_checkpoint_is_named_and_the_group_left_alone(
+    stream, make_topic, produce, location, new_group, holds, context
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 4})
+    run(stream(topic), location)
+    commit(context, group_id=group, checkpoint_location=location)
+    produce(topic, {0: 4})
+    run(stream(topic), location)
+    newest = Path(location, "offsets", "1")
+    newest.write_bytes(newest.read_bytes()[:-5])
+    with pytest.raises(AirflowFailException, match="offsets/1"):
+        commit(context, group_id=group, checkpoint_location=location)
+    assert holds(group) == {0: 4}
+
+
+def test_a_new_checkpoint_is_a_new_query_and_an_old_copy_goes_backwards(
+    stream, make_topic, produce, location, tmp_path, new_group, holds, context
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 4})
+    run(stream(topic), location)
+    shutil.copytree(location, tmp_path / "old")
+    produce(topic, {0: 4})
+    run(stream(topic), location)
+    commit(context, group_id=group, checkpoint_location=location)
+
+    with pytest.raises(AirflowFailException, match="would go backwards"):
+        commit(context, group_id=group, checkpoint_location=str(tmp_path / "old"))
+    run(stream(topic), str(tmp_path / "new"))
+    with pytest.raises(AirflowFailException, match="allow_new_query"):
+        commit(context, group_id=group, checkpoint_location=str(tmp_path / "new"))
+    commit(context, group_id=group, checkpoint_location=str(tmp_path / "new"), allow_new_query=True)
+    assert holds(group) == {0: 8}
+
+
+JOB = """
+import json, os, sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+
+servers, topic, location, output, conf, block_at = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]")
+for name, value in json.loads(conf).items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+
+def write(batch, batch_id):
+    rows = sorted(row.offset for row in batch.collect())
+    Path(output, f"{batch_id}.json").write_text(json.dumps(rows))
+    if batch_id == int(block_at):
+        Path(output, "blocked").touch()
+        time.sleep(600)
+
+stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 4).load()
+stream.writeStream.foreachBatch(write).option("checkpointLocation", location).trigger(availableNow=True).start().awaitTermination()
+"""
+
+
+def test_a_job_killed_in_the_middle_of_a_batch_has_that_batch_not_committed_and_goes_on(
+    make_topic, produce, location, tmp_path, new_group, holds, context, bootstrap_servers
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 10})
+    output = tmp_path / "output"
+    output.mkdir()
+    (tmp_path / "job.py").write_text(JOB)
+
+    def launch(block_at):
+        command = [sys.executable, str(tmp_path / "job.py"), bootstrap_servers, topic, location, str(output)]
+        with (tmp_path / "log").open("a") as log:
+            return subprocess.Popen(
+                [*command, json.dumps(CONF), str(block_at)], stdout=log, stderr=log, start_new_session=True
+            )
+
+    job = launch(block_at=1)
+    wait_until(lambda: (output / "blocked").exists() or job.poll() is not None, 90)
+    os.killpg(job.pid, signal.SIGKILL)
+    assert job.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()[-2000:]
+
+    state = SparkCheckpoint(location).read()
+    assert (state.batch_id, state.pending_batch_id) == (0, 1)
+    first = commit(context, group_id=group, checkpoint_location=location)
+    assert holds(group) == {0: 4}
+
+    again = launch(block_at=-1)
+    assert again.wait(90) == 0, (tmp_path / "log").read_text()[-2000:]
+    second = commit(context, group_id=group, checkpoint_location=location)
+    assert holds(group) == {0: 10}
+    assert second["before"] == first["after"]
+    rows = [offset for file in output.glob("*.json") for offset in json.loads(file.read_text())]
+    assert sorted(rows) == list(range(10))
