@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.groups import GroupDescription, name_members
 from airflow_kafka_offsets.kafka.positions import group_positions
+from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
 from airflow_kafka_offsets.model.scenarios import (
+    ByDuration,
+    FromFile,
+    NoCommit,
     Scenario,
+    ShiftBy,
     ToDatetime,
     ToOffset,
+    is_relative,
+    needs_commits,
     offsets_at_time,
+    standing,
+    targets_in_log,
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.scope import TopicScope
@@ -31,6 +40,8 @@ def plan_resets(
     *,
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
+    on_no_commit: NoCommit = "fail",
+    token: str = "",
 ) -> list[OffsetPlan]:
     """
     Plan the reset of groups, without changing anything.
@@ -39,16 +50,31 @@ def plan_resets(
     :param scenario: where to.
     :param now: the present time; a later one to move to is out of range.
     :param on_out_of_range: what becomes of an offset outside the log, and of a time in the future.
+    :param on_no_commit: where a partition without a commit stands, if that matters.
+    :param token: what names the run, see :class:`~airflow_kafka_offsets.model.metadata.CommitMetadata`. A
+        relative scenario leaves a partition alone that was last committed with the same token: an earlier try
+        has moved it.
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
     descriptions = client.describe_groups(scopes)
     plans = []
     for group_id, scope in scopes.items():
-        before = _positions_to_move(client, group_id, scope, scenario)
+        given = _given(scenario, group_id, scope, len(scopes))
+        before = _positions_to_move(client, group_id, scope, given)
         logs = client.log_ranges(before)
-        targets, refusals, notes = _targets(client, scenario, before, logs, now, on_out_of_range)
-        refusals = [*_active(descriptions[group_id]), *refusals]
+        refusals = _active(descriptions[group_id])
+        try:
+            targets, notes = _targets(
+                client, given or scenario, before, logs, now, on_out_of_range, on_no_commit
+            )
+        except PlanRefusedError as error:
+            targets, notes = {}, []
+            refusals += error.refusals
+        if token and is_relative(scenario):
+            moved = _moved_before(client, group_id, targets, token)
+            targets.update({tp: offset for tp in moved if (offset := before[tp]) is not None})
+            notes += [f"moved by an earlier try of this run, left alone: {summarize(moved)}"] if moved else []
         plan = OffsetPlan.make(
             group_id,
             targets,
@@ -63,16 +89,63 @@ def plan_resets(
     return plans
 
 
+def parse_scenario(name: str, value: object) -> Scenario:
+    """
+    Return the scenario that a parameter of a reset means.
+
+    :param name: ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration`` or ``from_file``.
+    :raises UsageError: if the value is none for it, or the file cannot be read.
+    """
+    if name == "from_file":
+        return read_file(str(value))
+    kinds: dict[str, type[ToOffset | ToDatetime | ShiftBy | ByDuration]] = {
+        "to_offset": ToOffset,
+        "to_datetime": ToDatetime,
+        "shift_by": ShiftBy,
+        "by_duration": ByDuration,
+    }
+    return kinds[name].parse(value)
+
+
+def read_file(uri: str) -> FromFile:
+    """
+    Read a file of offsets in Kafka's CSV, from any storage that fsspec reaches.
+
+    :raises UsageError: if it cannot be read.
+    """
+    import fsspec
+
+    try:
+        with fsspec.open(uri, "rt", encoding="utf-8") as file:
+            return FromFile(uri, file.read())
+    except (OSError, ValueError, ImportError) as error:
+        raise UsageError(
+            f"from_file={uri}: cannot be read ({type(error).__name__}): give a file of topic,partition,offset lines, as "
+            "kafka-consumer-groups --export prints them"
+        ) from error
+
+
+def _given(scenario: Scenario, group_id: str, scope: TopicScope, groups: int) -> ToOffset | None:
+    """Return the offsets that a scenario names for a group, if it names partitions by itself."""
+    if isinstance(scenario, FromFile):
+        offsets = scenario.offsets(group_id, groups)
+    elif isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping):
+        offsets = dict(scenario.to)
+    else:
+        return None
+    outside = [tp for tp in offsets if tp not in scope]
+    if outside:
+        raise OffsetsFormatError(
+            f"the offsets name {summarize(outside)}, which topics= leaves out: name them in both or in neither"
+        )
+    return ToOffset(offsets)
+
+
 def _positions_to_move(
-    client: OffsetsClient, group_id: str, scope: TopicScope, scenario: Scenario
+    client: OffsetsClient, group_id: str, scope: TopicScope, given: ToOffset | None
 ) -> Positions:
-    if isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping):
-        outside = [tp for tp in scenario.to if tp not in scope]
-        if outside:
-            raise OffsetsFormatError(
-                f"to_offset names {summarize(outside)}, which topics= leaves out: name them in both or in neither"
-            )
-        committed = client.committed(group_id, scenario.to)
+    if given is not None and isinstance(given.to, Mapping):
+        committed = client.committed(group_id, given.to)
         return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
     positions = group_positions(client, group_id, scope)
     if scope.topics is None:
@@ -88,22 +161,37 @@ def _targets(
     logs: Mapping[TopicPartition, LogRange],
     now: datetime,
     on_out_of_range: OutOfRangePolicy,
-) -> tuple[Offsets, Sequence[str], Sequence[str]]:
-    partitions = sorted(before)
-    if isinstance(scenario, ToOffset):
-        try:
-            return scenario.targets(partitions, before, logs), (), ()
-        except PlanRefusedError as error:
-            return {}, error.refusals, ()
-    if scenario.moment <= now:
-        first = client.offsets_for_time(partitions, timestamp_ms(scenario.moment))
-        return offsets_at_time(first, logs), (), ()
-    text = f"to_datetime={scenario.moment.isoformat()} is in the future"
+    on_no_commit: NoCommit,
+) -> tuple[Offsets, list[str]]:
+    if isinstance(scenario, ToOffset | ShiftBy):
+        stands = standing(before, logs, on_no_commit if needs_commits(scenario) else "latest")
+        left = sorted(set(before) - set(stands))
+        notes = [f"no committed offset, left alone: {summarize(left)}"] if left else []
+        return targets_in_log(scenario, stands, logs), notes
+    if isinstance(scenario, FromFile):
+        raise UsageError("a file's offsets are those of a group: see FromFile.offsets")
+    moment = now - scenario.duration if isinstance(scenario, ByDuration) else scenario.moment
+    if moment <= now:
+        first = client.offsets_for_time(before, max(0, timestamp_ms(moment)))
+        return offsets_at_time(first, logs), []
+    text = f"to_datetime={moment.isoformat()} is in the future"
     if on_out_of_range == "fail":
-        return {}, [f"{text}: give a time that has passed, or to_offset='latest' for the log end"], ()
+        raise PlanRefusedError(
+            [f"{text}: give a time that has passed, or to_offset='latest' for the log end"]
+        )
     if on_out_of_range == "skip":
-        return {}, (), [f"{text}: every partition is left alone"]
-    return {tp: logs[tp].end for tp in partitions}, (), [f"{text}: moved to the log end"]
+        return {}, [f"{text}: every partition is left alone"]
+    return {tp: logs[tp].end for tp in before}, [f"{text}: moved to the log end"]
+
+
+def _moved_before(client: OffsetsClient, group_id: str, targets: Offsets, token: str) -> list[TopicPartition]:
+    """Return the partitions whose last commit was made by this same run."""
+    moved = []
+    for tp, commit in client.committed(group_id, targets).items():
+        metadata = CommitMetadata.parse(commit.metadata) if commit is not None else None
+        if metadata is not None and metadata.token == token:
+            moved.append(tp)
+    return moved
 
 
 def _active(group: GroupDescription) -> list[str]:
@@ -119,4 +207,10 @@ def _active(group: GroupDescription) -> list[str]:
 def _source(scenario: Scenario) -> dict[str, object]:
     if isinstance(scenario, ToDatetime):
         return {"to_datetime": scenario.moment.isoformat()}
+    if isinstance(scenario, ShiftBy):
+        return {"shift_by": scenario.by}
+    if isinstance(scenario, ByDuration):
+        return {"by_duration": f"PT{scenario.duration.total_seconds():g}S"}
+    if isinstance(scenario, FromFile):
+        return {"from_file": scenario.name}
     return {"to_offset": "offsets" if isinstance(scenario.to, Mapping) else scenario.to}

@@ -105,12 +105,12 @@ class KafkaTools:
 
     def describe_rows(self, group: str) -> list[DescribeRow]:
         """
-        Offsets and lag per partition of ``group`` as Kafka's own tool sees them.
+        Offsets and lag per partition of ``group`` as Kafka's own tool sees them, in order.
 
         :param group: the consumer group.
         :raises SetupError: if the tool reported an error.
         """
-        return parse_describe(self.describe(group))
+        return sorted(parse_describe(self.describe(group)), key=lambda row: (row["topic"], row["partition"]))
 
     def run(self, class_name: str, *arguments: str, timeout: float = 60.0) -> ToolResult:
         """

@@ -35,6 +35,7 @@ class CommitMetadata:
     :param query: id of the Spark query, stable over its restarts.
     :param batch: id of the query's batch.
     :param tool: what committed, where it was no DAG.
+    :param token: names the task run over its retries; clearing the task makes it another one.
     """
 
     dag: str = ""
@@ -45,6 +46,7 @@ class CommitMetadata:
     query: str = ""
     batch: int | None = None
     tool: str = ""
+    token: str = ""
 
     def text(self, partitions: int = 1) -> str:
         """
@@ -59,7 +61,7 @@ class CommitMetadata:
             for name, value in asdict(self).items()
             if value not in ("", None) and not (name == "map_index" and value == -1)
         }
-        for least in ("", "user", "task", "dag", "tool", "map_index", "run", "batch", "query"):
+        for least in ("", "user", "task", "dag", "tool", "map_index", "run", "batch", "token", "query"):
             values.pop(least, None)
             text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
             if len(text) <= limit:

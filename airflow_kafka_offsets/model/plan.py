@@ -145,6 +145,11 @@ class OffsetPlan:
         return {move.topic_partition: move.after for move in self.moves}
 
     @property
+    def overwritten(self) -> Offsets:
+        """The committed offsets that would be overwritten; a partition without one cannot be put back."""
+        return {tp: offset for tp, offset in self.before.items() if offset is not None}
+
+    @property
     def changed(self) -> int:
         """Number of partitions whose committed offset will be another one."""
         return sum(move.changes for move in self.moves)

@@ -8,22 +8,29 @@ and decided by the plan's policy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Literal, get_args
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
     Offsets,
     TopicPartition,
+    parse_csv,
     parse_offsets,
     shorten,
     summarize,
 )
 
 LogPosition = Literal["earliest", "latest", "current"]
+
+_DURATION = re.compile(
+    r"P(?:([0-9]{1,9})D)?(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?)?"
+)
+"""What ``java.time.Duration.parse`` takes, without signs."""
 
 
 @dataclass(frozen=True)
@@ -53,34 +60,26 @@ class ToOffset:
             'as {"topic": {"0": 42}}'
         )
 
-    def targets(
-        self,
-        partitions: Sequence[TopicPartition],
-        committed: Mapping[TopicPartition, int | None],
-        logs: Mapping[TopicPartition, LogRange],
-    ) -> Offsets:
-        """
-        Return the offset meant for each partition.
 
-        :raises PlanRefusedError: for ``current``, if a partition has no commit.
+@dataclass(frozen=True)
+class ShiftBy:
+    """Move by a number of offsets from where the group stands: forward, or back where it is negative."""
+
+    by: int
+
+    @classmethod
+    def parse(cls, value: object) -> ShiftBy:
         """
-        if isinstance(self.to, Mapping):
-            return {tp: self.to[tp] for tp in partitions}
-        if self.to == "earliest":
-            return {tp: logs[tp].start for tp in partitions}
-        if self.to == "latest":
-            return {tp: logs[tp].end for tp in partitions}
-        if isinstance(self.to, int):
-            return dict.fromkeys(partitions, self.to)
-        without = [tp for tp in partitions if committed[tp] is None]
-        if without:
-            raise PlanRefusedError(
-                [
-                    f"to_offset='current' and {summarize(without)} has no committed offset: leave the partition out "
-                    "with topics=, or use to_offset='earliest' or 'latest'"
-                ]
-            )
-        return {tp: offset for tp in partitions if (offset := committed[tp]) is not None}
+        Read ``shift_by``: a whole number, also as text with a sign.
+
+        :raises UsageError: if it is anything else.
+        """
+        text = value.strip() if isinstance(value, str) else value
+        if isinstance(text, str) and re.fullmatch(r"[+-]?[0-9]{1,19}", text):
+            return cls(int(text))
+        if isinstance(text, int) and not isinstance(text, bool):
+            return cls(text)
+        raise UsageError(f"shift_by={shorten(value)}: expected a whole number of offsets, such as -100")
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,120 @@ class ToDatetime:
         return cls(parse_time(value, "to_datetime"))
 
 
-Scenario = ToOffset | ToDatetime
+@dataclass(frozen=True)
+class ByDuration:
+    """Move each partition to where it stood a while ago: as :class:`ToDatetime`, for now less a duration."""
+
+    duration: timedelta
+
+    @classmethod
+    def parse(cls, value: object) -> ByDuration:
+        """
+        Read ``by_duration``: a timedelta, or ISO 8601 text as Kafka's tool takes it, such as ``P1DT2H``.
+
+        :raises UsageError: if it is anything else.
+        """
+        if isinstance(value, timedelta) and value >= timedelta(0):
+            return cls(value)
+        found = _DURATION.fullmatch(value.strip().upper()) if isinstance(value, str) else None
+        if found is None or not any(found.groups()):
+            raise UsageError(
+                f"by_duration={shorten(value)}: expected a duration such as 'PT1H' or 'P1DT2H30M', or a timedelta"
+            )
+        days, hours, minutes, seconds = (float(number or 0) for number in found.groups())
+        return cls(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds))
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """
+    Move to the offsets of a file in Kafka's CSV.
+
+    :param name: the file, for the receipt.
+    :param text: what is in it.
+    """
+
+    name: str
+    text: str
+
+    def offsets(self, group_id: str, groups: int) -> Offsets:
+        """
+        Return the file's offsets for a group.
+
+        :param groups: number of groups that are moved: lines of three columns need it to be one.
+        :raises OffsetsFormatError: if it has no line for the group, or is not Kafka's CSV.
+        """
+        if groups > 1 and self.text.lstrip().split("\n", 1)[0].count(",") == 2:
+            raise OffsetsFormatError(
+                f"{self.name} has lines of topic,partition,offset, and {groups} groups are moved: give lines of "
+                "group,topic,partition,offset"
+            )
+        return parse_csv(self.text, group_id)[group_id]
+
+
+Scenario = ToOffset | ToDatetime | ShiftBy | ByDuration | FromFile
+
+NoCommit = Literal["fail", "earliest", "latest", "skip"]
+"""Where a partition without a commit stands for ``current`` and ``shift_by``: an error, its log start or end, nowhere."""
+
+
+def is_relative(scenario: Scenario) -> bool:
+    """Whether applying it twice moves further than applying it once, so that a retry must not."""
+    return isinstance(scenario, ShiftBy | ByDuration) or (
+        isinstance(scenario, ToOffset) and scenario.to == "latest"
+    )
+
+
+def needs_commits(scenario: Scenario) -> bool:
+    """Whether it starts from where the group stands."""
+    return isinstance(scenario, ShiftBy) or (isinstance(scenario, ToOffset) and scenario.to == "current")
+
+
+def standing(
+    committed: Mapping[TopicPartition, int | None],
+    logs: Mapping[TopicPartition, LogRange],
+    on_no_commit: NoCommit,
+) -> Offsets:
+    """
+    Return where each partition stands, those without a commit as the policy says.
+
+    :raises PlanRefusedError: under ``fail``, if a partition has no commit.
+    """
+    without = [tp for tp, offset in committed.items() if offset is None]
+    if without and on_no_commit == "fail":
+        raise PlanRefusedError(
+            [
+                f"{summarize(without)} has no committed offset to start from: leave it out with topics=, or set "
+                "on_no_commit to 'earliest', 'latest' or 'skip'"
+            ]
+        )
+    at = {"earliest": lambda log: log.start, "latest": lambda log: log.end}.get(on_no_commit)
+    found = {tp: offset for tp, offset in committed.items() if offset is not None}
+    return found | ({tp: at(logs[tp]) for tp in without} if at else {})
+
+
+def targets_in_log(
+    scenario: ToOffset | ShiftBy,
+    stands: Mapping[TopicPartition, int],
+    logs: Mapping[TopicPartition, LogRange],
+) -> Offsets:
+    """
+    Return the offset meant for each partition, where no time has to be looked up.
+
+    :param stands: where each partition stands, see :func:`standing`; other scenarios only take its partitions.
+    """
+    if isinstance(scenario, ShiftBy):
+        # An offset below 0 cannot be written down; it is below every log start, and so out of range, all the same.
+        return {tp: offset + scenario.by for tp, offset in stands.items()}
+    if isinstance(scenario.to, Mapping):
+        return {tp: scenario.to[tp] for tp in stands}
+    if scenario.to == "earliest":
+        return {tp: logs[tp].start for tp in stands}
+    if scenario.to == "latest":
+        return {tp: logs[tp].end for tp in stands}
+    if isinstance(scenario.to, int):
+        return dict.fromkeys(stands, scenario.to)
+    return dict(stands)
 
 
 def parse_time(value: object, parameter: str) -> datetime:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -119,6 +121,9 @@ def push_result(context: Context, value: Mapping[str, Any]) -> None:
 def commit_metadata(context: Context, *, query: str = "", batch: int | None = None) -> CommitMetadata:
     """Return what a commit of this task run says about itself."""
     ti, dag_run = context.get("ti"), context.get("dag_run")
+    names = [getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id", "map_index")]
+    # A retry has the same token, and clearing the task gives another one.
+    token = json.dumps([*names, getattr(dag_run, "clear_number", 0) or 0], default=str)
     return CommitMetadata(
         dag=getattr(ti, "dag_id", "") or "",
         run=getattr(ti, "run_id", "") or "",
@@ -127,4 +132,5 @@ def commit_metadata(context: Context, *, query: str = "", batch: int | None = No
         user=getattr(dag_run, "triggering_user_name", None) or "",
         query=query,
         batch=batch,
+        token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
     )

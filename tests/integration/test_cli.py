@@ -136,3 +136,77 @@ def test_doctor_checks_machine_and_broker(cli):
     bad = cli("doctor", "--package", "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.3", broker=False)
     assert bad.returncode == 1
     assert "spark-sql-kafka-0-10_2.13:4.0.0" in bad.stdout
+
+
+def test_a_reset_without_execute_shows_the_plan_and_changes_nothing(cli, group, kafka_tools):
+    name, topic = group
+    before = kafka_tools.describe_rows(name)
+    done = cli("group", "reset", name, "--topic", f"{topic}:0", "--to-latest")
+    assert done.returncode == 0
+    assert "Nothing was changed" in done.stderr
+    assert [topic, "0", "7", "10", "+3", "0", "10"] in [line.split() for line in done.stdout.splitlines()]
+    assert kafka_tools.describe_rows(name) == before
+
+
+def test_a_plan_is_exported_as_kafkas_tool_exports_it(cli, group, kafka_tools):
+    name, topic = group
+    flags = ("--topic", topic, "--to-earliest", "--dry-run", "--export")
+    ours = cli("group", "reset", name, *flags).stdout
+    theirs = kafka_tools.consumer_groups("--reset-offsets", "--group", name, *flags).stdout
+    assert sorted(ours.split()) == sorted(line for line in theirs.split() if line.count(",") == 2)
+
+
+def test_what_a_reset_overwrites_is_saved_and_kafkas_tool_puts_it_back(cli, group, kafka_tools, tmp_path):
+    name, _ = group
+    saved = tmp_path / "before.csv"
+    done = cli("group", "reset", name, "--all-topics", "--shift-by", "-5", "--execute", "--save", str(saved))
+    assert done.returncode == 0
+    assert [row["current_offset"] for row in kafka_tools.describe_rows(name)] == [2]
+    result = kafka_tools.consumer_groups(
+        "--reset-offsets", "--group", name, "--from-file", str(saved), "--execute"
+    )
+    assert not result.error
+    assert [row["current_offset"] for row in kafka_tools.describe_rows(name)] == [7]
+
+
+def test_a_reset_prints_its_receipt(cli, group):
+    name, topic = group
+    done = cli("group", "reset", name, "--topic", topic, "--to-offset", "3", "--execute", "--output", "json")
+    receipt = json.loads(done.stdout)
+    assert (receipt["before"], receipt["after"]) == ({topic: {"0": 7, "1": None}}, {topic: {"0": 3, "1": 3}})
+    assert (receipt["plan_only"], receipt["verified"]) == (False, True)
+
+
+def test_a_reset_that_is_refused_is_exit_1_and_shows_why(cli, group, kafka_tools):
+    name, topic = group
+    done = cli("group", "reset", name, "--topic", topic, "--to-offset", "99", "--execute")
+    assert done.returncode == 1
+    assert "nothing was changed" in done.stderr
+    assert [row["current_offset"] for row in kafka_tools.describe_rows(name)] == [7]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--to-latest"],
+        ["--all-topics"],
+        ["--all-topics", "--to-latest", "--to-earliest"],
+        ["--all-topics", "--to-latest", "--dry-run", "--execute"],
+        ["--all-topics", "--topic", "t", "--to-latest"],
+        ["--all-topics", "--to-latest", "--all-groups"],
+        ["--all-topics", "--by-duration", "1 hour"],
+    ],
+)
+def test_a_reset_whose_options_contradict_each_other_is_exit_2(cli, flags):
+    assert cli("group", "reset", "g", *flags).returncode == 2
+
+
+def test_groups_are_deleted_and_each_says_whether_it_was(cli, group, kafka_tools):
+    name, _ = group
+    done = cli("group", "delete", name, "nobody-ever", "--output", "json")
+    assert done.returncode == 1
+    results = {result["group_id"]: result for result in json.loads(done.stdout)["groups"]}
+    assert results[name]["deleted"] is True
+    assert "no such group" in results["nobody-ever"]["error"]
+    assert name not in kafka_tools.consumer_groups("--list").stdout

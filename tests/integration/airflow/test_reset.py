@@ -46,19 +46,36 @@ def reset(context, **parameters):
             ["--to-datetime", "2026-03-01T13:05:30.000+01:00"],
         ),
         ({"to_datetime": "2026-03-02T00:00:00Z"}, ["--to-datetime", "2026-03-02T00:00:00.000Z"]),
+        ({"shift_by": "+2", "topics_only": "0,1"}, ["--shift-by", "2"]),
+        ({"shift_by": -2, "topics_only": "0,1"}, ["--shift-by", "-2"]),
+        ({"by_duration": "PT0.001S"}, ["--by-duration", "PT0.001S"]),
+        ({"by_duration": "P20000D"}, ["--by-duration", "P20000D"]),
     ],
-    ids=["earliest", "latest", "current", "datetime", "datetime-zone", "after-the-last-record"],
+    ids=[
+        "earliest",
+        "latest",
+        "current",
+        "datetime",
+        "datetime-zone",
+        "after-the-last-record",
+        "shift-forward",
+        "shift-back",
+        "duration-after-the-last-record",
+        "duration-before-the-first-record",
+    ],
 )
 def test_a_reset_moves_to_where_kafkas_tool_would(
     parameters, flags, topic, group, new_group, kafka_tools, holds, context
 ):
+    parameters = dict(parameters)
     twin = new_group()
     CommitOffsetsOperator(task_id="c", group_id=twin, offsets={topic: {"0": 5, "1": 2, "2": 0}}).execute({})
+    only = parameters.pop("topics_only", "0,1,2")
     result = kafka_tools.consumer_groups(
-        "--reset-offsets", "--group", twin, "--topic", topic, *flags, "--execute"
+        "--reset-offsets", "--group", twin, "--topic", f"{topic}:{only}", *flags, "--execute"
     )
     assert not result.error
-    reset(context, group_id=group, **parameters)
+    reset(context, group_id=group, topics=f"{topic}:{only}", **parameters)
     assert holds(group) == holds(twin)
 
 
@@ -145,5 +162,74 @@ def test_a_pipeline_with_a_checkpoint_is_refused_since_only_the_group_would_move
     "parameters", [{}, {"to_offset": "", "to_datetime": ""}, {"to_offset": 1, "to_datetime": "2026-03-01"}]
 )
 def test_exactly_one_scenario_is_wanted(parameters, group, context):
-    with pytest.raises(AirflowFailException, match="exactly one of to_offset, to_datetime"):
+    with pytest.raises(AirflowFailException, match="exactly one of to_offset, to_datetime, shift_by"):
         reset(context, group_id=group, **parameters)
+
+
+def test_a_file_of_kafkas_own_tool_moves_the_group(topic, group, kafka_tools, holds, context, tmp_path):
+    exported = kafka_tools.consumer_groups(
+        "--reset-offsets", "--group", group, "--topic", topic, "--to-latest", "--dry-run", "--export"
+    )
+    file = tmp_path / "plan.csv"
+    file.write_text("\n".join(line for line in exported.stdout.splitlines() if line.count(",") == 2))
+    receipt = reset(context, group_id=group, from_file=file.as_uri())
+    assert holds(group) == {0: 10, 1: 4, 2: 0}
+    assert receipt["source"] == {"from_file": file.as_uri()}
+
+
+def test_a_file_that_is_not_there_or_names_another_group_is_refused(group, context, tmp_path):
+    with pytest.raises(AirflowFailException, match=r"none\.csv: cannot be read"):
+        reset(context, group_id=group, from_file=str(tmp_path / "none.csv"))
+    (tmp_path / "other.csv").write_text("other,t,0,1\n")
+    with pytest.raises(AirflowFailException, match="no line for group"):
+        reset(context, group_id=group, from_file=str(tmp_path / "other.csv"))
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "skip"])
+def test_a_shift_of_a_partition_without_a_commit_starts_where_the_policy_says(
+    policy, topic, new_group, holds, context
+):
+    group = new_group()
+    CommitOffsetsOperator(task_id="c", group_id=group, offsets={topic: {"0": 5}}).execute({})
+    with pytest.raises(AirflowFailException, match=f"{topic}-1 has no committed offset to start from"):
+        reset(context, group_id=group, topics=f"{topic}:0,1", shift_by=0)
+    reset(context, group_id=group, topics=f"{topic}:0,1", shift_by=0, on_no_commit=policy)
+    assert holds(group) == {0: 5} | {"earliest": {1: 0}, "latest": {1: 4}, "skip": {}}[policy]
+
+
+def test_a_shift_below_the_log_start_is_refused_or_clamped(topic, group, holds, context):
+    with pytest.raises(AirflowFailException, match="offset -1 of .*-0 is outside its log"):
+        reset(context, group_id=group, topics=f"{topic}:0", shift_by=-6)
+    reset(context, group_id=group, topics=f"{topic}:0", shift_by=-6, on_out_of_range="clamp")
+    assert holds(group)[0] == 0
+
+
+class DagRun:
+    clear_number = 0
+    triggering_user_name = None
+
+
+class Store(dict):
+    def set(self, key, value):
+        self[key] = value
+
+
+@pytest.mark.parametrize("relative", [{"shift_by": -1}, {"to_offset": "latest"}, {"by_duration": "P20000D"}])
+def test_a_retry_does_not_move_twice_and_shows_what_was_there_at_first(
+    relative, topic, group, produce, holds, context
+):
+    context |= {"dag_run": DagRun(), "task_state_store": Store()}
+    first = reset(context, group_id=group, topics=f"{topic}:0", **relative)
+    produce(topic, {0: 3})
+    again = reset(context, group_id=group, topics=f"{topic}:0", **relative)
+    assert again["after"] == first["after"]
+    assert again["before"] == first["before"] == {topic: {"0": 5}}
+    assert holds(group)[0] == first["after"][topic]["0"]
+
+
+def test_clearing_the_task_moves_again(topic, group, holds, context):
+    context["dag_run"] = DagRun()
+    reset(context, group_id=group, topics=f"{topic}:0", shift_by=-1)
+    context["dag_run"].clear_number = 1
+    reset(context, group_id=group, topics=f"{topic}:0", shift_by=-1)
+    assert holds(group)[0] == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,7 @@ CONF = {
 
 @pytest.fixture(scope="module")
 def spark():
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -54,6 +57,16 @@ def spark():
     logging.getLogger("py4j").setLevel(logging.WARNING)
     yield session
     session.stop()
+    # PySpark keeps its JVM, and the pipes to it, for the next session; here there is none.
+    gateway = session.sparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
+    del session, gateway, builder
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture

@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.scenarios import (
+    ByDuration,
+    FromFile,
+    ShiftBy,
     ToOffset,
     exactly_one,
+    is_relative,
     offsets_at_time,
     parse_time,
+    standing,
+    targets_in_log,
     timestamp_ms,
 )
 
@@ -21,19 +27,21 @@ LOGS = {A: LogRange(2, 9), B: LogRange(0, 0)}
 
 
 @pytest.mark.parametrize(
-    ("value", "targets"),
+    ("scenario", "targets"),
     [
-        ("earliest", {A: 2, B: 0}),
-        ("latest", {A: 9, B: 0}),
-        ("current", {A: 5, B: 0}),
-        (7, {A: 7, B: 7}),
-        ("7", {A: 7, B: 7}),
-        ({"t": {"0": 3, "1": 0}}, {A: 3, B: 0}),
-        ('{"t": {"0": 3, "1": 0}}', {A: 3, B: 0}),
+        (ToOffset.parse("earliest"), {A: 2, B: 0}),
+        (ToOffset.parse("latest"), {A: 9, B: 0}),
+        (ToOffset.parse("current"), {A: 5, B: 0}),
+        (ToOffset.parse(7), {A: 7, B: 7}),
+        (ToOffset.parse("7"), {A: 7, B: 7}),
+        (ToOffset.parse({"t": {"0": 3, "1": 0}}), {A: 3, B: 0}),
+        (ToOffset.parse('{"t": {"0": 3, "1": 0}}'), {A: 3, B: 0}),
+        (ShiftBy.parse("+2"), {A: 7, B: 2}),
+        (ShiftBy.parse(-6), {A: -1, B: -6}),
     ],
 )
-def test_where_to_offset_leads(value, targets):
-    assert ToOffset.parse(value).targets([A, B], {A: 5, B: 0}, LOGS) == targets
+def test_where_a_scenario_leads(scenario, targets):
+    assert targets_in_log(scenario, {A: 5, B: 0}, LOGS) == targets
 
 
 @pytest.mark.parametrize("value", ["first", -1, "-1", True, 4.2, "", None, ["earliest"]])
@@ -42,9 +50,51 @@ def test_other_values_are_refused(value):
         ToOffset.parse(value)
 
 
-def test_current_needs_a_commit():
+@pytest.mark.parametrize("value", ["", "x", "1.5", 1.5, True, None, "--1"])
+def test_a_shift_is_a_whole_number(value):
+    with pytest.raises(UsageError, match="shift_by"):
+        ShiftBy.parse(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("PT1H", 3600), ("P1DT2H30M", 95400), ("PT0.1S", 0.1), ("pt15m", 900), (timedelta(minutes=2), 120)],
+)
+def test_a_duration_is_iso_8601_or_a_timedelta(value, seconds):
+    assert ByDuration.parse(value).duration.total_seconds() == seconds
+
+
+@pytest.mark.parametrize(
+    "value", ["", "P", "PT", "1H", "PT1D", "P1M", "-PT1H", "P1DT", 60, timedelta(-1), None]
+)
+def test_other_durations_are_refused(value):
+    with pytest.raises(UsageError, match="by_duration"):
+        ByDuration.parse(value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "stands"), [("earliest", {A: 2, B: 1}), ("latest", {A: 9, B: 1}), ("skip", {B: 1})]
+)
+def test_a_partition_without_a_commit_stands_where_the_policy_says(policy, stands):
+    assert standing({A: None, B: 1}, LOGS, policy) == stands
+
+
+def test_without_a_policy_a_missing_commit_is_refused():
     with pytest.raises(PlanRefusedError, match="t-1 has no committed offset"):
-        ToOffset.parse("current").targets([A, B], {A: 5, B: None}, LOGS)
+        standing({A: 5, B: None}, LOGS, "fail")
+
+
+def test_only_scenarios_that_move_on_when_applied_again_are_relative():
+    relative = [ShiftBy(1), ByDuration(timedelta(1)), ToOffset("latest")]
+    absolute = [ToOffset(5), ToOffset("earliest"), ToOffset("current"), ToOffset({A: 1}), FromFile("f", "")]
+    assert [is_relative(scenario) for scenario in relative + absolute] == [True] * 3 + [False] * 5
+
+
+def test_a_file_for_one_group_is_not_taken_for_several():
+    assert FromFile("f", "t,0,3\n").offsets("g", 1) == {A: 3}
+    assert FromFile("f", "g,t,0,3\nh,t,0,4\n").offsets("h", 2) == {A: 4}
+    with pytest.raises(OffsetsFormatError, match="2 groups are moved"):
+        FromFile("f", "t,0,3\n").offsets("g", 2)
 
 
 def test_a_partition_with_nothing_that_new_is_at_its_log_end():

@@ -2,53 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from airflow_kafka_offsets import __version__
-from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.plan import align
-
-REFUSED = 1
-USAGE = 2
-
-output_option = click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Form of the output.",
+from airflow_kafka_offsets.cli.group import group
+from airflow_kafka_offsets.cli.options import (
+    REFUSED,
+    USAGE,
+    broker_config,
+    broker_options,
+    output_option,
+    print_json,
+    print_rows,
 )
-
-
-def broker_options(command: Any) -> Any:
-    """Add the options that say which broker, and how long to wait for it."""
-    for option in (
-        click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds for each call."),
-        click.option(
-            "--config",
-            "config_file",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="File of librdkafka properties, such as security.protocol=SASL_SSL.",
-        ),
-        click.option(
-            "--bootstrap-server", "bootstrap_server", metavar="HOST:PORT[,...]", help="The Kafka cluster."
-        ),
-    ):
-        command = option(command)
-    return command
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="airflow-kafka-offsets")
 def cli() -> None:
     """Kafka consumer offsets of Spark pipelines: look at them and move them."""
+
+
+cli.add_command(group)
 
 
 @cli.group()
@@ -80,76 +61,6 @@ def checkpoint_show(uri: str, output: str) -> None:
                 for tp, end in sorted(source.offsets.items())
             ]
     print_rows(rows)
-
-
-@cli.group()
-def group() -> None:
-    """Consumer groups."""
-
-
-@group.command("lag")
-@click.argument("group_id", metavar="GROUP")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only these; may be repeated.")
-@click.option(
-    "--isolation-level",
-    type=click.Choice(["read_uncommitted", "read_committed"]),
-    default="read_uncommitted",
-    show_default=True,
-    help="Up to the high watermark, or up to the last stable offset.",
-)
-@broker_options
-@output_option
-def group_lag(group_id: str, topics: Sequence[str], isolation_level: Any, output: str, **broker: Any) -> None:
-    """Show how far GROUP is behind, partition by partition."""
-    from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
-    from airflow_kafka_offsets.model.scope import TopicScope
-
-    with open_client(**broker) as client:
-        positions = group_positions(client, group_id, TopicScope.parse(list(topics)))
-        lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
-    if output == "json":
-        print_json({"group_id": group_id, **lag.as_json()})
-    else:
-        click.echo(lag.table())
-
-
-@group.command("list")
-@click.option(
-    "--state", "states", multiple=True, help="Only groups in this state, such as Empty; may be repeated."
-)
-@broker_options
-@output_option
-def group_list(states: Sequence[str], output: str, **broker: Any) -> None:
-    """List the groups of the cluster."""
-    with open_client(**broker) as client:
-        listings = [listing.as_json() for listing in client.list_groups(states or None)]
-    if output == "json":
-        print_json({"groups": listings})
-    else:
-        print_rows([("GROUP", "STATE", "TYPE"), *((g["group_id"], g["state"], g["type"]) for g in listings)])
-
-
-@group.command("describe")
-@click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
-@broker_options
-@output_option
-def group_describe(group_ids: Sequence[str], output: str, **broker: Any) -> None:
-    """Show the state and the members of each GROUP."""
-    with open_client(**broker) as client:
-        described = [description.as_json() for description in client.describe_groups(group_ids).values()]
-    if output == "json":
-        print_json({"groups": described})
-        return
-    for description in described:
-        members = description["members"]
-        click.echo(f"{description['group_id']}: {description['state']}, {len(members)} members")
-        if members:
-            rows = [("MEMBER", "CLIENT", "HOST", "PARTITIONS")]
-            rows += [
-                (member["member_id"], member["client_id"], member["host"], " ".join(member["partitions"]))
-                for member in members
-            ]
-            print_rows(rows)
 
 
 @cli.command()
@@ -238,44 +149,6 @@ def kafka_stop(directory: Path | None, output: str) -> None:
         click.echo("Kafka is stopped" if stopped else "No Kafka was running")
 
 
-def broker_config(bootstrap_server: str | None, config_file: Path | None) -> dict[str, Any]:
-    """
-    Return the client's configuration from the options.
-
-    :raises UsageError: if they name no broker.
-    """
-    from airflow_kafka_offsets.kafka.config import load_properties
-
-    config: dict[str, Any] = dict(load_properties(config_file)) if config_file else {}
-    if bootstrap_server:
-        config["bootstrap.servers"] = bootstrap_server
-    if "bootstrap.servers" not in config:
-        raise UsageError(
-            "no broker is named: give --bootstrap-server HOST:PORT, or --config FILE with bootstrap.servers"
-        )
-    return config
-
-
-@contextmanager
-def open_client(bootstrap_server: str | None, config_file: Path | None, timeout: float) -> Iterator[Any]:
-    """Open a client for the broker that the options name."""
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-    with OffsetsClient(broker_config(bootstrap_server, config_file), timeout=timeout) as client:
-        yield client
-
-
-def print_json(value: Mapping[str, Any]) -> None:
-    """Print plain JSON."""
-    click.echo(json.dumps(value, indent=2))
-
-
-def print_rows(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns."""
-    for line in align(rows):
-        click.echo(line)
-
-
 def main() -> None:
     """Run the command line: exit 0 done, 1 refused or failed, 2 usage."""
     try:
@@ -286,7 +159,3 @@ def main() -> None:
     except KafkaOffsetsError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(REFUSED)
-
-
-if __name__ == "__main__":
-    main()
