@@ -29,6 +29,7 @@ from zoneinfo import ZoneInfo
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, BaseHook, CronDataIntervalTimetable, task
+from tenacity import retry, stop_after_delay, wait_fixed
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -82,25 +83,31 @@ def departures(day: date) -> Iterator[dict[str, Any]]:
             }
 
 
+# A topic that was made a moment ago has no leaders yet: Kafka then answers with errors that pass.
+@retry(stop=stop_after_delay(TIMEOUT), wait=wait_fixed(0.5), reraise=True)
+def ranges_since(consumer: Any, topic: str, since_ms: int) -> dict[int, range]:
+    """Return where the records of a time and later are, per partition."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    asked = [TopicPartition(topic, number, since_ms) for number in range(len(AIRPORTS))]
+    ranges = {}
+    for start in consumer.offsets_for_times(asked, timeout=5):
+        if start.error:  # its offset is not an answer: taking it for one would produce the day twice
+            raise KafkaException(start.error)
+        _, end = consumer.get_watermark_offsets(start, timeout=5)
+        ranges[start.partition] = range(start.offset if start.offset >= 0 else end, end)
+    return ranges
+
+
 def ids_in_topic(config: dict[str, Any], topic: str, day: date, since_ms: int) -> set[int]:
     """Return the ids of the day's flights that are in the topic already, also after half a run."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer(
-        {
-            **config,
-            "group.id": f"{flights.group_id}-look",
-            "enable.auto.commit": False,
-            "enable.partition.eof": False,
-        }
-    )
+    consumer = Consumer({**config, "group.id": f"{flights.group_id}-look", "enable.auto.commit": False})
     found: set[int] = set()
     try:
-        asked = [TopicPartition(topic, number, since_ms) for number in range(len(AIRPORTS))]
-        starts = consumer.offsets_for_times(asked, timeout=TIMEOUT)
-        ends = {tp.partition: consumer.get_watermark_offsets(tp, timeout=TIMEOUT)[1] for tp in starts}
-        todo = {tp.partition for tp in starts if 0 <= tp.offset < ends[tp.partition]}
-        consumer.assign([tp for tp in starts if tp.partition in todo])
+        todo = {number: span for number, span in ranges_since(consumer, topic, since_ms).items() if span}
+        consumer.assign([TopicPartition(topic, number, span.start) for number, span in todo.items()])
         while todo:
             message = consumer.poll(TIMEOUT)
             if message is None or message.error():
@@ -108,8 +115,9 @@ def ids_in_topic(config: dict[str, Any], topic: str, day: date, since_ms: int) -
             event = json.loads(message.value())
             if event["day"] == day.isoformat():
                 found.add(event["id"])
-            if message.offset() + 1 >= ends[message.partition()]:
-                todo.discard(message.partition())
+            span = todo.get(message.partition())
+            if span and message.offset() + 1 >= span.stop:
+                del todo[message.partition()]
     finally:
         consumer.close()
     return found
@@ -149,7 +157,8 @@ with DAG(
         there = ids_in_topic(config, topic, day, min(event["timestamp"] for event in events))
         missing = [event for event in events if event["id"] not in there]
         failures: list[Any] = []
-        producer = Producer({**config, "enable.idempotence": True})
+        # Given up before flush() is: a record cannot arrive after it, beside that of a retry.
+        producer = Producer({**config, "enable.idempotence": True, "message.timeout.ms": 50_000})
         for event in missing:
             producer.produce(
                 topic,

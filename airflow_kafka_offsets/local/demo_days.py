@@ -9,13 +9,29 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 import sys
+import threading
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 MARK = "@@demo "
+
+
+def end_with_parent() -> None:
+    """End this process and what it started when the demo is gone, even if that was killed: its pipe ends then."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.killpg(0, signal.SIGKILL)
+
+    # Only in a group of its own: anybody else's shell and tests are in the group too.
+    if os.getpgrp() == os.getpid():
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def run_day(dag: Any, day: date) -> dict[str, Any]:
@@ -47,4 +63,5 @@ def main(dag_file: str, days: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     raise SystemExit(main(sys.argv[1], sys.argv[2:]))

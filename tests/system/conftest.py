@@ -25,6 +25,7 @@ def airflow(bootstrap_servers, tmp_path_factory):
             return subprocess.run(
                 [sys.executable, *arguments],
                 env={**environment, **variables},
+                cwd=home,
                 stdout=output,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -33,4 +34,5 @@ def airflow(bootstrap_servers, tmp_path_factory):
             )
 
     run.home = home
+    run.environment = environment
     return run

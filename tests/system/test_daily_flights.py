@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
+import subprocess
+import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
 from pyarrow import parquet
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.demo_days import MARK
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(600)]
 
 DAG_FILE = Path(__file__).parents[2] / "dags_examples" / "daily_flights.py"
 GROUP = "flights-daily"
-FIRST, SECOND = "2013-01-01", "2013-01-02"
-LEFT = {FIRST: 838, SECOND: 935}
+FIRST, SECOND, THIRD = "2013-01-01", "2013-01-02", "2013-01-03"
+LEFT = {FIRST: 838, SECOND: 935, THIRD: 904}
+AIRPORTS = ("EWR", "JFK", "LGA")
+
+DAY_WITHOUT_COMMIT = """
+import sys
+from airflow_kafka_offsets.local import demo_days
+
+run_day = demo_days.run_day
+
+class WithoutCommit:
+    def __init__(self, dag):
+        self.dag = dag
+
+    def test(self, **parameters):
+        return self.dag.test(mark_success_pattern="commit", **parameters)
+
+demo_days.run_day = lambda dag, day: run_day(WithoutCommit(dag), day)
+raise SystemExit(demo_days.main(sys.argv[1], sys.argv[2:]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +94,7 @@ def test_the_offsets_of_one_day_begin_where_those_of_the_day_before_end(two_days
     first, second = (day["commit"] for day in two_days)
     assert second["before"] == first["after"]
     assert first["source"]["query_id"] == second["source"]["query_id"]
-    assert sum(second["after"]["flights"].values()) == sum(LEFT.values())
+    assert sum(second["after"]["flights"].values()) == LEFT[FIRST] + LEFT[SECOND]
 
 
 def test_the_gate_saw_the_end_of_the_topic(two_days):
@@ -85,7 +109,7 @@ def test_a_summary_has_the_departures_of_each_airport(two_days, output):
 
 def test_kafkas_own_tool_shows_lag_0(two_days, kafka_tools):
     rows = kafka_tools.describe_rows(GROUP)
-    assert sum(row["current_offset"] for row in rows) == sum(LEFT.values())
+    assert sum(row["current_offset"] for row in rows) == LEFT[FIRST] + LEFT[SECOND]
     assert [row["lag"] for row in rows] == [0, 0, 0]
 
 
@@ -96,3 +120,91 @@ def test_a_day_run_twice_gives_the_same_records_files_and_offsets(two_days, run_
     assert again["commit"]["changed"] == 0
     assert checksums(output) == files
     assert kafka_tools.describe_rows(GROUP) == offsets
+
+
+def tables(output):
+    """Rows in their order, and types; not bytes: a JVM lists a column's encodings in an order of its own."""
+    return {
+        file.relative_to(output): parquet.read_table(file, partitioning=None)
+        for file in sorted(output.rglob("*.parquet"))
+    }
+
+
+@pytest.fixture(scope="module")
+def third_day():
+    spec = importlib.util.spec_from_file_location("flights_dag", DAG_FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return list(module.departures(date.fromisoformat(THIRD)))
+
+
+@pytest.fixture(scope="module")
+def ids_of_third_day(output):
+    def read():
+        file = output / "flights" / f"day={THIRD}" / "flights.parquet"
+        return sorted(parquet.read_table(file, partitioning=None).column("id").to_pylist())
+
+    return read
+
+
+@pytest.fixture(scope="module")
+def half_a_day(two_days, third_day, run_days, output, produce):
+    """
+    Spark was killed after it wrote the second day's batch, and the producer in the middle of the third day.
+
+    The second day is run again. Returns the tables before and after.
+    """
+    before = tables(output)
+    commits = output.parent / "checkpoint" / "commits"
+    newest = max((file for file in commits.iterdir() if file.name.isdigit()), key=lambda file: int(file.name))
+    newest.unlink()
+    (commits / f".{newest.name}.crc").unlink()
+    records = [
+        {
+            "partition": AIRPORTS.index(event["origin"]),
+            "key": event["origin"],
+            "value": json.dumps(event),
+            "timestamp": event["timestamp"],
+        }
+        for event in third_day[: LEFT[THIRD] // 2]
+    ]
+    produce("flights", records)
+    run_days(SECOND)
+    assert newest.exists()
+    return before, tables(output)
+
+
+def test_a_batch_that_spark_replays_gives_the_same_rows(half_a_day):
+    before, after = half_a_day
+    assert {file: after[file] for file in before} == before
+
+
+def test_half_a_day_is_completed_and_the_gate_is_deferred_until_somebody_commits(
+    airflow, half_a_day, third_day, ids_of_third_day, bootstrap_servers
+):
+    half = LEFT[THIRD] // 2
+    assert ids_of_third_day() == [event["id"] for event in third_day[:half]]
+    command = [sys.executable, "-c", DAY_WITHOUT_COMMIT, str(DAG_FILE), THIRD]
+    said, deferred = [], False
+    with subprocess.Popen(
+        command,
+        env=airflow.environment,
+        cwd=airflow.home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as run:
+        for line in run.stdout:
+            said.append(line)
+            if "running trigger in line" in line:
+                deferred = True
+                with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+                    logs = client.log_ranges([TopicPartition("flights", number) for number in range(3)])
+                    client.commit(GROUP, {tp: log.end for tp, log in logs.items()})
+    assert run.returncode == 0, "".join(said)[-4000:]
+    assert deferred
+    (told,) = [json.loads(line.removeprefix(MARK)) for line in said if line.startswith(MARK + '{"day"')]
+    assert told["produce"] == {"day": THIRD, "records": LEFT[THIRD], "written": LEFT[THIRD] - half}
+    assert told["gate"]["reached"] is True
+    assert told["publish"] == {"day": THIRD, "rows": LEFT[THIRD]}
+    assert ids_of_third_day() == [event["id"] for event in third_day]
