@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import CheckpointFormatError, OffsetsFormatError
-from airflow_kafka_offsets.model.offsets import Offsets, load_json, parse_offsets, shorten
+from airflow_kafka_offsets.model.offsets import Offsets, load_json, offsets_text, parse_offsets, shorten
 
 NO_OFFSET = "-"
 """What Spark writes for a source that had no offset yet (``OffsetSeqLog.SERIALIZED_VOID_OFFSET``)."""
@@ -68,6 +68,21 @@ class OffsetLogEntry:
         """When Spark planned the batch, in milliseconds since 1970; ``None`` in continuous mode."""
         timestamp = self.metadata.get("batchTimestampMs")
         return timestamp if isinstance(timestamp, int) and not isinstance(timestamp, bool) else None
+
+    def with_offsets(self, offsets: Mapping[str, Offsets]) -> str:
+        """
+        Return the file's text with other offsets in the lines of Kafka sources; all else stays as it is.
+
+        :param offsets: source -> its offsets. A partition that is not named keeps its offset.
+        """
+        lines = list(self.lines)
+        for number, (source, text) in enumerate(self.sources, 2):
+            there = None if text is None else kafka_offsets(text)
+            if there is None or source not in offsets or there == there | offsets[source]:
+                continue
+            prefix = "" if self.version == 1 else f"{source}:"
+            lines[number] = prefix + offsets_text(there | offsets[source])
+        return "\n".join(lines)
 
 
 def decode(data: bytes, name: str) -> str:

@@ -118,7 +118,7 @@ class SparkCheckpoint:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.location = location
-        self._fs, self._root = open_location(location, fs, storage_options)
+        self.fs, self.root = open_location(location, fs, storage_options)
 
     def read(self) -> CheckpointState:
         """
@@ -145,8 +145,8 @@ class SparkCheckpoint:
         # other way round the query could finish N and plan N+1 between the listings: N, though done, would
         # look pending. What this order misses is only what was planned after the first listing: the state is
         # then a moment old, never wrong.
-        planned = self._batches("offsets")
-        committed = self._batches("commits")
+        planned = self.batches("offsets")
+        committed = self.batches("commits")
         done = planned & committed
         if committed and not done:
             raise _NoCommonBatchError(self.location, planned, committed)
@@ -167,32 +167,34 @@ class SparkCheckpoint:
         )
 
     def _query_id(self) -> str:
-        name = self._name("metadata")
+        name = self.name("metadata")
         try:
-            data = read_bytes(self._fs, f"{self._root}/metadata")
+            data = read_bytes(self.fs, f"{self.root}/metadata")
         except FileNotFoundError:
-            found = location_hints.describe(self._fs, self._root)
+            found = location_hints.describe(self.fs, self.root)
             raise CheckpointNotFoundError(
                 f"{self.location}: found {found}; expected the directory that the Spark job has as "
                 "checkpointLocation, with the file metadata and the directories offsets and commits in it"
             ) from None
         return parse_query_id(decode(data, name), name)
 
-    def _batches(self, directory: str) -> set[int]:
+    def batches(self, directory: str) -> set[int]:
+        """Return the batches that have a file in ``offsets`` or ``commits`` now."""
         # None, no such directory, is right for a query that has not planned a batch yet.
-        names = list_names(self._fs, f"{self._root}/{directory}") or []
+        names = list_names(self.fs, f"{self.root}/{directory}") or []
         return {int(name) for name in names if _BATCH.fullmatch(name)}
 
     def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
         """Return the text and the name of a batch's file."""
-        name = self._name(f"{directory}/{batch_id}")
+        name = self.name(f"{directory}/{batch_id}")
         try:
-            data = read_bytes(self._fs, f"{self._root}/{directory}/{batch_id}")
+            data = read_bytes(self.fs, f"{self.root}/{directory}/{batch_id}")
         except FileNotFoundError:
             raise _FileGoneError(name) from None
         return decode(data, name), name
 
-    def _name(self, path: str) -> str:
+    def name(self, path: str) -> str:
+        """Return what a file of the checkpoint is called in messages."""
         return f"{self.location.rstrip('/')}/{path}"
 
 

@@ -1,5 +1,5 @@
 """
-Where is a checkpoint, in fsspec's words, and what can the reader ask of that storage?
+Where is a checkpoint, in fsspec's words, and what can be read and written on that storage?
 
 The location is the URI exactly as the Spark job has it. Hadoop and fsspec spell some storages differently
 (``s3a://`` and ``s3n://`` are ``s3://``, ``wasbs://`` is ``abfs://``); the rest of the URI is the same.
@@ -10,8 +10,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -44,6 +47,9 @@ _DRIVER = {
     "webhdfs": "requests",
 }
 """fsspec's scheme -> what ``pip install`` adds for it."""
+
+_PUTS_WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "memory"})
+"""fsspec's schemes of storages on which a write appears as a whole when it ends, and never in part."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
@@ -114,12 +120,57 @@ def read_bytes(fs: AbstractFileSystem, path: str) -> bytes:
     return data
 
 
+def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
+    """
+    Write a file that is there whole or not at all, whenever this process ends.
+
+    An object store puts an object in its place at once. Elsewhere the content goes to a file beside it, hidden
+    as Spark's own temporary files are, which then takes the name.
+    """
+    fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+    protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+    if protocols & _PUTS_WHOLE:
+        fs.pipe_file(path, data)
+        return
+    directory, _, name = path.rpartition("/")
+    temporary = f"{directory}/.{name}.{uuid.uuid4()}.tmp"
+    if isinstance(fs, LocalFileSystem):
+        with Path(temporary).open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    else:
+        fs.pipe_file(temporary, data)
+        fs.mv(temporary, path)
+
+
+def remove_file(fs: AbstractFileSystem, path: str) -> None:
+    """Remove a file; one that is not there is removed already."""
+    with suppress(FileNotFoundError):
+        fs.rm_file(path)
+
+
+def modified(fs: AbstractFileSystem, path: str) -> datetime | None:
+    """Return when a file was written; ``None`` if it is not there, or the storage does not tell."""
+    try:
+        fs.invalidate_cache(path.rpartition("/")[0])
+        moment = fs.modified(path)
+    except (FileNotFoundError, NotImplementedError, KeyError):
+        return None
+    if not isinstance(moment, datetime):
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+
+
 @contextmanager
-def plain_errors(location: str) -> Iterator[None]:
+def plain_errors(location: str, doing: str = "read") -> Iterator[None]:
     """
     Turn whatever a storage's driver raises into a :class:`CheckpointError` that names the location.
 
     ``FileNotFoundError`` passes: what it means is for the reader to say.
+
+    :param doing: what was being done, for the error text.
     """
     try:
         yield
@@ -127,12 +178,12 @@ def plain_errors(location: str) -> Iterator[None]:
         raise
     except PermissionError as error:
         raise CheckpointError(
-            f"{location}: no permission to read it ({shorten(str(error))}): allow this user or the Airflow "
-            "connection to list the directory and read its files"
+            f"{location}: no permission to {doing} it ({shorten(str(error))}): allow this user or the Airflow "
+            f"connection to list the directory and {doing} its files"
         ) from error
     except Exception as error:  # each driver has errors of its own, and few of them are OSErrors
         raise CheckpointUnavailableError(
-            f"{location}: the storage could not be read ({type(error).__name__}: {shorten(str(error))}): check that it "
+            f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({type(error).__name__}: {shorten(str(error))}): check that it "
             "is reachable from here and that the credentials of the Airflow connection or the environment are valid"
         ) from error
 

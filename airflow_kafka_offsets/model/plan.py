@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import (
@@ -222,7 +222,15 @@ class OffsetPlan:
         return "\n".join([*lines, *self.notes, *(f"refused: {refusal}" for refusal in self.refusals)])
 
 
-def check_plans(plans: Iterable[OffsetPlan]) -> None:
+class Refusable(Protocol):
+    """A plan of whatever kind."""
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why it must not be carried out; empty if it may."""
+
+
+def check_plans(plans: Iterable[Refusable]) -> None:
     """
     Refuse plans that are carried out together if one of them must not be.
 

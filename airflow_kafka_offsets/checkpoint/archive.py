@@ -1,0 +1,222 @@
+"""
+What did a checkpoint hold before it was moved?
+
+Before the first change every file that will be touched is copied below the checkpoint, where Spark does not
+look::
+
+    <checkpoint>/_kafka_offsets/0001-seek/
+      manifest.json        what was planned, and which files were there
+      offsets/7            the copies
+      before.csv           offsets of the groups that move along, in Kafka's form; likewise after.csv
+      undone               names what took it back, once something did
+
+The manifest is written last: an archive with one is whole. One without it belongs to a move that never began.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.checkpoint.storage import list_names, read_bytes, replace_file
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
+from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.rewind import Rewind, read_sources, sources_json
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+DIRECTORY = "_kafka_offsets"
+MANIFEST = "manifest.json"
+VERSION = 1
+
+_NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo)")
+
+
+@dataclass(frozen=True)
+class Archive:
+    """
+    What one move of a checkpoint has kept.
+
+    :param name: its directory's name, such as ``0001-seek``.
+    :param created: when it was written, ISO 8601.
+    :param query_id: the query's id.
+    :param batch_id: the newest committed batch before the move.
+    :param newest_planned: the newest batch in ``offsets/`` before the move.
+    :param newest_committed: the newest batch in ``commits/`` before the move.
+    :param token: names the task run that made the move, empty if it was none.
+    :param before: source -> offsets before the move.
+    :param after: source -> offsets that were planned.
+    :param files: path -> digests of what the file held before and was to hold after, ``None`` for no file.
+    :param undone: the archive's move was taken back.
+    """
+
+    name: str
+    created: str
+    query_id: str
+    batch_id: int
+    newest_planned: int
+    newest_committed: int
+    token: str
+    before: Mapping[str, Offsets]
+    after: Mapping[str, Offsets]
+    files: Mapping[str, tuple[str | None, str | None]]
+    undone: bool = False
+
+
+def digest(data: bytes | None) -> str | None:
+    """Return what a file's content is recognized by; ``None`` for no file."""
+    return None if data is None else hashlib.sha256(data).hexdigest()
+
+
+def next_name(checkpoint: SparkCheckpoint, kind: str) -> str:
+    """Return the name of the next archive, also after one that was never finished."""
+    numbers = [int(found[1]) for name in _directories(checkpoint) if (found := _NAME.fullmatch(name))]
+    return f"{max(numbers, default=0) + 1:04d}-{kind}"
+
+
+def write_archive(
+    checkpoint: SparkCheckpoint,
+    rewind: Rewind,
+    *,
+    newest_planned: int,
+    newest_committed: int,
+    token: str,
+    attachments: Mapping[str, str],
+) -> None:
+    """Keep what a move will overwrite; the manifest comes last."""
+    root = f"{checkpoint.root}/{DIRECTORY}/{rewind.archive}"
+    for path, data in rewind.found.items():
+        if data is not None:
+            replace_file(checkpoint.fs, f"{root}/{path}", data)
+    for name, text in attachments.items():
+        replace_file(checkpoint.fs, f"{root}/{name}", text.encode())
+    manifest = {
+        "version": VERSION,
+        "kind": rewind.kind,
+        "created": datetime.now(tz=timezone.utc).isoformat(timespec="seconds"),
+        "location": rewind.location,
+        "query_id": rewind.query_id,
+        "batch_id": rewind.batch_id,
+        "newest_planned": newest_planned,
+        "newest_committed": newest_committed,
+        "token": token,
+        "before": sources_json(rewind.before),
+        "after": sources_json(rewind.after),
+        "files": {
+            step.path: {"before": digest(rewind.found[step.path]), "after": digest(step.data)}
+            for step in rewind.steps
+        },
+    }
+    replace_file(checkpoint.fs, f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
+
+
+def mark_undone(checkpoint: SparkCheckpoint, name: str, by: str) -> None:
+    """Note that a move was taken back."""
+    replace_file(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}/{name}/undone", f"{by}\n".encode())
+
+
+def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
+    """
+    Return the archives of a checkpoint, oldest first; those without a manifest are left out.
+
+    :raises CheckpointFormatError: if a manifest is not as it was written.
+    """
+    names = [name for name in _directories(checkpoint) if _NAME.fullmatch(name)]
+    found = [_read(checkpoint, name) for name in sorted(names, key=lambda name: int(name.partition("-")[0]))]
+    return [archive for archive in found if archive is not None]
+
+
+def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
+    """
+    Return an archive by its name, or the newest move that was not taken back.
+
+    :raises CheckpointError: if there is none; says which there are.
+    """
+    archives = read_archives(checkpoint)
+    if name is None:
+        open_ones = [archive for archive in archives if not archive.undone and "-undo" not in archive.name]
+        if open_ones:
+            return open_ones[-1]
+    for archive in archives:
+        if archive.name == name:
+            return archive
+    there = ", ".join(f"{a.name} ({'undone' if a.undone else a.created})" for a in archives) or "none"
+    raise CheckpointError(
+        f"{checkpoint.location}: found no {f'archive {name}' if name else 'move to take back'}; there are: {there}: name "
+        "one of them, or give the offsets from a receipt or a CSV file"
+    )
+
+
+def archive_of_run(checkpoint: SparkCheckpoint, token: str) -> Archive | None:
+    """Return the archive that an earlier try of a task run has written, ``None`` if there is none."""
+    mine = [archive for archive in read_archives(checkpoint) if archive.token == token] if token else []
+    return mine[0] if mine and not mine[0].undone else None
+
+
+def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes | None:
+    """
+    Return what a file held before the move, ``None`` if it was not there.
+
+    :raises CheckpointError: if the copy is gone or was changed.
+    """
+    before, _ = archive.files[path]
+    if before is None:
+        return None
+    data = _read_attachment(checkpoint, archive.name, path)
+    if digest(data) != before:
+        raise CheckpointError(
+            f"{checkpoint.name(f'{DIRECTORY}/{archive.name}/{path}')}: is {'gone' if data is None else 'changed'} since it "
+            "was kept; give the offsets from a receipt or a CSV file instead"
+        )
+    return data
+
+
+def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) -> str:
+    """Return a text that was kept beside the copies, empty if there is none."""
+    return (_read_attachment(checkpoint, archive.name, name) or b"").decode()
+
+
+def _directories(checkpoint: SparkCheckpoint) -> list[str]:
+    return list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or []
+
+
+def _read_attachment(checkpoint: SparkCheckpoint, archive: str, path: str) -> bytes | None:
+    try:
+        return read_bytes(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}/{archive}/{path}")
+    except FileNotFoundError:
+        return None
+
+
+def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
+    data = _read_attachment(checkpoint, name, MANIFEST)
+    if data is None:
+        return None
+    what = checkpoint.name(f"{DIRECTORY}/{name}/{MANIFEST}")
+    try:
+        value: dict[str, Any] = json.loads(data)
+        if value["version"] != VERSION:
+            raise ValueError(f"version {value['version']!r}")
+        return Archive(
+            name=name,
+            created=value["created"],
+            query_id=value["query_id"],
+            batch_id=value["batch_id"],
+            newest_planned=value["newest_planned"],
+            newest_committed=value["newest_committed"],
+            token=value["token"],
+            before=read_sources(value["before"], what),
+            after=read_sources(value["after"], what),
+            files={path: (change["before"], change["after"]) for path, change in value["files"].items()},
+            undone=_read_attachment(checkpoint, name, "undone") is not None,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OffsetsFormatError) as error:
+        raise CheckpointFormatError(
+            f"{what}: cannot be read ({type(error).__name__}: {error}); expected a manifest of version {VERSION} as this "
+            "package writes it: move its directory away, and give offsets from a receipt or a CSV file"
+        ) from error

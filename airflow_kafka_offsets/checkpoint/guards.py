@@ -1,0 +1,229 @@
+"""What must hold before a Spark checkpoint is moved? Each question is answered with sentences, none if it holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, decode, parse_offset_log
+from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.storage import list_names, open_location, read_bytes
+from airflow_kafka_offsets.errors import CheckpointError
+from airflow_kafka_offsets.model.offsets import Offsets, summarize
+from airflow_kafka_offsets.model.rewind import RewindPolicy
+
+HARMLESS_SINKS = ("foreachBatch", "kafka", "noop")
+"""Sinks to which a batch id may come again with other records, see :data:`~airflow_kafka_offsets.model.rewind.Sink`."""
+
+_BATCH = re.compile(r"[0-9]+")
+_SINK_ID = re.compile(r"([0-9]+)(?:\.compact)?")
+
+
+class Survey(NamedTuple):
+    """What a move is planned on."""
+
+    state: CheckpointState
+    batch_id: int
+    entry: OffsetLogEntry
+    planned: set[int]
+    committed: set[int]
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Batches that were begun after the newest committed one."""
+        return tuple(sorted(number for number in self.planned if number > self.batch_id))
+
+
+def take_survey(checkpoint: SparkCheckpoint) -> Survey:
+    """
+    Read what a move is planned on.
+
+    :raises CheckpointError: if no batch has finished yet.
+    """
+    state = checkpoint.read()
+    if state.batch_id is None:
+        raise CheckpointError(
+            f"{checkpoint.location}: no batch has finished, so there is nothing to move: give the query startingOffsets, "
+            "which it reads as long as no batch was planned, or let its first batch finish"
+        )
+    name = checkpoint.name(f"offsets/{state.batch_id}")
+    data = read_file(checkpoint, f"offsets/{state.batch_id}") or b""
+    return Survey(
+        state,
+        state.batch_id,
+        parse_offset_log(decode(data, name), name),
+        checkpoint.batches("offsets"),
+        checkpoint.batches("commits"),
+    )
+
+
+def read_file(checkpoint: SparkCheckpoint, path: str) -> bytes | None:
+    """Return what a file of the checkpoint holds, ``None`` if it is not there."""
+    try:
+        return read_bytes(checkpoint.fs, f"{checkpoint.root}/{path}")
+    except FileNotFoundError:
+        return None
+
+
+def not_restartable(survey: Survey) -> list[str]:
+    """Return why Spark would not start from the checkpoint, or not as its files say."""
+    location, newest = survey.state.location, survey.batch_id
+    refusals = []
+    orphans = sorted(number for number in survey.committed if number > newest)
+    if orphans:
+        refusals.append(
+            f"{location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; expected both or the offsets alone: "
+            "files were removed by hand; put them back first"
+        )
+    if newest > 0 and newest - 1 not in survey.planned:
+        refusals.append(
+            f"{location}: offsets/{newest - 1} is not there, and Spark starts only if the two newest batches are: with "
+            "asynchronous progress tracking let the query run two batches with asyncProgressTrackingCheckpointIntervalMs "
+            "at 0; if files were removed by hand, put them back"
+        )
+    if not survey.entry.metadata:
+        refusals.append(
+            f"{location}: batch {newest} has no metadata, as in continuous mode, whose checkpoints are not moved: start a "
+            "new checkpoint with startingOffsets"
+        )
+    return refusals
+
+
+def unknown_partitions(survey: Survey, targets: Mapping[str, Offsets]) -> list[str]:
+    """Return why partitions cannot be moved: those that the newest batch does not have."""
+    before = survey.state.kafka_offsets
+    unknown = [
+        tp for source, offsets in targets.items() for tp in offsets if tp not in before.get(source, {})
+    ]
+    if not unknown:
+        return []
+    return [
+        f"{survey.state.location}: batch {survey.batch_id} has no offset for {summarize(unknown)}, so the query cannot be "
+        "moved there: leave it out with topics=, or let the query run once so that it knows it"
+    ]
+
+
+def _stateful(checkpoint: SparkCheckpoint) -> bool:
+    return bool(list_names(checkpoint.fs, f"{checkpoint.root}/state"))
+
+
+def state_refusals(checkpoint: SparkCheckpoint, policy: RewindPolicy) -> list[str]:
+    """Return why a query that keeps state must not go on from other offsets."""
+    if policy.allow_state or not _stateful(checkpoint):
+        return []
+    return [
+        f"{checkpoint.location}: the query keeps state (state/), which stays as it is: records that are read again are "
+        "counted twice, and the watermark is not lowered, so that append mode drops them as late. Truncate the "
+        "checkpoint to a batch (checkpoint truncate), start a new one, or set allow_state=True if that is right for "
+        "this query"
+    ]
+
+
+def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: RewindPolicy) -> list[str]:
+    """Return why batches that were begun and not finished stand in the way."""
+    if not survey.pending:
+        return []
+    batches = f"batch {', '.join(map(str, survey.pending))}"
+    if policy.pending_batch == "fail":
+        return [
+            f"{checkpoint.location}: {batches} was begun and not finished: running the query once would finish it; or set "
+            "pending_batch='discard' and name the sink, if that may get the batch's id again with other records"
+        ]
+    if _stateful(checkpoint):
+        return [
+            f"{checkpoint.location}: {batches} was begun and not finished, and the query keeps state, which may hold the "
+            "batch already: it cannot be discarded; run the query once, which finishes it"
+        ]
+    return _sink_refusals(checkpoint, survey.pending[0], f"discarding {batches}", policy)
+
+
+def _sink_refusals(checkpoint: SparkCheckpoint, first: int, doing: str, policy: RewindPolicy) -> list[str]:
+    """Return why batch ids from ``first`` on must not come again with other records."""
+    if policy.sink in HARMLESS_SINKS:
+        return []
+    if policy.sink is None:
+        return [
+            f"{doing} lets the query use the batch id again with other records, and the checkpoint does not say where it "
+            "writes to: set sink to 'foreachBatch' (if it overwrites, and does not hand the id on as a transaction), "
+            "'kafka', 'noop', 'file' or 'delta'"
+        ]
+    if policy.sink == "delta":
+        return [
+            f"{doing} lets the query use the batch id again, and Delta skips ids that it has seen: the new records would "
+            "be lost; run the query once so that nothing is unfinished, and seek"
+        ]
+    if policy.sink_location is None:
+        return [
+            f"{doing} lets the query use the batch id again, and a file sink skips ids that it has recorded: set "
+            "sink_location, the directory it writes to, so that its _spark_metadata can be looked at"
+        ]
+    recorded = _recorded_by_file_sink(checkpoint, policy.sink_location)
+    if recorded is None:
+        return [f"sink_location={policy.sink_location}: has no _spark_metadata, so no file sink writes to it"]
+    if recorded >= first:
+        return [
+            f"{doing}: the file sink has recorded batch {recorded} in {policy.sink_location}/_spark_metadata and would skip "
+            "it, with all new records: run the query once, which finishes it, and seek"
+        ]
+    return []
+
+
+def _recorded_by_file_sink(checkpoint: SparkCheckpoint, location: str) -> int | None:
+    same = location.partition(":")[0] == checkpoint.location.partition(":")[0]
+    fs, root = open_location(location, checkpoint.fs if same else None)
+    names = list_names(fs, f"{root}/_spark_metadata")
+    numbers = [int(found[1]) for name in names or () if (found := _SINK_ID.fullmatch(name))]
+    return max(numbers, default=None)
+
+
+def truncate_refusals(
+    checkpoint: SparkCheckpoint, survey: Survey, batch_id: int, policy: RewindPolicy
+) -> list[str]:
+    """Return why the batches after one must not be removed."""
+    location = checkpoint.location
+    both = sorted(survey.planned & survey.committed)
+    if batch_id not in both:
+        return [
+            f"{location}: batch {batch_id} is not there as a finished batch; there are {both[0]} to {both[-1]}: Spark keeps "
+            "spark.sql.streaming.minBatchesToRetain of them (100); seek moves to any offset"
+        ]
+    if batch_id == max(survey.planned):
+        return []
+    refusals = []
+    if batch_id > 0 and batch_id - 1 not in survey.planned:
+        refusals.append(
+            f"{location}: offsets/{batch_id - 1} is not there, and Spark starts from batch {batch_id} only with it: choose "
+            f"a later batch than {batch_id}"
+        )
+    others = [source.source for source in survey.state.sources if not source.kafka]
+    if others:
+        refusals.append(
+            f"{location}: source {', '.join(others)} is not Kafka and keeps a log of its own, which would not go back: seek"
+        )
+    if not survey.entry.metadata:
+        refusals.append(f"{location}: is of continuous mode, whose checkpoints are not moved")
+    if _stateful(checkpoint) and not _has_state_version(checkpoint, batch_id + 1):
+        refusals.append(
+            f"{location}: the state after batch {batch_id} (version {batch_id + 1}) is not kept any more: choose a later batch"
+        )
+    return refusals + _sink_refusals(checkpoint, batch_id + 1, "truncating", policy)
+
+
+def _has_state_version(checkpoint: SparkCheckpoint, version: int) -> bool:
+    """Whether every operator has kept what its state was at a version, in its first partition."""
+    pattern = re.compile(rf"{version}(_[^.]*)?\.(delta|snapshot|changelog|zip)")
+    root = f"{checkpoint.root}/state"
+    operators = [name for name in list_names(checkpoint.fs, root) or () if _BATCH.fullmatch(name)]
+    for operator in operators:
+        names = list_names(checkpoint.fs, f"{root}/{operator}/0") or []
+        # A join has one store more for each side: state/0/0/left-keyToNumValues/3.delta.
+        deeper = [
+            inner
+            for name in names
+            if "." not in name and not name.startswith("_")
+            for inner in list_names(checkpoint.fs, f"{root}/{operator}/0/{name}") or ()
+        ]
+        if not any(pattern.fullmatch(name) for name in (*names, *deeper)):
+            return False
+    return True

@@ -1,0 +1,296 @@
+"""
+How is a Spark checkpoint moved to other offsets, and how is that taken back?
+
+Three moves, all of a query that is stopped (measured with Spark 3.5 to 4.2):
+
+* *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query goes on
+  from there with the next batch id, so that no id occurs twice and sinks that remember ids stay right.
+* *truncate* removes batches, newest first. The query plans them again under the same ids: exact also for a query
+  that keeps state, and wrong for sinks that skip ids they have seen.
+* *undo* puts back what an archive has kept, or seeks to it if the query has run since.
+
+Each is planned as a list of files to write and remove, in an order in which every interruption leaves a checkpoint
+that Spark starts from; one function carries it out: archive, steps, read back. Hadoop's checksums (``.7.crc``) go
+before the file that they belong to: left alone they would not fit it any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+
+from airflow_kafka_offsets.checkpoint.archive import (
+    Archive,
+    digest,
+    find_archive,
+    mark_undone,
+    next_name,
+    read_copy,
+    write_archive,
+)
+from airflow_kafka_offsets.checkpoint.guards import (
+    Survey,
+    not_restartable,
+    pending_refusals,
+    read_file,
+    state_refusals,
+    take_survey,
+    truncate_refusals,
+    unknown_partitions,
+)
+from airflow_kafka_offsets.checkpoint.log import decode, kafka_offsets, parse_offset_log
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.storage import (
+    modified,
+    plain_errors,
+    read_bytes,
+    remove_file,
+    replace_file,
+)
+from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
+from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.rewind import Kind, Rewind, RewindPolicy, Step
+
+log = logging.getLogger(__name__)
+
+QUIET_PERIOD = 10.0
+"""Seconds without a write after which a query counts as stopped."""
+
+
+def plan_seek(
+    checkpoint: SparkCheckpoint,
+    targets: Mapping[str, Offsets],
+    policy: RewindPolicy | None = None,
+    *,
+    kind: Kind = "seek",
+    undoes: str | None = None,
+) -> Rewind:
+    """
+    Plan to let the query go on from other offsets.
+
+    :param targets: source -> offsets, real numbers inside the log: that is for the caller to check. Partitions
+        that are not named keep theirs.
+    :return: the plan with its refusals; nothing was written.
+    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
+    """
+    policy = policy or RewindPolicy()
+    with plain_errors(checkpoint.location):
+        survey = take_survey(checkpoint)
+        before = survey.state.kafka_offsets
+        refusals = not_restartable(survey)
+        refusals += unknown_partitions(survey, targets)
+        refusals += state_refusals(checkpoint, policy)
+        refusals += pending_refusals(checkpoint, survey, policy)
+        after = {source: offsets | targets.get(source, {}) for source, offsets in before.items()}
+        # Newest first: a file that goes leaves its predecessor as the newest, and that one is whole.
+        steps = [Step(f"offsets/{number}", None) for number in reversed(survey.pending)]
+        if after != before and not refusals:
+            steps.append(Step(f"offsets/{survey.batch_id}", survey.entry.with_offsets(targets).encode()))
+        without = [source.source for source in survey.state.sources if source.offsets is None]
+        notes = [f"source {', '.join(without)} has no Kafka offsets and stays as it is"] if without else []
+        return _rewind(checkpoint, survey, kind, after, steps, refusals, notes, undoes, survey.pending)
+
+
+def plan_truncate(checkpoint: SparkCheckpoint, batch_id: int, policy: RewindPolicy | None = None) -> Rewind:
+    """
+    Plan to remove every batch after one, so that the query plans them again.
+
+    :param batch_id: the batch that is to be the newest; its offsets are where the query goes on.
+    :param policy: must name the sink.
+    :return: the plan with its refusals; nothing was written.
+    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
+    """
+    policy = policy or RewindPolicy()
+    with plain_errors(checkpoint.location):
+        survey = take_survey(checkpoint)
+        refusals = truncate_refusals(checkpoint, survey, batch_id, policy)
+        after: dict[str, Offsets] = {}
+        if batch_id in survey.planned:
+            name = checkpoint.name(f"offsets/{batch_id}")
+            data = read_bytes(checkpoint.fs, f"{checkpoint.root}/offsets/{batch_id}")
+            entry = parse_offset_log(decode(data, name), name)
+            found = {source: kafka_offsets(text, name) for source, text in entry.sources if text is not None}
+            after = {source: offsets for source, offsets in found.items() if offsets is not None}
+        # commits/N before offsets/N: in between, N is a batch that Spark would run again.
+        steps = [
+            Step(f"{directory}/{number}", None)
+            for number in sorted(survey.planned | survey.committed, reverse=True)
+            if number > batch_id
+            for directory, there in (("commits", survey.committed), ("offsets", survey.planned))
+            if number in there
+        ]
+        return _rewind(checkpoint, survey, "truncate", after, steps, refusals, [], None, survey.pending)
+
+
+def plan_undo(
+    checkpoint: SparkCheckpoint, archive: str | None = None, policy: RewindPolicy | None = None
+) -> Rewind:
+    """
+    Plan to take a move back.
+
+    If the query has not run since, the files come back as they were, an unfinished batch included. If it has, the
+    checkpoint is moved to the offsets that it had.
+
+    :param archive: name of the archive; by default the newest move that was not taken back.
+    :return: the plan with its refusals; nothing was written.
+    :raises CheckpointError: if there is no such archive, or the checkpoint cannot be read.
+    """
+    with plain_errors(checkpoint.location):
+        kept = find_archive(checkpoint, archive)
+        survey = take_survey(checkpoint)
+        if kept.query_id != survey.state.query_id:
+            raise PlanRefusedError(
+                [
+                    f"{checkpoint.location}: archive {kept.name} is of query {kept.query_id}, and the checkpoint is of query "
+                    f"{survey.state.query_id}: give the archive's own checkpoint"
+                ]
+            )
+        if _has_run_since(checkpoint, survey, kept):
+            return plan_seek(checkpoint, kept.before, policy, kind="undo", undoes=kept.name)
+        known = [Step(path, read_copy(checkpoint, kept, path)) for path in kept.files]
+        steps = [step for step in known if read_file(checkpoint, step.path) != step.data]
+        # What goes, goes newest first; then what comes, oldest first.
+        steps.sort(key=_put_back_order)
+        return _rewind(checkpoint, survey, "undo", kept.before, steps, [], [], kept.name, ())
+
+
+def apply_rewind(
+    checkpoint: SparkCheckpoint,
+    rewind: Rewind,
+    *,
+    quiet_period: float = QUIET_PERIOD,
+    token: str = "",
+    attachments: Mapping[str, str] | None = None,
+) -> None:
+    """
+    Carry a plan out: look that nothing has changed, keep what is overwritten, change it, read it back.
+
+    :param quiet_period: seconds without a write for which to wait at most; a write meanwhile is a running query.
+    :param token: names the task run, so that a retry finds what its first try has kept.
+    :param attachments: name -> text of more files for the archive.
+    :raises PlanRefusedError: if the plan must not be carried out, or the query is running; nothing was written.
+    :raises CheckpointError: if the storage fails, or what is read back is not what was planned.
+    """
+    rewind.check()
+    with plain_errors(checkpoint.location, "change"):
+        if rewind.steps:
+            survey = _wait_until_quiet(checkpoint, rewind, quiet_period)
+            write_archive(
+                checkpoint,
+                rewind,
+                newest_planned=max(survey.planned),
+                newest_committed=max(survey.committed),
+                token=token,
+                attachments=attachments or {},
+            )
+            for step in rewind.steps:
+                _carry_out(checkpoint, step)
+            verify_rewind(checkpoint, rewind)
+            log.info("Moved and read back: checkpoint %s, archive %s", checkpoint.location, rewind.archive)
+        if rewind.undoes is not None:
+            mark_undone(checkpoint, rewind.undoes, rewind.archive if rewind.steps else "nothing to change")
+
+
+def verify_rewind(checkpoint: SparkCheckpoint, rewind: Rewind) -> None:
+    """
+    Compare the checkpoint with what was planned.
+
+    :raises CheckpointError: if another process has written to it.
+    """
+    state = checkpoint.read()
+    if state.kafka_offsets != rewind.after:
+        raise CheckpointError(
+            f"{checkpoint.location}: the offsets read back after the move are not those that were written (batch "
+            f"{state.batch_id}): the query is running, or another process moves the checkpoint; stop it. What was "
+            f"overwritten is in archive {rewind.archive}"
+        )
+
+
+def _carry_out(checkpoint: SparkCheckpoint, step: Step) -> None:
+    directory, _, name = step.path.rpartition("/")
+    remove_file(checkpoint.fs, f"{checkpoint.root}/{directory}/.{name}.crc")
+    path = f"{checkpoint.root}/{step.path}"
+    if step.data is None:
+        remove_file(checkpoint.fs, path)
+    else:
+        replace_file(checkpoint.fs, path, step.data)
+
+
+def _rewind(
+    checkpoint: SparkCheckpoint,
+    survey: Survey,
+    kind: Kind,
+    after: Mapping[str, Offsets],
+    steps: list[Step],
+    refusals: list[str],
+    notes: list[str],
+    undoes: str | None,
+    discarded: tuple[int, ...],
+) -> Rewind:
+    return Rewind(
+        kind=kind,
+        location=checkpoint.location,
+        query_id=survey.state.query_id,
+        batch_id=survey.batch_id,
+        before=survey.state.kafka_offsets,
+        after=after,
+        steps=tuple(steps),
+        found={step.path: read_file(checkpoint, step.path) for step in steps},
+        discarded=discarded,
+        refusals=tuple(refusals),
+        notes=tuple(notes),
+        archive=next_name(checkpoint, kind),
+        undoes=undoes,
+    )
+
+
+def _put_back_order(step: Step) -> tuple[int, int, bool]:
+    # commits/N goes before offsets/N, and comes after it: in between, N is a batch that Spark would run again.
+    directory, _, number = step.path.partition("/")
+    if step.data is None:
+        return 0, -int(number), directory == "offsets"
+    return 1, int(number), directory == "commits"
+
+
+def _has_run_since(checkpoint: SparkCheckpoint, survey: Survey, kept: Archive) -> bool:
+    if max(survey.planned) > kept.newest_planned or max(survey.committed) > kept.newest_committed:
+        return True
+    # Half a move, too, is one or the other, file by file.
+    return any(digest(read_file(checkpoint, path)) not in known for path, known in kept.files.items())
+
+
+def _wait_until_quiet(checkpoint: SparkCheckpoint, rewind: Rewind, quiet_period: float) -> Survey:
+    """
+    Return the checkpoint's survey when nothing was written for a while.
+
+    The storage's clock may differ from ours, so a write is also found by what it changes while we wait.
+    """
+    survey = take_survey(checkpoint)
+    paths = (f"offsets/{max(survey.planned)}", f"commits/{max(survey.committed)}")
+    written = [modified(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
+    known = [moment for moment in written if moment is not None]
+    age = (datetime.now(tz=timezone.utc) - max(known)).total_seconds() if len(known) == len(paths) else 0.0
+    wait = min(quiet_period, quiet_period - age)
+    if wait > 0:
+        log.info("Waiting %.1f s to see that no query writes to %s (quiet_period)", wait, checkpoint.location)
+        time.sleep(wait)
+        now = take_survey(checkpoint)
+        again = [modified(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
+        if (now.planned, now.committed, again) != (survey.planned, survey.committed, written):
+            raise PlanRefusedError(
+                [
+                    f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is running; stop "
+                    "it first"
+                ]
+            )
+    if survey.batch_id != rewind.batch_id or any(
+        read_file(checkpoint, path) != data for path, data in rewind.found.items()
+    ):
+        raise PlanRefusedError(
+            [
+                f"{checkpoint.location}: has changed since the plan was made: the query is running; stop it first"
+            ]
+        )
+    return survey

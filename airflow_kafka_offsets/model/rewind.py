@@ -1,0 +1,204 @@
+"""
+What will a move of a Spark checkpoint change, and may it?
+
+A :class:`Rewind` is to a checkpoint what an :class:`~airflow_kafka_offsets.model.plan.OffsetPlan` is to a
+group: the offsets before and after, the reasons against it, and the files to write and remove, in an order
+in which every interruption leaves a checkpoint that Spark starts from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets, shorten
+from airflow_kafka_offsets.model.plan import align, check_plans, one_of
+
+PendingBatch = Literal["fail", "discard"]
+"""What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed."""
+
+Sink = Literal["foreachBatch", "kafka", "noop", "file", "delta"]
+"""
+Where the query writes to, which its checkpoint does not say.
+
+A batch id that occurs again with other records is harmless to ``foreachBatch`` that overwrites (and does not
+hand the id on as a transaction), to ``kafka`` and to ``noop``. A ``file`` sink (``parquet``, ``json``, ...) skips
+ids that its ``_spark_metadata`` has recorded, and ``delta`` those of its transaction log: their records are lost.
+"""
+
+Kind = Literal["seek", "truncate", "undo"]
+
+
+@dataclass(frozen=True)
+class RewindPolicy:
+    """
+    What the caller allows.
+
+    :param pending_batch: see :data:`PendingBatch`.
+    :param sink: see :data:`Sink`; needed where a batch id would occur again.
+    :param sink_location: directory that a ``file`` sink writes to.
+    :param allow_state: whether a query that keeps state may be moved although the state stays as it is.
+    """
+
+    pending_batch: PendingBatch = "fail"
+    sink: Sink | None = None
+    sink_location: str | None = None
+    allow_state: bool = False
+
+    @classmethod
+    def parse(
+        cls, pending_batch: object, sink: object, sink_location: object, allow_state: object
+    ) -> RewindPolicy:
+        """
+        Read the parameters of an operator, where empty text means not given.
+
+        :raises UsageError: naming the parameter, what was found and the choices.
+        """
+        if not isinstance(allow_state, bool):
+            raise UsageError(f"allow_state={allow_state!r}: expected True or False, not a text")
+        return cls(
+            one_of(pending_batch, PendingBatch, "pending_batch"),
+            None if sink in (None, "", "None") else one_of(sink, Sink, "sink"),
+            str(sink_location) if sink_location else None,
+            allow_state,
+        )
+
+
+class Step(NamedTuple):
+    """One file that is written or removed."""
+
+    path: str
+    """Under the checkpoint, such as ``offsets/7``."""
+    data: bytes | None
+    """What it is to hold; ``None`` if it is to go."""
+
+
+@dataclass(frozen=True)
+class Rewind:
+    """
+    The move of one checkpoint, before anything is written.
+
+    :param kind: how it is moved.
+    :param location: where the checkpoint is.
+    :param query_id: the query's id.
+    :param batch_id: the newest committed batch when the plan was made.
+    :param before: source -> offsets of that batch.
+    :param after: source -> offsets from which the query will go on.
+    :param steps: files to change, in this order.
+    :param found: what the files of the steps hold now, ``None`` for one that is not there.
+    :param discarded: batches that are removed although they were not finished.
+    :param refusals: why the plan must not be carried out; empty if it may.
+    :param notes: what the reader should know.
+    :param archive: name of the archive that keeps what is overwritten.
+    :param undoes: name of the archive that is put back.
+    """
+
+    kind: Kind
+    location: str
+    query_id: str
+    batch_id: int
+    before: Mapping[str, Offsets]
+    after: Mapping[str, Offsets]
+    steps: tuple[Step, ...] = ()
+    found: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
+    discarded: tuple[int, ...] = ()
+    refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    archive: str = ""
+    undoes: str | None = None
+
+    def check(self) -> None:
+        """
+        Refuse a plan that must not be carried out.
+
+        :raises PlanRefusedError: with every reason.
+        """
+        check_plans([self])
+
+    def receipt(self) -> dict[str, Any]:
+        """
+        Return the plan as plain JSON.
+
+        ``kind``, ``location``, ``query_id``, ``batch_id``, ``before`` and ``after`` (``{source: offsets}``),
+        ``discarded`` (batch ids) and ``archive`` (``null`` if no file changes, so that nothing is kept).
+        """
+        return {
+            "kind": self.kind,
+            "location": self.location,
+            "query_id": self.query_id,
+            "batch_id": self.batch_id,
+            "before": sources_json(self.before),
+            "after": sources_json(self.after),
+            "discarded": list(self.discarded),
+            "archive": self.archive if self.steps else None,
+        }
+
+    def table(self) -> str:
+        """Return the plan as lines for a log: a header, a line per partition, and the remarks."""
+        rows: list[tuple[str, ...]] = [("SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE")]
+        for source, offsets in self.before.items():
+            for tp, offset in sorted(offsets.items()):
+                after = self.after.get(source, {}).get(tp)
+                change = "-" if after is None else f"{after - offset:+d}"
+                rows.append((source, tp.topic, str(tp.partition), str(offset), str(after or 0), change))
+        if not self.steps:
+            does = "stays as it is"
+        elif self.kind == "truncate":
+            does = f"goes back from batch {self.batch_id}"
+        else:
+            does = f"is moved ({self.kind}, batch {self.batch_id})"
+        lines = [f"checkpoint {self.location}: {does}", *align(rows)]
+        if self.discarded:
+            lines.append(f"discarded: unfinished batch {', '.join(map(str, self.discarded))}")
+        if self.steps and not self.refusals:
+            lines.append(f"what is overwritten is kept in archive {self.archive}")
+        return "\n".join([*lines, *self.notes, *(f"refused: {refusal}" for refusal in self.refusals)])
+
+
+@dataclass(frozen=True)
+class RewindReceipt:
+    """The checkpoint's part of a receipt, read back from JSON."""
+
+    location: str
+    query_id: str
+    before: Mapping[str, Offsets]
+    archive: str | None
+
+
+def read_rewind_receipt(value: object) -> RewindReceipt | None:
+    """
+    Read the checkpoint's part of a receipt; ``None`` if no checkpoint was moved.
+
+    :param value: the whole receipt.
+    :raises OffsetsFormatError: if the part is not as :meth:`Rewind.receipt` gives it.
+    """
+    part = value.get("checkpoint") if isinstance(value, Mapping) else None
+    if part is None:
+        return None
+    texts = [part.get(name) for name in ("location", "query_id")] if isinstance(part, Mapping) else []
+    if not texts or not all(isinstance(text, str) for text in texts) or "before" not in part:
+        raise OffsetsFormatError(f"receipt: found {shorten(part)} in place of the checkpoint's part")
+    return RewindReceipt(
+        part["location"],
+        part["query_id"],
+        read_sources(part["before"], "receipt, checkpoint, before"),
+        part.get("archive"),
+    )
+
+
+def sources_json(sources: Mapping[str, Offsets]) -> dict[str, Any]:
+    """Return the offsets of sources as plain JSON, ``{source: {topic: {partition: offset}}}``."""
+    return {source: offsets_json(offsets) for source, offsets in sources.items()}
+
+
+def read_sources(value: object, what: str) -> dict[str, Offsets]:
+    """
+    Read what :func:`sources_json` returned.
+
+    :raises OffsetsFormatError: if it is anything else.
+    """
+    if not isinstance(value, Mapping):
+        raise OffsetsFormatError(f"{what}: found {shorten(value)}; expected offsets by source")
+    return {str(source): parse_offsets(offsets, f"{what}, {source}") for source, offsets in value.items()}
