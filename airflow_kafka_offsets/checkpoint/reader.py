@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -19,7 +20,13 @@ from airflow_kafka_offsets.checkpoint.log import (
     parse_offset_log,
     parse_query_id,
 )
-from airflow_kafka_offsets.checkpoint.storage import list_names, open_location, plain_errors, read_bytes
+from airflow_kafka_offsets.checkpoint.storage import (
+    list_names,
+    modified,
+    open_location,
+    plain_errors,
+    read_bytes,
+)
 from airflow_kafka_offsets.errors import (
     CheckpointFormatError,
     CheckpointNotFoundError,
@@ -137,6 +144,16 @@ class SparkCheckpoint:
         )
         with plain_errors(self.location):
             return retrying(self._read_once)
+
+    def ended_at(self, batch_id: int) -> datetime | None:
+        """
+        Return when a batch was finished: when its commit was written.
+
+        :return: ``None`` if the batch has no commit, or the storage does not tell when files were written.
+        :raises CheckpointUnavailableError: if the storage does not answer.
+        """
+        with plain_errors(self.location):
+            return modified(self.fs, f"{self.root}/commits/{batch_id}")
 
     def _read_once(self) -> CheckpointState:
         query_id = self._query_id()

@@ -190,7 +190,7 @@ def apply_rewind(
             verify_rewind(checkpoint, rewind)
             log.info("Moved and read back: checkpoint %s, archive %s", checkpoint.location, rewind.archive)
         if rewind.undoes is not None:
-            mark_undone(checkpoint, rewind.undoes, rewind.archive if rewind.steps else "nothing to change")
+            mark_undone(checkpoint, rewind.undoes, rewind.archive or "nothing to change")
 
 
 def verify_rewind(checkpoint: SparkCheckpoint, rewind: Rewind) -> None:
@@ -241,7 +241,7 @@ def _rewind(
         discarded=discarded,
         refusals=tuple(refusals),
         notes=tuple(notes),
-        archive=next_name(checkpoint, kind),
+        archive=next_name(checkpoint, kind) if steps else None,
         undoes=undoes,
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from airflow_kafka_offsets import __version__
+from airflow_kafka_offsets.cli.checkpoint import checkpoint
 from airflow_kafka_offsets.cli.group import group
 from airflow_kafka_offsets.cli.options import (
     REFUSED,
@@ -18,7 +19,6 @@ from airflow_kafka_offsets.cli.options import (
     broker_options,
     output_option,
     print_json,
-    print_rows,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
@@ -29,38 +29,8 @@ def cli() -> None:
     """Kafka consumer offsets of Spark pipelines: look at them and move them."""
 
 
+cli.add_command(checkpoint)
 cli.add_command(group)
-
-
-@cli.group()
-def checkpoint() -> None:
-    """Spark checkpoints."""
-
-
-@checkpoint.command("show")
-@click.argument("uri")
-@output_option
-def checkpoint_show(uri: str, output: str) -> None:
-    """Show the newest committed batch of the checkpoint at URI."""
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
-    state = SparkCheckpoint(uri).read()
-    if output == "json":
-        print_json(state.as_json())
-        return
-    click.echo(f"query    {state.query_id}")
-    click.echo(f"batch    {'none has finished' if state.batch_id is None else state.batch_id}")
-    click.echo(f"pending  {'none' if state.pending_batch_id is None else state.pending_batch_id}")
-    rows = [("SOURCE", "TOPIC", "PARTITION", "OFFSET")]
-    for source in state.sources:
-        if source.offsets is None:
-            rows.append((source.source, "-" if source.kafka else "(not Kafka, or no offset yet)", "-", "-"))
-        else:
-            rows += [
-                (source.source, tp.topic, str(tp.partition), str(end))
-                for tp, end in sorted(source.offsets.items())
-            ]
-    print_rows(rows)
 
 
 @cli.command()

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from airflow_kafka_offsets.cli.moves import (
+    SCENARIO_OPTIONS,
+    execute_options,
+    finish,
+    is_executed,
+    rewind_options,
+    rewind_policy,
+    scenario_names_partitions,
+    scenario_of,
+    scenario_options,
+)
 from airflow_kafka_offsets.cli.options import (
     REFUSED,
     broker_options,
@@ -18,11 +29,8 @@ from airflow_kafka_offsets.cli.options import (
     print_rows,
 )
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.offsets import format_csv
-from airflow_kafka_offsets.model.scope import TopicScope
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.model.scenarios import Scenario
+from airflow_kafka_offsets.model.offsets import load_json
+from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
 
 
 @click.group()
@@ -94,52 +102,6 @@ def group_describe(group_ids: Sequence[str], output: str, **broker: Any) -> None
             print_rows(rows)
 
 
-def scenario_options(command: Any) -> Any:
-    """Add the options that say where to, with the names of Kafka's tool; exactly one is to be given."""
-    for option in (
-        click.option(
-            "--from-file", metavar="FILE", help="Kafka's CSV: topic,partition,offset or group,topic,..."
-        ),
-        click.option("--by-duration", metavar="PnDTnHnMnS", help="Where it stood this long ago."),
-        click.option("--shift-by", type=int, metavar="N", help="By so many offsets; negative for back."),
-        click.option("--to-datetime", metavar="TIME", help="ISO 8601; UTC where no zone is given."),
-        click.option(
-            "--to-offset", metavar="N", help="The same offset for every partition, or Spark's JSON."
-        ),
-        click.option("--to-current", is_flag=True, help="Where it stands: commits the same again."),
-        click.option("--to-latest", is_flag=True, help="Log end."),
-        click.option("--to-earliest", is_flag=True, help="Log start."),
-    ):
-        command = option(command)
-    return command
-
-
-def scenario_of(options: Mapping[str, Any]) -> Scenario:
-    """Return the scenario that the options name, and that one only."""
-    from airflow_kafka_offsets.kafka.resets import parse_scenario
-    from airflow_kafka_offsets.model.scenarios import exactly_one
-
-    given = {
-        f"--{name.replace('_', '-')}": None if value is False else value for name, value in options.items()
-    }
-    flag, value = exactly_one(given)
-    if value is True:
-        return parse_scenario("to_offset", flag.removeprefix("--to-"))
-    return parse_scenario(flag.removeprefix("--").replace("-", "_"), value)
-
-
-SCENARIO_OPTIONS = (
-    "to_earliest",
-    "to_latest",
-    "to_current",
-    "to_offset",
-    "to_datetime",
-    "shift_by",
-    "by_duration",
-    "from_file",
-)
-
-
 @group.command("reset")
 @click.argument("group_ids", metavar="GROUP...", nargs=-1)
 @click.option("--all-groups", is_flag=True, help="Every group of the cluster.")
@@ -160,14 +122,20 @@ SCENARIO_OPTIONS = (
     show_default=True,
     help="Where a partition without a commit stands, for --shift-by and --to-current.",
 )
-@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing; so does giving neither.")
-@click.option("--execute", is_flag=True, help="Change the offsets.")
+@execute_options
 @click.option("--export", is_flag=True, help="Print the planned offsets as Kafka's CSV, and no table.")
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
     help="First write the offsets that will be overwritten to this file, as Kafka's CSV.",
 )
+@click.option(
+    "--checkpoint",
+    "location",
+    metavar="URI",
+    help="Move this Spark checkpoint along; GROUP may then be JSON as {topic: group}.",
+)
+@rewind_options
 @broker_options
 @output_option
 def group_reset(
@@ -177,61 +145,136 @@ def group_reset(
     all_topics: bool,
     on_out_of_range: Any,
     on_no_commit: Any,
-    dry_run: bool,
-    execute: bool,
     export: bool,
     save: Path | None,
+    location: str | None,
+    quiet_period: float,
     output: str,
     **options: Any,
 ) -> None:
     """Move the offsets of each GROUP. Without --execute it shows what it would do and changes nothing."""
-    from airflow_kafka_offsets.kafka.apply import apply_plans
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.joint import JointPlan, plan_joint_reset
     from airflow_kafka_offsets.kafka.resets import plan_resets
-    from airflow_kafka_offsets.model.metadata import CommitMetadata
-    from airflow_kafka_offsets.model.plan import check_plans, receipt
 
     scenario = scenario_of({name: options.pop(name) for name in SCENARIO_OPTIONS})
-    if dry_run and execute:
-        raise UsageError("--dry-run and --execute contradict each other: give one of them")
+    execute, policy = is_executed(options), rewind_policy(options)
     if bool(group_ids) == all_groups:
         raise UsageError("give the groups to move, or --all-groups")
     if bool(topics) and all_topics:
         raise UsageError("--topic and --all-topics contradict each other: give one of them")
-    if not (topics or all_topics or scenario_names_partitions(scenario)):
+    if not (topics or all_topics or location or scenario_names_partitions(scenario)):
         raise UsageError("give the topics to move with --topic, or --all-topics")
+    if location and len(group_ids) != 1:
+        raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
+    scope = TopicScope.parse(list(topics))
+    policies: dict[str, Any] = {
+        "now": datetime.now(tz=timezone.utc),
+        "on_out_of_range": on_out_of_range,
+        "on_no_commit": on_no_commit,
+    }
+    checkpoint = SparkCheckpoint(location) if location else None
     with open_client(**options) as client:
-        names = [found.group_id for found in client.list_groups()] if all_groups else group_ids
-        plans = plan_resets(
-            client,
-            dict.fromkeys(names, TopicScope.parse(list(topics))),
-            scenario,
-            now=datetime.now(tz=timezone.utc),
-            on_out_of_range=on_out_of_range,
-            on_no_commit=on_no_commit,
+        if checkpoint is not None:
+            group_id = parse_group_id(group_ids[0])
+            plan = plan_joint_reset(client, checkpoint, group_id, scope, scenario, policy=policy, **policies)
+        else:
+            names = [found.group_id for found in client.list_groups()] if all_groups else group_ids
+            plan = JointPlan(plan_resets(client, dict.fromkeys(names, scope), scenario, **policies))
+        finish(
+            plan,
+            "group reset",
+            client=client,
+            checkpoint=checkpoint,
+            execute=execute,
+            output=output,
+            quiet_period=quiet_period,
+            save=save,
+            export=export,
         )
-        if export:
-            click.echo(format_csv({plan.group_id: plan.after for plan in plans}), nl=False)
-        elif output == "table":
-            for plan in plans:
-                click.echo(plan.table())
-        check_plans(plans)
-        if save:
-            save.write_text(format_csv({plan.group_id: plan.overwritten for plan in plans}), encoding="utf-8")
-        if execute:
-            apply_plans(client, plans, CommitMetadata(tool="airflow-kafka-offsets group reset"))
-    if output == "json" and not export:
-        print_json(receipt(plans, plan_only=not execute, verified=execute))
-    if not execute:
-        click.echo("Nothing was changed: give --execute to do it.", err=True)
 
 
-def scenario_names_partitions(scenario: Scenario) -> bool:
-    """Whether a scenario says by itself which partitions it moves."""
-    from airflow_kafka_offsets.model.scenarios import FromFile, ToOffset
+@group.command("restore")
+@click.argument("group_id", metavar="GROUP")
+@click.option(
+    "--receipt",
+    "receipt_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with the receipt of the reset, as --output json printed it or XCom has it.",
+)
+@click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to put back.")
+@click.option("--checkpoint", "location", metavar="URI", help="Move this Spark checkpoint back as well.")
+@click.option(
+    "--on-out-of-range",
+    type=click.Choice(["fail", "clamp", "skip"]),
+    default="fail",
+    show_default=True,
+    help="For an offset that is outside the log by now.",
+)
+@click.option(
+    "--on-no-commit",
+    type=click.Choice(["skip", "earliest"]),
+    default="skip",
+    show_default=True,
+    help="For a partition that had no commit: left where it is, or moved to its log start.",
+)
+@execute_options
+@rewind_options
+@broker_options
+@output_option
+def group_restore(
+    group_id: str,
+    receipt_file: Path | None,
+    from_file: str | None,
+    location: str | None,
+    on_out_of_range: Any,
+    on_no_commit: Any,
+    quiet_period: float,
+    output: str,
+    **options: Any,
+) -> None:
+    """
+    Put back the offsets of GROUP that a reset has overwritten.
 
-    return isinstance(scenario, FromFile) or (
-        isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping)
-    )
+    GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
+    """
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.joint import plan_restore_file, plan_restore_receipt
+
+    if bool(receipt_file) == bool(from_file):
+        raise UsageError("give --receipt or --from-file: one of them")
+    execute, policy = is_executed(options), rewind_policy(options)
+    checkpoint = SparkCheckpoint(location) if location else None
+    with open_client(**options) as client:
+        if receipt_file is not None:
+            value = load_json(receipt_file.read_text(encoding="utf-8"), str(receipt_file))
+            plan = plan_restore_receipt(
+                client,
+                value,
+                checkpoint,
+                parse_group_id(group_id),
+                on_out_of_range=on_out_of_range,
+                on_no_commit=on_no_commit,
+                policy=policy,
+            )
+        else:
+            plan = plan_restore_file(
+                client,
+                str(from_file),
+                checkpoint,
+                parse_group_id(group_id),
+                on_out_of_range=on_out_of_range,
+                policy=policy,
+            )
+        finish(
+            plan,
+            "group restore",
+            client=client,
+            checkpoint=checkpoint,
+            execute=execute,
+            output=output,
+            quiet_period=quiet_period,
+        )
 
 
 @group.command("delete")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.kafka.groups import GroupDescription, name_members
+from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.kafka.positions import group_positions
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
@@ -41,6 +41,7 @@ def plan_resets(
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: NoCommit = "fail",
+    stands: Mapping[str, Mapping[TopicPartition, int]] | None = None,
     token: str = "",
 ) -> list[OffsetPlan]:
     """
@@ -51,42 +52,80 @@ def plan_resets(
     :param now: the present time; a later one to move to is out of range.
     :param on_out_of_range: what becomes of an offset outside the log, and of a time in the future.
     :param on_no_commit: where a partition without a commit stands, if that matters.
+    :param stands: group -> where partitions without a commit stand, if that is known from a checkpoint.
     :param token: what names the run, see :class:`~airflow_kafka_offsets.model.metadata.CommitMetadata`. A
         relative scenario leaves a partition alone that was last committed with the same token: an earlier try
         has moved it.
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
-    descriptions = client.describe_groups(scopes)
+    refusals = active_groups(client, scopes)
     plans = []
     for group_id, scope in scopes.items():
-        given = _given(scenario, group_id, scope, len(scopes))
+        given = given_offsets(scenario, group_id, scope, len(scopes))
         before = _positions_to_move(client, group_id, scope, given)
-        logs = client.log_ranges(before)
-        refusals = _active(descriptions[group_id])
-        try:
-            targets, notes = _targets(
-                client, given or scenario, before, logs, now, on_out_of_range, on_no_commit
-            )
-        except PlanRefusedError as error:
-            targets, notes = {}, []
-            refusals += error.refusals
-        if token and is_relative(scenario):
-            moved = _moved_before(client, group_id, targets, token)
-            targets.update({tp: offset for tp in moved if (offset := before[tp]) is not None})
-            notes += [f"moved by an earlier try of this run, left alone: {summarize(moved)}"] if moved else []
-        plan = OffsetPlan.make(
+        moved = _moved_before(client, group_id, before, token) if token and is_relative(scenario) else []
+        plan = plan_positions(
+            client,
             group_id,
-            targets,
             before,
-            logs,
-            source=_source(scenario),
+            given or scenario,
+            source=scenario_json(scenario),
+            now=now,
             on_out_of_range=on_out_of_range,
-            refusals=refusals,
-            notes=notes,
+            on_no_commit=on_no_commit,
+            stands=(stands or {}).get(group_id),
+            moved=moved,
+            refusals=refusals.get(group_id, []),
         )
+        without = [move.topic_partition for move in plan.moves if move.before is None]
+        plan = plan.noting(without, "no committed offset yet, and a restore cannot take the new one away")
         plans.append(plan)
     return plans
+
+
+def plan_positions(
+    client: OffsetsClient,
+    name: str,
+    before: Positions,
+    scenario: Scenario,
+    *,
+    source: Mapping[str, Any],
+    now: datetime,
+    on_out_of_range: OutOfRangePolicy,
+    on_no_commit: NoCommit = "fail",
+    stands: Mapping[TopicPartition, int] | None = None,
+    moved: Sequence[TopicPartition] = (),
+    refusals: Sequence[str] = (),
+) -> OffsetPlan:
+    """
+    Plan the move of positions, those of a group or of a checkpoint's source.
+
+    :param name: whose positions these are.
+    :param stands: where partitions without a position stand; for others ``on_no_commit`` decides.
+    :param moved: partitions that an earlier try of this run has moved, and that stay there.
+    :param refusals: reasons against it that are known already.
+    """
+    logs = client.log_ranges(before)
+    filled = {tp: (stands or {}).get(tp) if offset is None else offset for tp, offset in before.items()}
+    try:
+        targets, notes = _targets(client, scenario, filled, logs, now, on_out_of_range, on_no_commit)
+    except PlanRefusedError as error:
+        targets, notes = {}, []
+        refusals = [*refusals, *error.refusals]
+    if moved:
+        targets |= {tp: offset for tp in moved if (offset := before[tp]) is not None}
+        notes.append(f"moved by an earlier try of this run, left alone: {summarize(moved)}")
+    return OffsetPlan.make(
+        name,
+        targets,
+        before,
+        logs,
+        source=source,
+        on_out_of_range=on_out_of_range,
+        refusals=refusals,
+        notes=notes,
+    )
 
 
 def parse_scenario(name: str, value: object) -> Scenario:
@@ -125,7 +164,7 @@ def read_file(uri: str) -> FromFile:
         ) from error
 
 
-def _given(scenario: Scenario, group_id: str, scope: TopicScope, groups: int) -> ToOffset | None:
+def given_offsets(scenario: Scenario, group_id: str, scope: TopicScope, groups: int) -> ToOffset | None:
     """Return the offsets that a scenario names for a group, if it names partitions by itself."""
     if isinstance(scenario, FromFile):
         offsets = scenario.offsets(group_id, groups)
@@ -184,27 +223,32 @@ def _targets(
     return {tp: logs[tp].end for tp in before}, [f"{text}: moved to the log end"]
 
 
-def _moved_before(client: OffsetsClient, group_id: str, targets: Offsets, token: str) -> list[TopicPartition]:
+def _moved_before(
+    client: OffsetsClient, group_id: str, before: Positions, token: str
+) -> list[TopicPartition]:
     """Return the partitions whose last commit was made by this same run."""
     moved = []
-    for tp, commit in client.committed(group_id, targets).items():
+    for tp, commit in client.committed(group_id, before).items():
         metadata = CommitMetadata.parse(commit.metadata) if commit is not None else None
         if metadata is not None and metadata.token == token:
             moved.append(tp)
     return moved
 
 
-def _active(group: GroupDescription) -> list[str]:
-    """Return the refusal for a group with members, as Kafka would, but with the members named."""
-    if not group.active:
-        return []
-    return [
-        f"group {group.group_id!r} is {group.state} with {len(group.members)} members ({name_members(group.members)}): only they may "
-        "commit; stop them first"
-    ]
+def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:
+    """Return the refusal for each group with members, as Kafka would refuse it, but with the members named."""
+    return {
+        group_id: [
+            f"group {group_id!r} is {group.state} with {len(group.members)} members ({name_members(group.members)}): only "
+            "they may commit; stop them first"
+        ]
+        for group_id, group in client.describe_groups(group_ids).items()
+        if group.active
+    }
 
 
-def _source(scenario: Scenario) -> dict[str, object]:
+def scenario_json(scenario: Scenario) -> dict[str, object]:
+    """Return a scenario as plain JSON, for the receipt."""
     if isinstance(scenario, ToDatetime):
         return {"to_datetime": scenario.moment.isoformat()}
     if isinstance(scenario, ShiftBy):

@@ -20,6 +20,7 @@ MAX_BYTES = 4_000
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 200
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
+_NUMBERS = ("map_index", "batch", "at")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class CommitMetadata:
     :param batch: id of the query's batch.
     :param tool: what committed, where it was no DAG.
     :param token: names the task run over its retries; clearing the task makes it another one.
+    :param at: when the commit was made, in seconds since 1970.
     """
 
     dag: str = ""
@@ -47,12 +49,13 @@ class CommitMetadata:
     batch: int | None = None
     tool: str = ""
     token: str = ""
+    at: int | None = None
 
     def text(self, partitions: int = 1) -> str:
         """
         Return the metadata as compact JSON that is short enough for a commit of so many partitions.
 
-        What is least needed goes first: user, task, DAG. The query's id stays, since the guard against
+        What is least needed goes first: user, time, task, DAG. The query's id stays, since the guard against
         two queries in one group reads it.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
@@ -61,7 +64,7 @@ class CommitMetadata:
             for name, value in asdict(self).items()
             if value not in ("", None) and not (name == "map_index" and value == -1)
         }
-        for least in ("", "user", "task", "dag", "tool", "map_index", "run", "batch", "token", "query"):
+        for least in ("", "user", "at", "task", "dag", "tool", "map_index", "run", "batch", "token", "query"):
             values.pop(least, None)
             text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
             if len(text) <= limit:
@@ -80,7 +83,7 @@ class CommitMetadata:
         known: dict[str, Any] = {
             field.name: values[field.name]
             for field in fields(cls)
-            if isinstance(values.get(field.name), int if field.name in ("map_index", "batch") else str)
+            if isinstance(values.get(field.name), int if field.name in _NUMBERS else str)
         }
         return cls(**known) if known else None
 

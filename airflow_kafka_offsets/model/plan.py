@@ -9,7 +9,7 @@ JSON, stored before the first write, so that what was overwritten can be restore
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
 from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRefusedError, UsageError
@@ -160,6 +160,18 @@ class OffsetPlan:
         return sum(
             move.after - (move.log.start if move.before is None else move.before) for move in self.moves
         )
+
+    def with_before(self, before: Mapping[TopicPartition, int | None]) -> OffsetPlan:
+        """Return the plan with what the group held earlier, before an interrupted try of the same move."""
+        moves = tuple(
+            replace(move, before=before.get(move.topic_partition, move.before)) for move in self.moves
+        )
+        return replace(self, moves=moves)
+
+    def noting(self, partitions: Iterable[TopicPartition], remark: str) -> OffsetPlan:
+        """Return the plan with a remark on partitions, if there are any."""
+        names = list(partitions)
+        return replace(self, notes=(*self.notes, f"{remark}: {summarize(names)}")) if names else self
 
     def check(self) -> None:
         """

@@ -91,7 +91,7 @@ class Rewind:
     :param discarded: batches that are removed although they were not finished.
     :param refusals: why the plan must not be carried out; empty if it may.
     :param notes: what the reader should know.
-    :param archive: name of the archive that keeps what is overwritten.
+    :param archive: name of the archive that keeps what is overwritten; ``None`` if nothing is.
     :param undoes: name of the archive that is put back.
     """
 
@@ -106,7 +106,7 @@ class Rewind:
     discarded: tuple[int, ...] = ()
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    archive: str = ""
+    archive: str | None = None
     undoes: str | None = None
 
     def check(self) -> None:
@@ -132,7 +132,7 @@ class Rewind:
             "before": sources_json(self.before),
             "after": sources_json(self.after),
             "discarded": list(self.discarded),
-            "archive": self.archive if self.steps else None,
+            "archive": self.archive,
         }
 
     def table(self) -> str:
@@ -144,7 +144,7 @@ class Rewind:
                 change = "-" if after is None else f"{after - offset:+d}"
                 rows.append((source, tp.topic, str(tp.partition), str(offset), str(after or 0), change))
         if not self.steps:
-            does = "stays as it is"
+            does = "stays as it is" if self.before == self.after else "was moved by an earlier try"
         elif self.kind == "truncate":
             does = f"goes back from batch {self.batch_id}"
         else:

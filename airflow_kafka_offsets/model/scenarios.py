@@ -9,7 +9,7 @@ and decided by the plan's policy.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Literal, get_args
@@ -148,8 +148,19 @@ class FromFile:
             )
         return parse_csv(self.text, group_id)[group_id]
 
+    def groups(self, group_ids: Sequence[str]) -> dict[str, Offsets]:
+        """
+        Return the file's offsets for several groups.
+
+        :raises OffsetsFormatError: as :meth:`offsets`.
+        """
+        return {group_id: self.offsets(group_id, len(group_ids)) for group_id in group_ids}
+
 
 Scenario = ToOffset | ToDatetime | ShiftBy | ByDuration | FromFile
+
+RestoreNoCommit = Literal["skip", "earliest"]
+"""What becomes of a partition that had no commit when one is restored: it stays where it is, or goes to its log start."""
 
 NoCommit = Literal["fail", "earliest", "latest", "skip"]
 """Where a partition without a commit stands for ``current`` and ``shift_by``: an error, its log start or end, nowhere."""

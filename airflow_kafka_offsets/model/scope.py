@@ -79,6 +79,14 @@ class TopicScope:
         """The topics that are named, ``None`` for all."""
         return None if self.partitions is None else sorted(self.partitions)
 
+    @classmethod
+    def of(cls, partitions: Iterable[TopicPartition]) -> TopicScope:
+        """Return the scope of exactly these partitions."""
+        numbers: dict[str, set[int]] = {}
+        for topic, number in partitions:
+            numbers.setdefault(topic, set()).add(number)
+        return cls({topic: frozenset(found) for topic, found in sorted(numbers.items())})
+
     def narrowed(self, topics: Iterable[str]) -> TopicScope:
         """Return the scope with none but these topics."""
         names = set(topics)
@@ -185,6 +193,26 @@ def group_offsets(
     if refusals:
         raise PlanRefusedError(refusals)
     return GroupOffsets(by_group, tuple(left_out))
+
+
+def source_offsets(
+    sources: Mapping[str, Offsets], group_id: GroupIds, by_group: Mapping[str, Offsets]
+) -> dict[str, Offsets]:
+    """
+    Give the offsets of groups back to the sources that they are of: the inverse of :func:`group_offsets`.
+
+    :param sources: index or name of each Kafka source, and its offsets; only their partitions count.
+    :param by_group: group -> offsets.
+    :return: source -> offsets; without the partitions of which a group has none.
+    """
+    return {
+        source: {
+            tp: held[tp]
+            for tp in offsets
+            if tp in (held := by_group.get(_group_for(source, tp.topic, group_id)[1] or "", {}))
+        }
+        for source, offsets in sources.items()
+    }
 
 
 def group_scopes(

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
+from airflow_kafka_offsets.checkpoint.rewind import QUIET_PERIOD
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-from airflow_kafka_offsets.kafka.apply import apply_plans
+from airflow_kafka_offsets.joint import JointPlan, apply_joint
 from airflow_kafka_offsets.model.metadata import CommitMetadata
-from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans, receipt
+from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.rewind import PendingBatch, RewindPolicy, Sink
 from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, PIPELINE_PARAMETERS, group_uri
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
@@ -64,31 +69,39 @@ class OffsetsOperator(BaseOperator):
         """Return a client for the connection, to be closed by the caller."""
         return KafkaOffsetsHook(self.kafka_config_id).get_offsets_client()
 
+    def open_checkpoint(self) -> SparkCheckpoint | None:
+        """Return the pipeline's checkpoint, ``None`` if it names none."""
+        if not self.checkpoint_location:
+            return None
+        return spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
+
     def carry_out(
         self,
         context: Context,
         client: OffsetsClient,
-        plans: Sequence[OffsetPlan],
+        plan: JointPlan,
         metadata: CommitMetadata,
         *,
+        checkpoint: SparkCheckpoint | None = None,
+        quiet_period: float = QUIET_PERIOD,
         plan_only: bool = False,
     ) -> dict[str, Any]:
         """
-        Show plans, store their receipt, commit them and read them back.
+        Show a plan, store its receipt, carry it out and read it back.
 
         The receipt is in XCom before the first write, and stays there when the task then fails.
 
         :return: the receipt.
         """
-        for plan in plans:
-            self.log.info("%s", plan.table())
-        push_result(context, receipt(plans, plan_only=plan_only))
-        check_plans(plans)
+        for table in plan.tables():
+            self.log.info("%s", table)
+        push_result(context, plan.receipt(plan_only=plan_only))
+        plan.check()
         if plan_only:
-            return receipt(plans, plan_only=True)
-        apply_plans(client, plans, metadata)
-        self.tell_assets(context, plans, metadata)
-        return receipt(plans, verified=True)
+            return plan.receipt(plan_only=True)
+        apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
+        self.tell_assets(context, plan.groups, metadata)
+        return plan.receipt(verified=True)
 
     def tell_assets(self, context: Context, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
         """Give the events of the groups' assets their totals, for those assets that are in ``outlets``."""
@@ -109,6 +122,46 @@ class OffsetsOperator(BaseOperator):
                     "records": plan.records,
                     "batch_id": metadata.batch,
                 }
+
+
+class RewindingOperator(OffsetsOperator):
+    """
+    Base of the operators that may also move a checkpoint.
+
+    Besides the pipeline's names:
+
+    :param pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default) refuses,
+        ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
+    :param sink: where the query writes to, which the checkpoint does not say: ``foreachBatch`` (that overwrites),
+        ``kafka``, ``noop``, ``file`` or ``delta``. (templated)
+    :param sink_location: directory that a ``file`` sink writes to. (templated)
+    :param allow_state: move a query that keeps state although its state stays as it is.
+    :param quiet_period: seconds without a write to the checkpoint after which the query counts as stopped; the
+        task waits for them if it must.
+    """
+
+    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, "pending_batch", "sink", "sink_location")
+
+    def __init__(
+        self,
+        *,
+        pending_batch: PendingBatch = "fail",
+        sink: Sink | None = None,
+        sink_location: str | None = None,
+        allow_state: bool = False,
+        quiet_period: float = QUIET_PERIOD,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pending_batch = pending_batch
+        self.sink = sink
+        self.sink_location = sink_location
+        self.allow_state = allow_state
+        self.quiet_period = quiet_period
+
+    def rewind_policy(self) -> RewindPolicy:
+        """Return what the parameters allow."""
+        return RewindPolicy.parse(self.pending_batch, self.sink, self.sink_location, self.allow_state)
 
 
 def push_result(context: Context, value: Mapping[str, Any]) -> None:
@@ -133,4 +186,5 @@ def commit_metadata(context: Context, *, query: str = "", batch: int | None = No
         query=query,
         batch=batch,
         token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
+        at=int(time.time()),
     )

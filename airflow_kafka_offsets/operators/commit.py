@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.joint import JointPlan
 from airflow_kafka_offsets.kafka.apply import plan_moves
 from airflow_kafka_offsets.model.offsets import parse_offsets, summarize
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
@@ -99,7 +100,8 @@ class CommitOffsetsOperator(OffsetsOperator):
                 allow_rewind=self.allow_rewind,
                 query=query if query and not self.allow_new_query else None,
             )
-            return self.carry_out(context, client, plans, commit_metadata(context, query=query, batch=batch))
+            metadata = commit_metadata(context, query=query, batch=batch)
+            return self.carry_out(context, client, JointPlan(plans), metadata)
 
     def _given_offsets(self) -> _Target | None:
         if self.offsets is None or self.offsets == "":

@@ -1,4 +1,4 @@
-"""How is a consumer group moved somewhere else on purpose?"""
+"""How is a pipeline moved somewhere else on purpose, its consumer groups and its checkpoint?"""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.joint import JointPlan, plan_joint_reset
 from airflow_kafka_offsets.kafka.resets import parse_scenario, plan_resets
 from airflow_kafka_offsets.model.offsets import offsets_json, parse_positions
-from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, one_of
+from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.scenarios import NoCommit, exactly_one
 from airflow_kafka_offsets.model.scope import TopicScope, group_scopes, parse_group_id
-from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
+from airflow_kafka_offsets.operators.base import RewindingOperator, commit_metadata
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,20 +22,25 @@ if TYPE_CHECKING:
 SCENARIOS = ("to_offset", "to_datetime", "shift_by", "by_duration", "from_file")
 
 
-class ResetOffsetsOperator(OffsetsOperator):
+class ResetOffsetsOperator(RewindingOperator):
     """
-    Move the offsets of a consumer group.
+    Move a pipeline to other offsets: its consumer groups, and its Spark checkpoint with them.
 
     Exactly one of ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration`` and ``from_file`` says where to;
-    empty text counts as not given, so that a DAG's ``params`` can drive it. Only the group moves: a Spark query
-    reads its checkpoint and never the group. A pipeline with a ``checkpoint_location`` is therefore refused; give
-    ``checkpoint_location=None`` to move the group alone.
+    empty text counts as not given, so that a DAG's ``params`` can drive it.
+
+    With a ``checkpoint_location`` both move to the same offsets as one plan. Everything is checked and saved first;
+    then the offsets are written into the checkpoint's newest batch (the query goes on from there, and no batch id
+    occurs twice), then the groups are committed, and both are read back. The query must be stopped. What is
+    overwritten is kept in an archive below the checkpoint. Without one only the groups move.
 
     Refused, with nothing changed: a group with members; a partition that the broker does not have; an offset
-    outside the log, unless ``on_out_of_range`` says otherwise.
+    outside the log, unless ``on_out_of_range`` says otherwise; a checkpoint that is being written to, has an
+    unfinished batch (see ``pending_batch``), or belongs to a query that keeps state (see ``allow_state``).
 
     A retry does not move twice: what an earlier try of the same task run has moved is left alone by
-    ``shift_by``, ``by_duration`` and ``to_offset="latest"``. Clearing the task moves again.
+    ``shift_by``, ``by_duration`` and ``to_offset="latest"``, and a move that was interrupted between checkpoint and
+    groups is finished with the offsets it was planned with. Clearing the task moves again.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.plan.receipt`): plain JSON with the offsets
     before and after. It is stored before the first write. On Airflow 3.3 and later a retry still shows the offsets
@@ -54,17 +59,25 @@ class ResetOffsetsOperator(OffsetsOperator):
         partition, for an offset outside the log or a time in the future. (templated)
     :param on_no_commit: where a partition without a commit stands, for ``shift_by`` and ``current``: ``fail``
         (default), ``earliest``, ``latest``, or ``skip`` the partition. (templated)
+    :param pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default) refuses,
+        ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
+    :param sink: where the query writes to, which the checkpoint does not say: ``foreachBatch`` (that overwrites),
+        ``kafka``, ``noop``, ``file`` or ``delta``. (templated)
+    :param sink_location: directory that a ``file`` sink writes to. (templated)
+    :param allow_state: move a query that keeps state although its state stays as it is.
+    :param quiet_period: seconds without a write to the checkpoint after which the query counts as stopped; the
+        task waits for them if it must.
     :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
     """
 
     template_fields: Sequence[str] = (
-        *OffsetsOperator.template_fields,
+        *RewindingOperator.template_fields,
         *SCENARIOS,
         "on_out_of_range",
         "on_no_commit",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
-        **OffsetsOperator.template_fields_renderers,
+        **RewindingOperator.template_fields_renderers,
         "to_offset": "json",
     }
 
@@ -99,49 +112,51 @@ class ResetOffsetsOperator(OffsetsOperator):
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
-        if self.checkpoint_location:
-            raise UsageError(
-                "checkpoint_location is given, and only the group can be moved: the Spark query would go on from its "
-                "checkpoint as if nothing had happened; give checkpoint_location=None to move the group alone"
-            )
         scenario = parse_scenario(*exactly_one({name: getattr(self, name) for name in SCENARIOS}))
-        scopes = group_scopes(parse_group_id(self.group_id), TopicScope.parse(self.topics))
+        group_id, scope = parse_group_id(self.group_id), TopicScope.parse(self.topics)
         metadata = commit_metadata(context)
+        checkpoint = self.open_checkpoint()
         with self.open_client() as client:
-            plans = plan_resets(
+            policies: dict[str, Any] = {
+                "now": datetime.now(tz=timezone.utc),
+                "on_out_of_range": one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range"),
+                "on_no_commit": one_of(self.on_no_commit, NoCommit, "on_no_commit"),
+                "token": metadata.token,
+            }
+            if checkpoint is None:
+                plan = JointPlan(plan_resets(client, group_scopes(group_id, scope), scenario, **policies))
+            else:
+                plan = plan_joint_reset(
+                    client, checkpoint, group_id, scope, scenario, policy=self.rewind_policy(), **policies
+                )
+            if plan.rewind is not None:
+                metadata = replace(metadata, query=plan.rewind.query_id, batch=plan.rewind.batch_id)
+            if not (self.plan_only or plan.refused):
+                plan = keep_first_before(context, plan)
+            return self.carry_out(
+                context,
                 client,
-                scopes,
-                scenario,
-                now=datetime.now(tz=timezone.utc),
-                on_out_of_range=one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range"),
-                on_no_commit=one_of(self.on_no_commit, NoCommit, "on_no_commit"),
-                token=metadata.token,
+                plan,
+                metadata,
+                checkpoint=checkpoint,
+                quiet_period=self.quiet_period,
+                plan_only=self.plan_only,
             )
-            if not self.plan_only and not any(plan.refusals for plan in plans):
-                plans = keep_first_before(context, plans)
-            return self.carry_out(context, client, plans, metadata, plan_only=self.plan_only)
 
 
-def keep_first_before(context: Context, plans: Sequence[OffsetPlan]) -> list[OffsetPlan]:
+def keep_first_before(context: Context, plan: JointPlan) -> JointPlan:
     """
-    Keep what the groups held before the first try, and give it to the plans of a retry.
+    Keep what the groups held before the first try, and give it to the plan of a retry.
 
     Airflow forgets a task's XCom when it retries; what is to be restored is what was there at first.
     """
     store = context.get("task_state_store")
     if store is None:
-        return list(plans)
+        return plan
     key = f"kafka_offsets.before.{getattr(context.get('dag_run'), 'clear_number', 0) or 0}"
     kept: Any = store.get(key)
     if not isinstance(kept, Mapping):
-        held: Any = {plan.group_id: offsets_json(plan.before) for plan in plans if plan.before}
+        held: Any = {group.group_id: offsets_json(group.before) for group in plan.groups if group.before}
         store.set(key, held)
-        return list(plans)
-    result = []
-    for plan in plans:
-        before = parse_positions(kept[plan.group_id]) if plan.group_id in kept else {}
-        moves = tuple(
-            replace(move, before=before.get(move.topic_partition, move.before)) for move in plan.moves
-        )
-        result.append(replace(plan, moves=moves))
-    return result
+        return plan
+    return plan.with_before({group: parse_positions(before) for group, before in kept.items()})

@@ -153,11 +153,6 @@ def test_a_group_with_a_member_is_refused_and_the_member_named(
     assert holds(group) == {0: 5, 1: 2, 2: 0}
 
 
-def test_a_pipeline_with_a_checkpoint_is_refused_since_only_the_group_would_move(group, context):
-    with pytest.raises(AirflowFailException, match="only the group can be moved"):
-        reset(context, group_id=group, checkpoint_location="/data/checkpoint", to_offset="earliest")
-
-
 @pytest.mark.parametrize(
     "parameters", [{}, {"to_offset": "", "to_datetime": ""}, {"to_offset": 1, "to_datetime": "2026-03-01"}]
 )
