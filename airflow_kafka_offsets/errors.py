@@ -14,6 +14,7 @@ expected and what to do, in that order, and never holds a credential::
     │   └── CheckpointUnavailableError the storage did not answer, or files went while they were read (retriable)
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
+    ├── DriftError                    groups are not where their checkpoints are, or could not be checked
     └── BrokerError                   the broker or the client said no
         ├── BrokerUnavailableError    not reachable, or no answer within the deadline (retriable)
         ├── BrokerAuthenticationError wrong password, certificate or permission
@@ -90,6 +91,18 @@ class PlanRefusedError(KafkaOffsetsError):
             super().__init__(lead + self.refusals[0])
         else:
             super().__init__(lead + "".join(f"\n  - {refusal}" for refusal in self.refusals))
+
+
+class DriftError(KafkaOffsetsError):
+    """
+    Groups are not where their checkpoints are, or that could not be found out.
+
+    :param retriable: whether nothing is wrong but what may pass by itself, such as a broker that did not answer.
+    """
+
+    def __init__(self, message: str, *, retriable: bool = False) -> None:
+        super().__init__(message)
+        self.retriable = retriable
 
 
 class BrokerError(KafkaOffsetsError):

@@ -9,6 +9,7 @@ in between is finished by running it again: the checkpoint's archive has kept wh
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive import archive_of_run, read_archives, read_attachment
 from airflow_kafka_offsets.checkpoint.rewind import (
-    QUIET_PERIOD,
     apply_rewind,
     plan_seek,
     plan_undo,
@@ -34,6 +34,7 @@ from airflow_kafka_offsets.kafka.resets import (
 from airflow_kafka_offsets.model.offsets import (
     Offsets,
     Positions,
+    TopicPartition,
     format_csv,
     offsets_json,
     parse_positions,
@@ -42,11 +43,12 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.plan import (
     OffsetPlan,
     OutOfRangePolicy,
+    RecordTimes,
     check_plans,
     read_receipt,
     receipt,
 )
-from airflow_kafka_offsets.model.rewind import Rewind, RewindPolicy, read_rewind_receipt
+from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, Rewind, RewindPolicy, read_rewind_receipt
 from airflow_kafka_offsets.model.scenarios import NoCommit, RestoreNoCommit, Scenario, ToOffset
 from airflow_kafka_offsets.model.scope import (
     GroupIds,
@@ -61,7 +63,11 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.metadata import CommitMetadata
 
+log = logging.getLogger(__name__)
+
 _GROUPS = "groups.json"
+_SHOWN_WITHIN = 5.0
+"""Seconds for the times of a table: they are for the reader, and nothing waits for them."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +104,43 @@ class JointPlan:
         value = receipt(self.groups, plan_only=plan_only, verified=verified)
         return value if self.rewind is None else {**value, "checkpoint": self.rewind.receipt()}
 
+    def positions(self) -> set[tuple[TopicPartition, int]]:
+        """Return every partition and offset that the plan comes from or goes to."""
+        sources = [*self.rewind.before.values(), *self.rewind.after.values()] if self.rewind else []
+        found = {(tp, offset) for offsets in sources for tp, offset in offsets.items()}
+        for plan in self.groups:
+            for move in plan.moves:
+                found |= {
+                    (move.topic_partition, offset)
+                    for offset in (move.before, move.after)
+                    if offset is not None
+                }
+        return found
+
+    def with_times(self, times: RecordTimes) -> JointPlan:
+        """Return the plan with the times that the log has at its positions."""
+        groups = [replace(plan, times=times) for plan in self.groups]
+        return JointPlan(groups, replace(self.rewind, times=times) if self.rewind else None)
+
     def with_before(self, before: Mapping[str, Positions]) -> JointPlan:
         """Return the plan with what the groups held before an interrupted try."""
         return replace(self, groups=[plan.with_before(before.get(plan.group_id, {})) for plan in self.groups])
+
+
+def look_up_times(client: OffsetsClient, plan: JointPlan) -> JointPlan:
+    """Return a plan with the times that the log has at its positions, as far as the broker tells them soon."""
+    times: dict[tuple[TopicPartition, int], int | None] = {}
+    left = sorted(plan.positions())
+    while left:
+        asked = dict(left)  # a partition once, at its last position
+        left = [position for position in left if asked[position[0]] != position[1]]
+        try:
+            found = client.record_times(asked, within=_SHOWN_WITHIN)
+        except BrokerError as error:
+            log.info("The times of the log are not shown: %s", error)
+            break
+        times |= {(tp, asked[tp]): time for tp, time in found.items()}
+    return plan.with_times(times)
 
 
 def plan_joint_reset(

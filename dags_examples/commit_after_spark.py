@@ -7,7 +7,8 @@ The Spark job stays as it is. ``checkpoint_location`` is the location that it gi
 from __future__ import annotations
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG
+from airflow.timetables.interval import CronDataIntervalTimetable
 
 # --8<-- [start:import]
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator

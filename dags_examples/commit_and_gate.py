@@ -7,7 +7,8 @@ Storage and Kafka cluster come from Airflow connections.
 from __future__ import annotations
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param, task
+from airflow.sdk import DAG, Param, task
+from airflow.timetables.interval import CronDataIntervalTimetable
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator

@@ -28,7 +28,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import DAG, BaseHook, CronDataIntervalTimetable, task
+from airflow.sdk import DAG, BaseHook, task
+from airflow.timetables.interval import CronDataIntervalTimetable
 from tenacity import retry, stop_after_delay, wait_fixed
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, decode, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state_store import has_version, is_stateful
 from airflow_kafka_offsets.checkpoint.storage import list_names, open_location, read_bytes
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
@@ -16,7 +17,6 @@ from airflow_kafka_offsets.model.rewind import RewindPolicy
 HARMLESS_SINKS = ("foreachBatch", "kafka", "noop")
 """Sinks to which a batch id may come again with other records, see :data:`~airflow_kafka_offsets.model.rewind.Sink`."""
 
-_BATCH = re.compile(r"[0-9]+")
 _SINK_ID = re.compile(r"([0-9]+)(?:\.compact)?")
 
 
@@ -104,13 +104,9 @@ def unknown_partitions(survey: Survey, targets: Mapping[str, Offsets]) -> list[s
     ]
 
 
-def _stateful(checkpoint: SparkCheckpoint) -> bool:
-    return bool(list_names(checkpoint.fs, f"{checkpoint.root}/state"))
-
-
 def state_refusals(checkpoint: SparkCheckpoint, policy: RewindPolicy) -> list[str]:
     """Return why a query that keeps state must not go on from other offsets."""
-    if policy.allow_state or not _stateful(checkpoint):
+    if policy.allow_state or not is_stateful(checkpoint):
         return []
     return [
         f"{checkpoint.location}: the query keeps state (state/), which stays as it is: records that are read again are "
@@ -130,7 +126,7 @@ def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: Rewind
             f"{checkpoint.location}: {batches} was begun and not finished: running the query once would finish it; or set "
             "pending_batch='discard' and name the sink, if that may get the batch's id again with other records"
         ]
-    if _stateful(checkpoint):
+    if is_stateful(checkpoint):
         return [
             f"{checkpoint.location}: {batches} was begun and not finished, and the query keeps state, which may hold the "
             "batch already: it cannot be discarded; run the query once, which finishes it"
@@ -203,27 +199,8 @@ def truncate_refusals(
         )
     if not survey.entry.metadata:
         refusals.append(f"{location}: is of continuous mode, whose checkpoints are not moved")
-    if _stateful(checkpoint) and not _has_state_version(checkpoint, batch_id + 1):
+    if is_stateful(checkpoint) and not has_version(checkpoint, batch_id + 1):
         refusals.append(
             f"{location}: the state after batch {batch_id} (version {batch_id + 1}) is not kept any more: choose a later batch"
         )
     return refusals + _sink_refusals(checkpoint, batch_id + 1, "truncating", policy)
-
-
-def _has_state_version(checkpoint: SparkCheckpoint, version: int) -> bool:
-    """Whether every operator has kept what its state was at a version, in its first partition."""
-    pattern = re.compile(rf"{version}(_[^.]*)?\.(delta|snapshot|changelog|zip)")
-    root = f"{checkpoint.root}/state"
-    operators = [name for name in list_names(checkpoint.fs, root) or () if _BATCH.fullmatch(name)]
-    for operator in operators:
-        names = list_names(checkpoint.fs, f"{root}/{operator}/0") or []
-        # A join has one store more for each side: state/0/0/left-keyToNumValues/3.delta.
-        deeper = [
-            inner
-            for name in names
-            if "." not in name and not name.startswith("_")
-            for inner in list_names(checkpoint.fs, f"{root}/{operator}/0/{name}") or ()
-        ]
-        if not any(pattern.fullmatch(name) for name in (*names, *deeper)):
-            return False
-    return True

@@ -6,7 +6,8 @@ Three moves, all of a query that is stopped (measured with Spark 3.5 to 4.2):
 * *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query goes on
   from there with the next batch id, so that no id occurs twice and sinks that remember ids stay right.
 * *truncate* removes batches, newest first. The query plans them again under the same ids: exact also for a query
-  that keeps state, and wrong for sinks that skip ids they have seen.
+  that keeps state, and wrong for sinks that skip ids they have seen. The Spark application must have ended, not the
+  query alone: one that lives on may write old state again.
 * *undo* puts back what an archive has kept, or seeks to it if the query has run since.
 
 Each is planned as a list of files to write and remove, in an order in which every interruption leaves a checkpoint
@@ -19,6 +20,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 
 from airflow_kafka_offsets.checkpoint.archive import (
@@ -42,6 +44,7 @@ from airflow_kafka_offsets.checkpoint.guards import (
 )
 from airflow_kafka_offsets.checkpoint.log import decode, kafka_offsets, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state_store import whole_states_after
 from airflow_kafka_offsets.checkpoint.storage import (
     modified,
     plain_errors,
@@ -51,12 +54,9 @@ from airflow_kafka_offsets.checkpoint.storage import (
 )
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.rewind import Kind, Rewind, RewindPolicy, Step
+from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, Kind, Rewind, RewindPolicy, Step
 
 log = logging.getLogger(__name__)
-
-QUIET_PERIOD = 10.0
-"""Seconds without a write after which a query counts as stopped."""
 
 
 def plan_seek(
@@ -121,7 +121,10 @@ def plan_truncate(checkpoint: SparkCheckpoint, batch_id: int, policy: RewindPoli
             for directory, there in (("commits", survey.committed), ("offsets", survey.planned))
             if number in there
         ]
-        return _rewind(checkpoint, survey, "truncate", after, steps, refusals, [], None, survey.pending)
+        rewind = _rewind(checkpoint, survey, "truncate", after, steps, refusals, [], None, survey.pending)
+        if not steps or refusals:
+            return rewind
+        return replace(rewind, derived=whole_states_after(checkpoint, batch_id + 1))
 
 
 def plan_undo(
@@ -185,6 +188,8 @@ def apply_rewind(
                 token=token,
                 attachments=attachments or {},
             )
+            for path in rewind.derived:
+                _carry_out(checkpoint, Step(path, None))
             for step in rewind.steps:
                 _carry_out(checkpoint, step)
             verify_rewind(checkpoint, rewind)
@@ -210,8 +215,10 @@ def verify_rewind(checkpoint: SparkCheckpoint, rewind: Rewind) -> None:
 
 def _carry_out(checkpoint: SparkCheckpoint, step: Step) -> None:
     directory, _, name = step.path.rpartition("/")
-    remove_file(checkpoint.fs, f"{checkpoint.root}/{directory}/.{name}.crc")
     path = f"{checkpoint.root}/{step.path}"
+    # Hadoop's checksum, and that of Spark 4.1 for state.
+    remove_file(checkpoint.fs, f"{checkpoint.root}/{directory}/.{name}.crc")
+    remove_file(checkpoint.fs, f"{path}.crc")
     if step.data is None:
         remove_file(checkpoint.fs, path)
     else:

@@ -11,6 +11,7 @@ import click
 
 from airflow_kafka_offsets import __version__
 from airflow_kafka_offsets.cli.checkpoint import checkpoint
+from airflow_kafka_offsets.cli.drift import drift
 from airflow_kafka_offsets.cli.group import group
 from airflow_kafka_offsets.cli.options import (
     REFUSED,
@@ -31,6 +32,7 @@ def cli() -> None:
 
 cli.add_command(checkpoint)
 cli.add_command(group)
+cli.add_command(drift)
 
 
 @cli.command()

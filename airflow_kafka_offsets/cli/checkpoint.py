@@ -126,7 +126,8 @@ def checkpoint_truncate(uri: str, to_batch: int, quiet_period: float, output: st
     Remove all batches after one from the checkpoint at URI.
 
     The query plans them again under the same ids: exact also for a query that keeps state, and wrong for sinks
-    that skip ids they have seen, so --sink is needed. Without --execute it changes nothing.
+    that skip ids they have seen, so --sink is needed. The Spark application must have ended, not the query alone.
+    Without --execute it changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.checkpoint.rewind import plan_truncate

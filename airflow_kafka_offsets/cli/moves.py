@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from airflow_kafka_offsets.checkpoint.rewind import QUIET_PERIOD
 from airflow_kafka_offsets.cli.options import print_json
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.rewind import RewindPolicy, Sink
+from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, RewindPolicy, Sink
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -147,14 +146,14 @@ def finish(
     :param save: file for the groups' offsets that will be overwritten, as Kafka's CSV.
     :param export: print the groups' planned offsets as Kafka's CSV, and no table.
     """
-    from airflow_kafka_offsets.joint import apply_joint
+    from airflow_kafka_offsets.joint import apply_joint, look_up_times
     from airflow_kafka_offsets.model.metadata import CommitMetadata
     from airflow_kafka_offsets.model.offsets import format_csv
 
     if export:
         click.echo(format_csv({group.group_id: group.after for group in plan.groups}), nl=False)
     elif output == "table":
-        for table in plan.tables():
+        for table in (look_up_times(client, plan) if client else plan).tables():
             click.echo(table)
     plan.check()
     if save:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
 
+from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.drift import pipeline_drift
 from airflow_kafka_offsets.kafka.positions import (
     IsolationLevel,
     group_positions,
@@ -16,9 +18,10 @@ from airflow_kafka_offsets.kafka.positions import (
     log_ranges,
     partitions_in,
 )
+from airflow_kafka_offsets.model.drift import parse_grace, reports_json
 from airflow_kafka_offsets.model.offsets import offsets_json
 from airflow_kafka_offsets.model.scenarios import offsets_at_time, parse_time, timestamp_ms
-from airflow_kafka_offsets.model.scope import TopicScope
+from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
 
 CALL_TIMEOUT = 30.0
 """Seconds within which a call answers or fails."""
@@ -99,6 +102,28 @@ class KafkaOffsetsHook(KafkaBaseHook):
             partitions = partitions_in(client, TopicScope.parse(topics))
             first = client.offsets_for_time(partitions, moment)
             return offsets_json(offsets_at_time(first, client.log_ranges(partitions)))
+
+    def check_drift(
+        self,
+        group_id: str | Mapping[str, str],
+        checkpoint_location: str,
+        *,
+        topics: str | Sequence[str] | None = None,
+        checkpoint_conn_id: str | None = None,
+        grace: timedelta | float | str = 0,
+    ) -> dict[str, Any]:
+        """
+        Compare the groups of a pipeline with its checkpoint, and both with the log; nothing is changed.
+
+        :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or
+            ISO 8601 text.
+        :return: ``version``, ``drifted`` and ``groups``, see
+            :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`.
+        """
+        checkpoint = spark_checkpoint(checkpoint_location, checkpoint_conn_id)
+        groups, scope, wait = parse_group_id(group_id), TopicScope.parse(topics), parse_grace(grace)
+        with self.get_offsets_client() as client:
+            return reports_json(pipeline_drift(client, checkpoint, groups, scope, grace=wait))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return ``state``, ``type`` and ``members`` of each group; the state of one that is not there is Dead."""

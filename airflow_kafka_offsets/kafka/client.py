@@ -35,6 +35,7 @@ from airflow_kafka_offsets.kafka.failures import (
     explain,
 )
 from airflow_kafka_offsets.kafka.groups import GroupCalls, GroupDescription, GroupListing, GroupMember
+from airflow_kafka_offsets.kafka.record_times import fetch_times, positions_in_logs
 from airflow_kafka_offsets.kafka.refusals import and_then, not_committed
 from airflow_kafka_offsets.kafka.requests import (
     LOG_END,
@@ -63,6 +64,7 @@ _ABSENT_TWICE = 2
 """A broker that was just told of a topic may not know it for a moment."""
 _CLOSE = 3.0
 _LOOK_AT_MEMBERS = 10.0
+_TIMES = 10.0
 
 
 class OffsetsClient:
@@ -204,6 +206,51 @@ class OffsetsClient:
             found = self._offsets_at(what, wanted, timestamp_ms, "read_uncommitted", deadline)
         return {tp: None if offset < 0 else offset for tp, offset in found.items()}
 
+    def record_times(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        within: float | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> dict[TopicPartition, int | None]:
+        """
+        Return when the first record at or after each offset was written, in milliseconds since 1970.
+
+        It is told as far as it can be had in time: a partition that did not answer is not in the result, and with
+        a broker that cannot be reached the result is empty. A record without a time, or one that cannot be read,
+        is left out as well. The records are fetched, so the user needs Read on the topics.
+
+        :param offsets: where to look; an offset below the log start counts as the log start.
+        :param within: seconds for it; default: 10, or the client's timeout if that is less.
+        :param isolation_level: ``read_committed`` passes over the records of transactions that were aborted, and
+            stops before the first one that is still open.
+        :return: ``None`` where no record follows before the log end: at the end, or before nothing but markers of
+            transactions.
+        :raises UnknownTopicPartitionError: if one of them is not on the broker.
+        :raises BrokerAuthenticationError: if the broker does not allow it.
+        """
+        timeout = min(self._timeout, _TIMES) if within is None else within
+        if timeout <= 0:
+            raise UsageError(f"within={within} leaves no time; expected seconds above 0")
+        wanted = sorted(offsets)
+        what = f"looking up the times of records in {summarize(wanted)}"
+        deadline = Deadline(timeout)
+        try:
+            with self._asking(what, deadline):
+                starts = self._offsets_at(what, wanted, LOG_START, "read_uncommitted", deadline)
+                ends = self._offsets_at(what, wanted, LOG_END, isolation_level, deadline)
+        except BrokerUnavailableError as error:
+            log.info("The times of records stay unknown: %s", error)
+            return {}
+        logs = {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
+        positions = positions_in_logs(offsets, logs)
+        # It has a Consumer of its own, so that calls of other threads need not wait.
+        try:
+            times = fetch_times(self._config, positions, isolation_level, deadline)
+        except Failed as error:
+            raise explain(what, error.failure, Causes(), self._servers, timeout) from None
+        return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
+
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """
         Commit offsets to a group that has no active members.
@@ -271,11 +318,11 @@ class OffsetsClient:
         return self._groups.retention_minutes(Deadline(self._timeout))
 
     @contextmanager
-    def _asking(self, what: str) -> Iterator[Deadline]:
-        deadline = Deadline(self._timeout)
-        if not self._lock.acquire(timeout=self._timeout):
+    def _asking(self, what: str, deadline: Deadline | None = None) -> Iterator[Deadline]:
+        deadline = deadline or Deadline(self._timeout)
+        if not self._lock.acquire(timeout=deadline.left):
             raise BrokerUnavailableError(
-                f"{what}: another call of this client took all of {self._timeout:g} s: try again, or use two clients"
+                f"{what}: another call of this client took all of {deadline.timeout:g} s: try again, or use two clients"
             )
         try:
             if self._closed:

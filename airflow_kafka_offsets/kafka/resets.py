@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.kafka.positions import group_positions
 from airflow_kafka_offsets.model.metadata import CommitMetadata
@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.scenarios import (
     ToDatetime,
     ToOffset,
     is_relative,
+    iso_time,
     needs_commits,
     offsets_at_time,
     standing,
@@ -108,11 +109,8 @@ def plan_positions(
     """
     logs = client.log_ranges(before)
     filled = {tp: (stands or {}).get(tp) if offset is None else offset for tp, offset in before.items()}
-    try:
-        targets, notes = _targets(client, scenario, filled, logs, now, on_out_of_range, on_no_commit)
-    except PlanRefusedError as error:
-        targets, notes = {}, []
-        refusals = [*refusals, *error.refusals]
+    found = _targets(client, scenario, filled, logs, now, on_out_of_range, on_no_commit)
+    targets, notes = dict(found.targets), [*found.notes]
     if moved:
         targets |= {tp: offset for tp in moved if (offset := before[tp]) is not None}
         notes.append(f"moved by an earlier try of this run, left alone: {summarize(moved)}")
@@ -123,7 +121,7 @@ def plan_positions(
         logs,
         source=source,
         on_out_of_range=on_out_of_range,
-        refusals=refusals,
+        refusals=[*refusals, *found.refusals],
         notes=notes,
     )
 
@@ -193,6 +191,12 @@ def _positions_to_move(
     return positions
 
 
+class _Found(NamedTuple):
+    targets: Mapping[TopicPartition, int]
+    notes: Sequence[str] = ()
+    refusals: Sequence[str] = ()
+
+
 def _targets(
     client: OffsetsClient,
     scenario: Scenario,
@@ -201,26 +205,68 @@ def _targets(
     now: datetime,
     on_out_of_range: OutOfRangePolicy,
     on_no_commit: NoCommit,
-) -> tuple[Offsets, list[str]]:
+) -> _Found:
     if isinstance(scenario, ToOffset | ShiftBy):
-        stands = standing(before, logs, on_no_commit if needs_commits(scenario) else "latest")
+        try:
+            stands = standing(before, logs, on_no_commit if needs_commits(scenario) else "latest")
+        except PlanRefusedError as error:
+            return _Found({}, refusals=error.refusals)
         left = sorted(set(before) - set(stands))
         notes = [f"no committed offset, left alone: {summarize(left)}"] if left else []
-        return targets_in_log(scenario, stands, logs), notes
+        return _Found(targets_in_log(scenario, stands, logs), notes)
     if isinstance(scenario, FromFile):
         raise UsageError("a file's offsets are those of a group: see FromFile.offsets")
     moment = now - scenario.duration if isinstance(scenario, ByDuration) else scenario.moment
     if moment <= now:
         first = client.offsets_for_time(before, max(0, timestamp_ms(moment)))
-        return offsets_at_time(first, logs), []
+        return _look_at_records(client, offsets_at_time(first, logs), logs, moment, on_out_of_range)
     text = f"to_datetime={moment.isoformat()} is in the future"
     if on_out_of_range == "fail":
-        raise PlanRefusedError(
-            [f"{text}: give a time that has passed, or to_offset='latest' for the log end"]
+        return _Found(
+            {}, refusals=[f"{text}: give a time that has passed, or to_offset='latest' for the log end"]
         )
     if on_out_of_range == "skip":
-        return {}, [f"{text}: every partition is left alone"]
-    return {tp: logs[tp].end for tp in before}, [f"{text}: moved to the log end"]
+        return _Found({}, [f"{text}: every partition is left alone"])
+    return _Found({tp: logs[tp].end for tp in before}, [f"{text}: moved to the log end"])
+
+
+def _look_at_records(
+    client: OffsetsClient,
+    targets: Offsets,
+    logs: Mapping[TopicPartition, LogRange],
+    moment: datetime,
+    on_out_of_range: OutOfRangePolicy,
+) -> _Found:
+    """Compare the records at the offsets that were found for a time with that time."""
+    asked = timestamp_ms(moment)
+    try:
+        times = client.record_times({tp: offset for tp, offset in targets.items() if offset < logs[tp].end})
+    except BrokerError as error:
+        return _Found(targets, [f"the records at these offsets were not compared with the time: {error}"])
+    there = {tp: time for tp, time in times.items() if time is not None}
+    notes = [
+        f"{tp}: the record at offset {targets[tp]} and after is of {iso_time(time)}, older than the time that was asked for: "
+        "a transaction was committed there later"
+        for tp, time in there.items()
+        if time < asked
+    ]
+    gone = {tp: time for tp, time in there.items() if time > asked and 0 < targets[tp] == logs[tp].start}
+    if not gone:
+        return _Found(targets, notes)
+    tp, time = next(iter(gone.items()))
+    text = (
+        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset {logs[tp].start}, "
+        f"{iso_time(time)}): earlier records were deleted by retention"
+    )
+    if on_out_of_range == "fail":
+        remedy = (
+            "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
+        )
+        return _Found(targets, notes, [f"{text}; {remedy}"])
+    if on_out_of_range == "skip":
+        kept = {tp: offset for tp, offset in targets.items() if tp not in gone}
+        return _Found(kept, [*notes, f"{text}: left alone"])
+    return _Found(targets, [*notes, f"{text}: moved to the log start"])
 
 
 def _moved_before(

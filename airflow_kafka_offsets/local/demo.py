@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -65,6 +66,7 @@ def run_demo(
                 environment = demo_environment(home, dag_file.parent, kafka.bootstrap_servers)
                 console.print("[bold]Airflow[/]: migrating a private database")
                 migrate_airflow(environment, home)
+                write_environment(environment, home)
                 results = _run_days(environment, home, dag_file, days, console)
                 agrees = _report(results, _published(home), KafkaTools(kafka.bootstrap_servers), console)
                 _say_where(home, kafka, keep, console)
@@ -146,6 +148,17 @@ def demo_environment(home: Path, dags: Path, bootstrap_servers: str) -> dict[str
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def write_environment(environment: Mapping[str, str], home: Path) -> Path:
+    """Write what the demo sets as a file for a shell, so that its Airflow can be looked at and used."""
+    file = home / "environment.sh"
+    ours = {name: value for name, value in environment.items() if os.environ.get(name) != value}
+    file.write_text(
+        "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(ours.items())),
+        encoding="utf-8",
+    )
+    return file
 
 
 def migrate_airflow(environment: Mapping[str, str], home: Path) -> None:
@@ -286,5 +299,6 @@ def _say_where(home: Path, kafka: EmbeddedKafka, keep: bool, console: Console) -
     )
     say(f"Look:  {tool} checkpoint show {home / 'flights' / 'checkpoint'}")
     if keep:
+        say(f"Go on: . {home / 'environment.sh'}; airflow dags test daily_flights 2013-01-05")
         say(f"       {tool} group lag {GROUP} --bootstrap-server {kafka.bootstrap_servers}")
         say(f"Kafka still runs as process {kafka.pid}; end it with: kill {kafka.pid}")

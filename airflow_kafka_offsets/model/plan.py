@@ -24,8 +24,12 @@ from airflow_kafka_offsets.model.offsets import (
     shorten,
     summarize,
 )
+from airflow_kafka_offsets.model.scenarios import iso_time
 
 RECEIPT_VERSION = 1
+
+RecordTimes = Mapping[tuple[TopicPartition, int], "int | None"]
+"""Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows."""
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
 """What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
@@ -72,6 +76,7 @@ class OffsetPlan:
     :param source: where the offsets come from, as plain JSON, for the receipt.
     :param refusals: why the plan must not be carried out; empty if it may.
     :param notes: what was clamped or left alone because the caller allowed it.
+    :param times: the times that the log has at offsets of the plan, as far as they are known.
     """
 
     group_id: str
@@ -79,6 +84,7 @@ class OffsetPlan:
     source: Mapping[str, Any] = field(default_factory=dict)
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    times: RecordTimes = field(default_factory=dict, repr=False)
 
     @classmethod
     def make(
@@ -220,18 +226,34 @@ class OffsetPlan:
 
     def table(self) -> str:
         """Return the plan as lines for a log: a header, a line per partition, and the remarks."""
-        header = ("TOPIC", "PARTITION", "BEFORE", "AFTER", "CHANGE", "LOG-START", "LOG-END")
-        rows: list[tuple[str, ...]] = [header]
+        header = ["TOPIC", "PARTITION", "FROM", "TO", "CHANGE", "LOG-START", "LOG-END"]
+        rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
         for move in self.moves:
-            change = "-" if move.before is None else f"{move.after - move.before:+d}"
-            topic, partition = move.topic_partition
-            before = "-" if move.before is None else str(move.before)
-            rows.append((topic, str(partition), before, str(move.after), change, *map(str, move.log)))
+            tp, (before, after, log) = move.topic_partition, (move.before, move.after, move.log)
+            change = "-" if before is None else f"{after - before:+d}"
+            row = [tp.topic, str(tp.partition), offset_cell(before), str(after), change, *map(str, log)]
+            if self.times:
+                row += [time_cell(self.times, tp, before), time_cell(self.times, tp, after)]
+            rows.append(row)
+        total = f", {self.records:+d} records" if self.changed else ""
         lines = [
-            f"group {self.group_id}: {self.changed} of {len(self.moves)} partitions change",
+            f"group {self.group_id}: {self.changed} of {len(self.moves)} partitions change{total}",
             *align(rows),
         ]
         return "\n".join([*lines, *self.notes, *(f"refused: {refusal}" for refusal in self.refusals)])
+
+
+def offset_cell(offset: int | None) -> str:
+    """Return an offset for a table, ``-`` if there is none."""
+    return "-" if offset is None else str(offset)
+
+
+def time_cell(times: RecordTimes, topic_partition: TopicPartition, offset: int | None) -> str:
+    """Return the time of the record at an offset for a table: ``end`` where none follows, ``-`` if not known."""
+    if offset is None or (topic_partition, offset) not in times:
+        return "-"
+    time = times[topic_partition, offset]
+    return "end" if time is None else iso_time(time)
 
 
 class Refusable(Protocol):

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets, shorten
-from airflow_kafka_offsets.model.plan import align, check_plans, one_of
+from airflow_kafka_offsets.model.plan import RecordTimes, align, check_plans, one_of, time_cell
 
 PendingBatch = Literal["fail", "discard"]
 """What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed."""
@@ -27,6 +27,9 @@ A batch id that occurs again with other records is harmless to ``foreachBatch`` 
 hand the id on as a transaction), to ``kafka`` and to ``noop``. A ``file`` sink (``parquet``, ``json``, ...) skips
 ids that its ``_spark_metadata`` has recorded, and ``delta`` those of its transaction log: their records are lost.
 """
+
+QUIET_PERIOD = 10.0
+"""Seconds without a write to a checkpoint after which its query counts as stopped."""
 
 Kind = Literal["seek", "truncate", "undo"]
 
@@ -86,6 +89,7 @@ class Rewind:
     :param batch_id: the newest committed batch when the plan was made.
     :param before: source -> offsets of that batch.
     :param after: source -> offsets from which the query will go on.
+    :param derived: files that are removed first, and not kept: what they hold can be made again.
     :param steps: files to change, in this order.
     :param found: what the files of the steps hold now, ``None`` for one that is not there.
     :param discarded: batches that are removed although they were not finished.
@@ -93,6 +97,7 @@ class Rewind:
     :param notes: what the reader should know.
     :param archive: name of the archive that keeps what is overwritten; ``None`` if nothing is.
     :param undoes: name of the archive that is put back.
+    :param times: the times that the log has at offsets of the plan, as far as they are known.
     """
 
     kind: Kind
@@ -101,6 +106,7 @@ class Rewind:
     batch_id: int
     before: Mapping[str, Offsets]
     after: Mapping[str, Offsets]
+    derived: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
     found: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
     discarded: tuple[int, ...] = ()
@@ -108,6 +114,7 @@ class Rewind:
     notes: tuple[str, ...] = ()
     archive: str | None = None
     undoes: str | None = None
+    times: RecordTimes = field(default_factory=dict, repr=False)
 
     def check(self) -> None:
         """
@@ -137,12 +144,16 @@ class Rewind:
 
     def table(self) -> str:
         """Return the plan as lines for a log: a header, a line per partition, and the remarks."""
-        rows: list[tuple[str, ...]] = [("SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE")]
+        header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE"]
+        rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
         for source, offsets in self.before.items():
             for tp, offset in sorted(offsets.items()):
                 after = self.after.get(source, {}).get(tp)
-                change = "-" if after is None else f"{after - offset:+d}"
-                rows.append((source, tp.topic, str(tp.partition), str(offset), str(after or 0), change))
+                moved = ["-", "-"] if after is None else [str(after), f"{after - offset:+d}"]
+                row = [source, tp.topic, str(tp.partition), str(offset), *moved]
+                if self.times:
+                    row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
+                rows.append(row)
         if not self.steps:
             does = "stays as it is" if self.before == self.after else "was moved by an earlier try"
         elif self.kind == "truncate":

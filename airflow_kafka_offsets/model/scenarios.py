@@ -256,6 +256,13 @@ def timestamp_ms(moment: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
 
 
+def iso_time(milliseconds: int) -> str:
+    """Return a timestamp of Kafka as ISO 8601 text in UTC, to the millisecond where it has them."""
+    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=milliseconds)
+    text = moment.isoformat(timespec="milliseconds" if milliseconds % 1_000 else "seconds")
+    return text.replace("+00:00", "Z")
+
+
 def offsets_at_time(
     first_at_or_after: Mapping[TopicPartition, int | None], logs: Mapping[TopicPartition, LogRange]
 ) -> Offsets:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_kafka_offsets.checkpoint.rewind import QUIET_PERIOD
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-from airflow_kafka_offsets.joint import JointPlan, apply_joint
+from airflow_kafka_offsets.joint import JointPlan, apply_joint, look_up_times
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.rewind import PendingBatch, RewindPolicy, Sink
+from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, PendingBatch, RewindPolicy, Sink
 from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, PIPELINE_PARAMETERS, group_uri
 
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ class OffsetsOperator(BaseOperator):
 
         :return: the receipt.
         """
+        if plan_only:
+            plan = look_up_times(client, plan)
         for table in plan.tables():
             self.log.info("%s", table)
         push_result(context, plan.receipt(plan_only=plan_only))

@@ -42,6 +42,9 @@ class ResetOffsetsOperator(RewindingOperator):
     ``shift_by``, ``by_duration`` and ``to_offset="latest"``, and a move that was interrupted between checkpoint and
     groups is finished with the offsets it was planned with. Clearing the task moves again.
 
+    What may happen to the checkpoint is said with the parameters of :class:`RewindingOperator`: ``pending_batch``,
+    ``sink``, ``sink_location``, ``allow_state`` and ``quiet_period``.
+
     Returns the receipt (see :func:`airflow_kafka_offsets.model.plan.receipt`): plain JSON with the offsets
     before and after. It is stored before the first write. On Airflow 3.3 and later a retry still shows the offsets
     from before the first try; earlier versions keep nothing of a task's own over a retry.
@@ -59,14 +62,6 @@ class ResetOffsetsOperator(RewindingOperator):
         partition, for an offset outside the log or a time in the future. (templated)
     :param on_no_commit: where a partition without a commit stands, for ``shift_by`` and ``current``: ``fail``
         (default), ``earliest``, ``latest``, or ``skip`` the partition. (templated)
-    :param pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default) refuses,
-        ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
-    :param sink: where the query writes to, which the checkpoint does not say: ``foreachBatch`` (that overwrites),
-        ``kafka``, ``noop``, ``file`` or ``delta``. (templated)
-    :param sink_location: directory that a ``file`` sink writes to. (templated)
-    :param allow_state: move a query that keeps state although its state stays as it is.
-    :param quiet_period: seconds without a write to the checkpoint after which the query counts as stopped; the
-        task waits for them if it must.
     :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
     """
 

@@ -43,6 +43,9 @@ class RestoreOffsetsOperator(RewindingOperator):
 
     Without a receipt (the reset was skipped, or only showed its plan) it does nothing and says so.
 
+    What may happen to the checkpoint is said with the parameters of :class:`RewindingOperator`. A job that failed
+    usually leaves an unfinished batch: ``pending_batch="discard"`` with the ``sink`` lets the restore remove it.
+
     Returns the receipt of the restore, or ``None`` if there was nothing to do.
 
     :param receipt: what the reset returned, usually ``reset.output``. (templated)
@@ -54,14 +57,6 @@ class RestoreOffsetsOperator(RewindingOperator):
         moves it to its log start. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
         partition, for an offset that is outside the log by now. (templated)
-    :param pending_batch: what becomes of a batch that Spark began and did not finish, as a failed job leaves it:
-        ``fail`` (default) refuses, ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
-    :param sink: where the query writes to, which the checkpoint does not say: ``foreachBatch`` (that overwrites),
-        ``kafka``, ``noop``, ``file`` or ``delta``. (templated)
-    :param sink_location: directory that a ``file`` sink writes to. (templated)
-    :param allow_state: move a query that keeps state although its state stays as it is.
-    :param quiet_period: seconds without a write to the checkpoint after which the query counts as stopped; the
-        task waits for them if it must.
     """
 
     template_fields: Sequence[str] = (

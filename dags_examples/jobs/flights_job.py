@@ -2,8 +2,8 @@
 Read the flights that are new in the topic, write them by day, and stop.
 
 A batch may hold a part of a day, and may run twice after a crash. So it never appends: it reads the days it
-touches, puts its own rows beside what is there, drops what it finds twice (a record is its partition and
-offset) and writes each day whole. Running a batch again gives the same files, row for row.
+touches, replaces the rows of its own records (a record is its partition and offset), keeps the others, and
+writes each day whole. Running a batch again gives the same files, row for row.
 """
 
 from __future__ import annotations
@@ -30,27 +30,34 @@ def replace_file(frame: DataFrame, target: Path) -> None:
     shutil.rmtree(staging)
 
 
+def parse(records: DataFrame) -> DataFrame:
+    """Return the flights in records of the topic, each with its partition and offset."""
+    event = f.from_json(f.col("value").cast("string"), SCHEMA).alias("event")
+    return records.select(event, "partition", "offset").select("event.*", "partition", "offset")
+
+
+def write_day(output: Path, day: str, rows: DataFrame) -> None:
+    """Write a day whole: its flights, and a summary by airport."""
+    rows = rows.coalesce(1).sortWithinPartitions("partition", "offset").persist()
+    replace_file(rows, output / "flights" / f"day={day}" / "flights.parquet")
+    by_airport = rows.groupBy("origin").agg(
+        f.count("*").alias("flights"), f.round(f.avg("dep_delay"), 2).alias("mean_delay")
+    )
+    replace_file(by_airport.sort("origin"), output / "summary" / f"day={day}" / "summary.parquet")
+    rows.unpersist()
+
+
 def write_days(output: Path, batch: DataFrame) -> None:
-    """Write every day of which the batch has a record."""
+    """Write every day of which the batch has a record, with what is there of the day already."""
     batch = batch.persist()
     for row in batch.select("day").distinct().sort("day").collect():
-        day = row["day"]
-        target = output / "flights" / f"day={day}" / "flights.parquet"
-        rows = batch.where(f.col("day") == day)
+        target = output / "flights" / f"day={row['day']}" / "flights.parquet"
+        rows = batch.where(f.col("day") == row["day"])
         if target.exists():
-            rows = rows.unionByName(batch.sparkSession.read.parquet(str(target)))
-        rows = (
-            rows.dropDuplicates(["partition", "offset"])
-            .coalesce(1)
-            .sortWithinPartitions("partition", "offset")
-            .persist()
-        )
-        replace_file(rows, target)
-        by_airport = rows.groupBy("origin").agg(
-            f.count("*").alias("flights"), f.round(f.avg("dep_delay"), 2).alias("mean_delay")
-        )
-        replace_file(by_airport.sort("origin"), output / "summary" / f"day={day}" / "summary.parquet")
-        rows.unpersist()
+            there = batch.sparkSession.read.parquet(str(target))
+            # A record that comes again replaces what was made of it before.
+            rows = rows.unionByName(there.join(rows, ["partition", "offset"], "left_anti"))
+        write_day(output, row["day"], rows)
     batch.unpersist()
 
 
@@ -69,11 +76,10 @@ def main() -> None:
         .option("subscribe", ",".join(pipeline["topics"]))
         .option("startingOffsets", "earliest")
         .load()
-        .select(f.from_json(f.col("value").cast("string"), SCHEMA).alias("event"), "partition", "offset")
-        .select("event.*", "partition", "offset")
     )
     query = (
-        events.writeStream.trigger(availableNow=True)
+        parse(events)
+        .writeStream.trigger(availableNow=True)
         .option("checkpointLocation", pipeline["checkpoint_location"])
         .foreachBatch(lambda batch, _: write_days(arguments.output, batch))
         .start()

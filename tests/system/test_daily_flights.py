@@ -44,28 +44,8 @@ raise SystemExit(demo_days.main(sys.argv[1], sys.argv[2:]))
 
 
 @pytest.fixture(scope="module")
-def run_days(airflow):
-    """Runs the DAG for days, and returns what its tasks left in XCom."""
-
-    def run(*days):
-        done = airflow("-m", "airflow_kafka_offsets.local.demo_days", str(DAG_FILE), *days)
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-        told = [
-            json.loads(line.removeprefix(MARK)) for line in done.stdout.splitlines() if line.startswith(MARK)
-        ]
-        return [results for results in told if "state" in results]
-
-    return run
-
-
-@pytest.fixture(scope="module")
 def two_days(run_days):
     return run_days(FIRST, SECOND)
-
-
-@pytest.fixture(scope="module")
-def output(airflow):
-    return airflow.home / "flights" / "output"
 
 
 def checksums(output):

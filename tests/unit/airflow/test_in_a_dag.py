@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, TaskGroup
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 
 ORDERS = KafkaPipeline(group_id="orders", checkpoint_location="s3a://lake/cp/orders", kafka_config_id="main")
-EVERYTHING = (CommitOffsetsOperator, ResetOffsetsOperator, ConsumerGroupLagSensor, OffsetsReachedSensor)
+EVERYTHING = (
+    CommitOffsetsOperator,
+    ResetOffsetsOperator,
+    RestoreOffsetsOperator,
+    ConsumerGroupLagSensor,
+    OffsetsReachedSensor,
+)
+REWINDING = (ResetOffsetsOperator, RestoreOffsetsOperator)
 
 
 @pytest.mark.parametrize("operator", EVERYTHING)
@@ -55,11 +64,43 @@ def test_pipelines_are_mapped():
     assert mapped.operator_class is CommitOffsetsOperator
 
 
-def test_a_reset_runs_once_at_a_time_by_default():
-    assert ResetOffsetsOperator(task_id="t", group_id="g", to_offset=0).max_active_tis_per_dag == 1
+@pytest.mark.parametrize("operator", REWINDING)
+def test_what_moves_a_pipeline_back_and_forth_runs_once_at_a_time_by_default(operator):
+    assert operator(task_id="t", group_id="g").max_active_tis_per_dag == 1
 
 
-@pytest.mark.parametrize("operator", [CommitOffsetsOperator, ResetOffsetsOperator])
+@pytest.mark.parametrize("operator", REWINDING)
+def test_what_may_happen_to_a_checkpoint_is_a_parameter_of_both(operator):
+    policy = {
+        "pending_batch": "discard",
+        "sink": "file",
+        "sink_location": "s3a://lake/out",
+        "allow_state": True,
+    }
+    task = operator(task_id="t", quiet_period=3.5, **policy, **ORDERS)
+    assert {name: getattr(task, name) for name in policy} == policy
+    assert task.quiet_period == 3.5
+    assert {"pending_batch", "sink", "sink_location"} <= set(operator.template_fields)
+    task = operator(task_id="t", sink="{{ name }}", sink_location="/{{ name }}", **ORDERS)
+    task.render_template_fields({"name": "file"})
+    assert (task.sink, task.sink_location) == ("file", "/file")
+
+
+def test_a_restore_is_the_teardown_of_its_reset_and_takes_its_receipt():
+    with DAG("d"):
+        reset = ResetOffsetsOperator(task_id="reset", to_offset="earliest", **ORDERS)
+        spark = EmptyOperator(task_id="spark")
+        restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **ORDERS)
+        reset >> spark >> restore.as_teardown(setups=reset)
+    assert reset.is_setup
+    assert restore.is_teardown
+    assert restore.upstream_task_ids == {"reset", "spark"}
+    assert restore.get_flat_relative_ids(upstream=True) == {"reset", "spark"}
+    # The run's state is that of what came before.
+    assert restore.on_failure_fail_dagrun is False
+
+
+@pytest.mark.parametrize("operator", [CommitOffsetsOperator, *REWINDING])
 def test_a_group_is_asked_for_when_the_dag_is_written(operator):
     with pytest.raises(UsageError, match="group_id is missing"):
         operator(task_id="t")

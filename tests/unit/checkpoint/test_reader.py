@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -373,3 +375,24 @@ def test_a_checkpoint_in_memory_is_read(write_checkpoint: Callable[..., str]) ->
         assert SparkCheckpoint("memory://in-memory/cp").read().batch_id == 0
     finally:
         fs.rm("/in-memory", recursive=True)
+
+
+# --- when a batch ended
+
+
+def test_a_batch_ended_when_its_commit_was_written(checkpoint: Callable[..., Path]) -> None:
+    root = checkpoint({0: 5, 1: 6}, [0])
+    os.utime(root / "commits" / "0", (1_767_225_600, 1_767_225_600))
+
+    assert SparkCheckpoint(str(root)).ended_at(0) == datetime(2026, 1, 1, tzinfo=timezone.utc)
+    assert SparkCheckpoint(str(root)).ended_at(1) is None
+
+
+def test_a_storage_that_does_not_tell_when_files_were_written_gives_none(
+    checkpoint: Callable[..., Path],
+) -> None:
+    class Timeless(LocalFileSystem):
+        def modified(self, path: str) -> datetime:
+            raise NotImplementedError
+
+    assert SparkCheckpoint(str(checkpoint({0: 5}, [0])), fs=Timeless()).ended_at(0) is None

@@ -17,6 +17,7 @@ metadata = st.builds(
     user=texts,
     query=st.uuids().map(str),
     batch=st.none() | st.integers(0, 10**9),
+    at=st.none() | st.integers(0, 2**33),
 )
 
 
@@ -35,10 +36,25 @@ def test_metadata_is_short_enough_and_keeps_the_query(value):
 
 
 @given(
-    st.builds(CommitMetadata, dag=st.text(max_size=20), run=st.text(max_size=20), query=st.uuids().map(str))
+    st.builds(
+        CommitMetadata,
+        dag=st.text(max_size=20),
+        run=st.text(max_size=20),
+        query=st.uuids().map(str),
+        at=st.none() | st.integers(0, 2**33),
+    )
 )
 def test_metadata_reads_back(value):
     assert CommitMetadata.parse(value.text()) == value
+
+
+def test_the_time_of_the_commit_goes_before_what_names_its_run():
+    value = CommitMetadata(
+        dag="d" * 40, run="r" * 60, task="t", query="q" * 36, token="0" * 12, at=1_767_225_600
+    )
+    assert CommitMetadata.parse(value.text(1)).at == 1_767_225_600
+    many = CommitMetadata.parse(value.text(10_000))
+    assert (many.at, many.run) == (None, "r" * 60)
 
 
 @given(st.none() | st.text())

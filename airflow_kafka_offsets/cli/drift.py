@@ -1,0 +1,47 @@
+"""What can be asked from a terminal about a checkpoint and its groups together?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from airflow_kafka_offsets.cli.options import REFUSED, broker_options, open_client, output_option, print_json
+from airflow_kafka_offsets.model.drift import parse_grace, reports_json
+from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
+
+
+@click.command()
+@click.argument("uri")
+@click.argument("group_id", metavar="GROUP")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only these; may be repeated.")
+@click.option(
+    "--grace",
+    default="0",
+    show_default=True,
+    metavar="S",
+    help="Seconds, or a duration such as PT10M, after its end in which a batch need not have been committed.",
+)
+@broker_options
+@output_option
+def drift(uri: str, group_id: str, topics: Sequence[str], grace: str, output: str, **broker: Any) -> None:
+    """
+    Compare GROUP with the checkpoint at URI, and both with the log; exit 1 if they have drifted.
+
+    GROUP is a group, or JSON such as {"orders": "orders-etl", "source:1": "other"}.
+    """
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.drift import pipeline_drift
+
+    groups, scope, wait = parse_group_id(group_id), TopicScope.parse(list(topics)), parse_grace(grace)
+    checkpoint = SparkCheckpoint(uri)
+    with open_client(**broker) as client:
+        reports = pipeline_drift(client, checkpoint, groups, scope, grace=wait)
+    if output == "json":
+        print_json(reports_json(reports))
+    else:
+        for report in reports:
+            click.echo(report.table())
+    if any(report.drifted for report in reports):
+        raise SystemExit(REFUSED)

@@ -1,0 +1,329 @@
+"""
+Is the group where the checkpoint is, and are both still in the log?
+
+Every partition gets exactly one verdict, the first of these that holds:
+
+1. ``topic gone``: the broker does not have the partition, so there is nothing to compare with.
+2. ``topic recreated``: a position is beyond the log end. Such a position means nothing in this log, and
+   neither does its distance to another one.
+3. ``records lost``: the position that is read from is below the log start. That is the checkpoint's, since
+   Spark never reads the group; the group's only where the checkpoint has none. A group below the log start
+   with a checkpoint inside is merely behind.
+4. ``group ahead`` of a checkpoint without a position: Spark will read the partition from its start, and the
+   group says that it was read further.
+5. ``partition added``: the checkpoint has no position, and the group none or the log start.
+6. ``no commit``: the checkpoint has a position, the group none.
+7. ``group behind`` or ``group ahead``, as the two compare.
+8. ``in step``: the two are equal, and inside the log.
+
+All but ``in step`` are drift.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, shorten, summarize
+from airflow_kafka_offsets.model.plan import align
+from airflow_kafka_offsets.model.scenarios import ByDuration
+
+REPORT_VERSION = 1
+
+Verdict = Literal[
+    "in step",
+    "group behind",
+    "group ahead",
+    "records lost",
+    "no commit",
+    "partition added",
+    "topic gone",
+    "topic recreated",
+]
+
+REMEDIES: Mapping[Verdict, str] = {
+    "in step": "nothing is to be done",
+    "group behind": (
+        "the newest batch was not committed: run the task that commits; if it is green, find out who else moves the "
+        "group or the checkpoint"
+    ),
+    "group ahead": (
+        "the group was moved by somebody else, or the checkpoint is a new one or an older copy: find out which of the "
+        "two is right; committing the checkpoint with allow_rewind=True puts the group back to it"
+    ),
+    "records lost": (
+        "retention deleted records before they were read, and Kafka no longer has them: raise the topic's retention or "
+        "run the query more often, get the records from where they came from, and move the checkpoint and the group on "
+        "to the log start"
+    ),
+    "no commit": (
+        "run the task that commits; if it has run, Kafka has forgotten the offsets of a group that nobody joins, or "
+        "the group was deleted"
+    ),
+    "partition added": (
+        "run the query once: Spark reads a new partition from its start; then commit. A partition that the query does "
+        "not read is to be left out with topics="
+    ),
+    "topic gone": (
+        "the connection leads to another cluster, or the topic was deleted: correct the connection, leave the topic "
+        "out with topics=, or give the query a new checkpoint"
+    ),
+    "topic recreated": (
+        "the topic was deleted and created again, or the connection leads to another cluster: correct the connection, "
+        "or give the query a new checkpoint"
+    ),
+}
+"""What to do about each verdict."""
+
+PASSING: tuple[Verdict, ...] = ("group behind", "no commit")
+"""What the next run of the task that commits puts right by itself."""
+
+
+@dataclass(frozen=True)
+class PartitionDrift:
+    """One partition: where checkpoint and group stand in its log."""
+
+    topic_partition: TopicPartition
+    checkpoint: int | None
+    """The checkpoint's position, ``None`` if its newest batch does not have the partition."""
+    committed: int | None
+    """The group's position, ``None`` without a commit."""
+    log: LogRange | None
+    """What the log holds, ``None`` if the broker does not have the partition."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """See the module's text for the order in which these are decided."""
+        if self.log is None:
+            return "topic gone"
+        if any(
+            position > self.log.end for position in (self.checkpoint, self.committed) if position is not None
+        ):
+            return "topic recreated"
+        if self.lost:
+            return "records lost"
+        if self.checkpoint is None:
+            return "group ahead" if (self.committed or 0) > self.log.start else "partition added"
+        if self.committed is None:
+            return "no commit"
+        if self.committed == self.checkpoint:
+            return "in step"
+        return "group behind" if self.committed < self.checkpoint else "group ahead"
+
+    @property
+    def lost(self) -> int:
+        """Records that retention deleted before they were read."""
+        position = self.committed if self.checkpoint is None else self.checkpoint
+        if self.log is None or position is None:
+            return 0
+        return max(0, self.log.start - position)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON with the same keys for every verdict."""
+        return {
+            "topic": self.topic_partition.topic,
+            "partition": self.topic_partition.partition,
+            "checkpoint": self.checkpoint,
+            "committed": self.committed,
+            "log_start": None if self.log is None else self.log.start,
+            "log_end": None if self.log is None else self.log.end,
+            "verdict": self.verdict,
+            "lost": self.lost if self.verdict == "records lost" else 0,
+        }
+
+
+@dataclass(frozen=True)
+class NewestBatch:
+    """
+    The batch of a checkpoint that a group is compared with.
+
+    :param location: the checkpoint.
+    :param query_id: id of the query.
+    :param batch_id: the newest committed batch; ``None`` if none has finished.
+    :param pending_batch_id: the batch that is running or was interrupted; it does not count.
+    :param ended_at: when the committed batch ended, as far as that can be told.
+    """
+
+    location: str
+    query_id: str = ""
+    batch_id: int | None = None
+    pending_batch_id: int | None = None
+    ended_at: datetime | None = None
+
+    def __str__(self) -> str:
+        name = "no batch has finished" if self.batch_id is None else f"batch {self.batch_id}"
+        pending = "" if self.pending_batch_id is None else f"; batch {self.pending_batch_id} is pending"
+        return f"{self.location} ({name}{pending})"
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    """
+    One group of one pipeline, partition by partition.
+
+    :param group_id: the consumer group.
+    :param batch: what it is compared with.
+    :param partitions: all that the checkpoint, the group or the broker has, in order.
+    :param checked_at: the present time.
+    :param grace: how long after its end a batch need not have been committed.
+    :param last_commit_at: seconds since 1970 of the group's newest commit that says when it was made.
+    :param retention_minutes: how long the broker keeps the offsets of a group that nobody joins.
+    """
+
+    group_id: str
+    batch: NewestBatch
+    partitions: tuple[PartitionDrift, ...]
+    checked_at: datetime
+    grace: timedelta = timedelta(0)
+    last_commit_at: int | None = None
+    retention_minutes: int | None = None
+
+    @property
+    def by_verdict(self) -> dict[Verdict, list[PartitionDrift]]:
+        """The partitions of each verdict that occurs."""
+        found: dict[Verdict, list[PartitionDrift]] = {}
+        for partition in self.partitions:
+            found.setdefault(partition.verdict, []).append(partition)
+        return found
+
+    @property
+    def within_grace(self) -> bool:
+        """Whether something is not counted as drift because the batch has just ended."""
+        return self._just_ended and any(verdict in self.by_verdict for verdict in PASSING)
+
+    @property
+    def drift(self) -> dict[Verdict, list[PartitionDrift]]:
+        """The partitions of each verdict that counts as drift."""
+        passing = PASSING if self._just_ended else ()
+        return {
+            verdict: partitions
+            for verdict, partitions in self.by_verdict.items()
+            if verdict != "in step" and verdict not in passing
+        }
+
+    @property
+    def drifted(self) -> bool:
+        """Whether anything counts as drift."""
+        return bool(self.drift)
+
+    @property
+    def lost(self) -> int:
+        """Records that retention deleted before they were read, in all partitions of the verdict."""
+        return sum(partition.lost for partition in self.by_verdict.get("records lost", ()))
+
+    @property
+    def last_commit_age_seconds(self) -> int | None:
+        """Age of the group's newest commit; ``None`` if none of its commits says when it was made."""
+        if self.last_commit_at is None:
+            return None
+        return max(0, math.floor(self.checked_at.timestamp()) - self.last_commit_at)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is no drift yet."""
+        age, kept = self.last_commit_age_seconds, (self.retention_minutes or 0) * 60
+        if age is None or not kept or 2 * age <= kept:
+            return []
+        return [
+            f"the last commit of group {self.group_id!r} is {timedelta(seconds=age)} old, and the broker forgets the "
+            f"offsets of a group that nobody joins {timedelta(seconds=kept)} after its last commit: commit again, "
+            "also when nothing moves, or raise offsets.retention.minutes"
+        ]
+
+    def summary(self) -> str:
+        """Return one line that names the group, the verdicts that count, and their first partitions."""
+        parts = []
+        for verdict, partitions in self.drift.items():
+            named = summarize((partition.topic_partition for partition in partitions), limit=3)
+            lost = f", {self.lost} records" if verdict == "records lost" else ""
+            parts.append(
+                f"{verdict} on {len(partitions)} of {len(self.partitions)} partitions ({named}{lost})"
+            )
+        return f"group {self.group_id!r} and {self.batch}: {'; '.join(parts) or 'no drift'}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON with string keys."""
+        ended_at = self.batch.ended_at
+        return {
+            "version": REPORT_VERSION,
+            "group_id": self.group_id,
+            "checkpoint": self.batch.location,
+            "query_id": self.batch.query_id,
+            "batch_id": self.batch.batch_id,
+            "pending_batch_id": self.batch.pending_batch_id,
+            "batch_ended_at": None if ended_at is None else ended_at.isoformat(),
+            "checked_at": self.checked_at.isoformat(),
+            "drifted": self.drifted,
+            "within_grace": self.within_grace,
+            "verdicts": dict(Counter(partition.verdict for partition in self.partitions)),
+            "remedies": {verdict: REMEDIES[verdict] for verdict in self.by_verdict if verdict != "in step"},
+            "lost": self.lost,
+            "last_commit_age_seconds": self.last_commit_age_seconds,
+            "offsets_retention_minutes": self.retention_minutes,
+            "warnings": self.warnings,
+            "partitions": [partition.as_json() for partition in self.partitions],
+        }
+
+    def table(self) -> str:
+        """Return the report as lines for a log: a line per partition, and what to do about each verdict."""
+        rows: list[tuple[str, ...]] = [
+            ("TOPIC", "PARTITION", "CHECKPOINT", "GROUP", "LOG-START", "LOG-END", "VERDICT")
+        ]
+        for entry in self.partitions:
+            topic, number = entry.topic_partition
+            ends = (None, None) if entry.log is None else entry.log
+            shown = [
+                "-" if value is None else str(value) for value in (entry.checkpoint, entry.committed, *ends)
+            ]
+            lost = f" ({entry.lost})" if entry.verdict == "records lost" else ""
+            rows.append((topic, str(number), *shown, entry.verdict + lost))
+        lines = [self.summary(), *(align(rows) if self.partitions else ())]
+        if self.within_grace:
+            lines.append(
+                f"within grace: the batch ended less than {self.grace} ago, its commit may still come"
+            )
+        lines += [f"{verdict}: {REMEDIES[verdict]}" for verdict in self.drift]
+        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+
+    @property
+    def _just_ended(self) -> bool:
+        # Clocks differ: a batch may seem to have ended in a moment, but not in an hour.
+        return self.batch.ended_at is not None and abs(self.checked_at - self.batch.ended_at) < self.grace
+
+
+def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
+    """Return the reports of one pipeline as plain JSON: ``version``, ``drifted``, and a list of ``groups``."""
+    groups = [report.as_json() for report in reports]
+    return {
+        "version": REPORT_VERSION,
+        "drifted": any(group["drifted"] for group in groups),
+        "groups": groups,
+    }
+
+
+def parse_grace(value: object) -> timedelta:
+    """
+    Read ``grace``: a timedelta, seconds, or ISO 8601 text such as ``PT10M``; none and empty mean 0.
+
+    :raises UsageError: if it is anything else, or negative.
+    """
+    if isinstance(value, str):
+        value = value.strip()
+    if value is None or value in ("", "None"):
+        return timedelta(0)
+    try:
+        if isinstance(value, str) and value[:1] in ("P", "p"):
+            return ByDuration.parse(value).duration
+        grace = value if isinstance(value, timedelta) else timedelta(seconds=float(str(value)))
+    except (ValueError, OverflowError):
+        grace = timedelta(-1)
+    if grace < timedelta(0):
+        raise UsageError(
+            f"grace={shorten(value)}: expected seconds, a duration such as 'PT10M', or a timedelta"
+        )
+    return grace

@@ -1,0 +1,236 @@
+"""Do the consumer groups stand where their checkpoints stand, and is that still in the log?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow.providers.common.compat.sdk import AirflowException
+from airflow.sdk import BaseOperator
+
+from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.kafka.drift import pipeline_drift
+from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
+from airflow_kafka_offsets.model.offsets import load_json, shorten
+from airflow_kafka_offsets.model.plan import one_of
+from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
+from airflow_kafka_offsets.operators.base import push_result
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+_DEFAULT_KAFKA = "kafka_default"
+
+DriftPolicy = Literal["fail", "warn"]
+"""What becomes of the task when a pipeline has drifted."""
+
+Cluster = Callable[[str], "tuple[OffsetsClient, Callable[[], int | None]]"]
+"""The client of a Kafka connection, and what gives that cluster's retention of offsets."""
+
+
+@dataclass(frozen=True)
+class CheckedPipeline:
+    """
+    What was found out about one pipeline.
+
+    :param pipeline: its names.
+    :param reports: one for each group; none if it could not be checked.
+    :param error: why it could not be checked.
+    :param retriable: whether that may pass by itself.
+    """
+
+    pipeline: KafkaPipeline
+    reports: tuple[DriftReport, ...] = ()
+    error: str | None = None
+    retriable: bool = False
+
+    @property
+    def drifted(self) -> bool:
+        """Whether anything counts as drift."""
+        return any(report.drifted for report in self.reports)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON: the five names, ``drifted``, ``groups`` and ``error``."""
+        names = dict(self.pipeline)
+        if isinstance(self.pipeline.group_id, Mapping):
+            names["group_id"] = dict(self.pipeline.group_id)
+        return {**names, **reports_json(self.reports), "error": self.error, "retriable": self.retriable}
+
+    def failures(self) -> list[str]:
+        """Return a line for each group that has drifted, or why the pipeline could not be checked."""
+        if self.error is not None:
+            return [f"group {shorten(self.pipeline.group_id)!r} could not be checked: {self.error}"]
+        return [
+            "; ".join([report.summary(), *(f"{verdict}: {REMEDIES[verdict]}" for verdict in report.drift)])
+            for report in self.reports
+            if report.drifted
+        ]
+
+
+class CheckOffsetDriftOperator(BaseOperator):
+    """
+    Compare checkpoints, consumer groups and logs, partition by partition. Nothing is ever changed.
+
+    All pipelines are checked before the task fails. One that cannot be checked, because its checkpoint is not
+    there or its broker does not answer, fails the task in the end too, whatever ``on_drift`` says; if nothing
+    else is wrong, and it may pass by itself, Airflow retries the task.
+
+    Returns the report as plain JSON: ``version``, ``drifted`` and ``pipelines``, each with its five names,
+    ``drifted``, ``groups`` (see :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`), ``error`` and
+    ``retriable``. It is in XCom also when the task fails.
+
+    :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the same
+        keys; checked in one task with one client for each Kafka connection. Either this, or the five names of
+        one pipeline. (templated)
+    :param group_id: the consumer group, or ``{topic: group}``. (templated, the mapping's keys are not)
+    :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint. (templated)
+    :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
+    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
+    :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
+    :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or ISO 8601
+        text such as ``PT10M``; 0 by default. (templated)
+    :param on_drift: ``fail`` (default), or ``warn`` to say it in the log only. (templated)
+    """
+
+    template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "on_drift")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
+    ui_color = "#f4f1e8"
+
+    def __init__(
+        self,
+        *,
+        pipelines: Sequence[Mapping[str, Any]] | str | None = None,
+        group_id: str | Mapping[str, str] | None = None,
+        topics: str | Sequence[str] | None = None,
+        checkpoint_location: str | None = None,
+        checkpoint_conn_id: str | None = None,
+        kafka_config_id: str = _DEFAULT_KAFKA,
+        grace: timedelta | float | str = 0,
+        on_drift: DriftPolicy = "fail",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipelines = pipelines
+        self.group_id = group_id
+        self.topics = topics
+        self.checkpoint_location = checkpoint_location
+        self.checkpoint_conn_id = checkpoint_conn_id
+        self.kafka_config_id = kafka_config_id
+        self.grace = grace
+        self.on_drift = on_drift
+        own = {name: getattr(self, name) for name in PIPELINE_PARAMETERS}
+        given = [name for name, value in own.items() if value not in (None, _DEFAULT_KAFKA)]
+        if pipelines is not None and given:
+            raise UsageError(
+                f"task {self.task_id}: found pipelines and {', '.join(given)}; expected one of both: name the pipeline "
+                "in the list, and leave the others out, also of default_args"
+            )
+        if pipelines is None and (group_id is None or checkpoint_location is None):
+            raise UsageError(
+                f"task {self.task_id}: nothing to compare: give group_id and checkpoint_location, **pipeline, or "
+                "pipelines=[...]"
+            )
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Check, and return the report."""
+        with failing_at_once():
+            return self._execute(context)
+
+    def _execute(self, context: Context) -> dict[str, Any]:
+        policy = one_of(self.on_drift, DriftPolicy, "on_drift")
+        grace = parse_grace(self.grace)
+        pipelines = self._named_pipelines(context)
+        with ExitStack() as clients:
+
+            @cache
+            def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
+                client = clients.enter_context(KafkaOffsetsHook(kafka_config_id).get_offsets_client())
+                return client, cache(client.offsets_retention_minutes)
+
+            checked = [self._check(pipeline, cluster, grace) for pipeline in pipelines]
+        report = {
+            "version": REPORT_VERSION,
+            "drifted": any(one.drifted for one in checked),
+            "pipelines": [one.as_json() for one in checked],
+        }
+        push_result(context, report)
+        failed = [one for one in checked if one.error is not None or (one.drifted and policy == "fail")]
+        if failed:
+            lines = [line for one in failed for line in one.failures()]
+            raise DriftError(
+                f"{len(failed)} of {len(checked)} pipelines: " + "".join(f"\n  - {line}" for line in lines),
+                retriable=all(one.retriable for one in failed),
+            )
+        return report
+
+    def _check(self, pipeline: KafkaPipeline, cluster: Cluster, grace: timedelta) -> CheckedPipeline:
+        try:
+            if not pipeline.checkpoint_location:
+                raise UsageError(
+                    "it has no checkpoint_location, so there is nothing to compare the group with"
+                )
+            checkpoint = spark_checkpoint(pipeline.checkpoint_location, pipeline.checkpoint_conn_id)
+            client, retention = cluster(pipeline.kafka_config_id)
+            reports = pipeline_drift(
+                client,
+                checkpoint,
+                parse_group_id(pipeline.group_id),
+                TopicScope.parse(pipeline.topics),
+                grace=grace,
+                retention=retention,
+            )
+        except KafkaOffsetsError as error:
+            self.log.error("Group %s could not be checked: %s", pipeline.group_id, error)  # noqa: TRY400 - it says all
+            return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)
+        except Exception as error:
+            # What is wrong with one must not hide how the others stand.
+            self.log.exception("Group %s could not be checked", pipeline.group_id)
+            # Airflow's texts name a connection; what others say may hold anything.
+            said = f": {error}" if isinstance(error, AirflowException) else ", see the log"
+            return CheckedPipeline(pipeline, error=f"{type(error).__name__}{said}", retriable=True)
+        for report in reports:
+            tell = self.log.warning if report.drifted or report.warnings else self.log.info
+            tell("%s", report.table())
+        return CheckedPipeline(pipeline, tuple(reports))
+
+    def _named_pipelines(self, context: Context) -> list[KafkaPipeline]:
+        if self.pipelines is None:
+            return [_pipeline({name: getattr(self, name) for name in PIPELINE_PARAMETERS})]
+        entries = (
+            load_json(self.pipelines, "pipelines") if isinstance(self.pipelines, str) else self.pipelines
+        )
+        if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
+            raise UsageError(
+                f"pipelines={shorten(entries)}: expected a list of KafkaPipeline, or of dicts with the same keys, with "
+                "one in it at least"
+            )
+        # Airflow renders a dict, and passes over a KafkaPipeline as over any object that it does not know.
+        return [
+            _pipeline(
+                self.render_template(dict(entry), context) if isinstance(entry, KafkaPipeline) else entry
+            )
+            for entry in entries
+        ]
+
+
+def _pipeline(names: object) -> KafkaPipeline:
+    """Return a pipeline of names that a template may have filled in."""
+    if not isinstance(names, Mapping):
+        raise UsageError(f"pipelines: found {shorten(names)} in place of a KafkaPipeline or a dict")
+    unknown = sorted(set(names) - set(PIPELINE_PARAMETERS))
+    if unknown or not names.get("group_id"):
+        raise UsageError(
+            f"pipelines: found an entry with {', '.join(map(str, names)) or 'nothing in it'}; expected group_id and "
+            f"checkpoint_location, and of the rest {', '.join(PIPELINE_PARAMETERS)}"
+        )
+    return KafkaPipeline(**{name: value for name, value in names.items() if value not in (None, "")})

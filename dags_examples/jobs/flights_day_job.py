@@ -1,0 +1,45 @@
+"""
+Read the flights of one day from the topic, as a batch of fixed offsets, and write that day whole.
+
+What the day's files held before is not looked at: they are what the records say, however wrong they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from flights_job import parse, write_day
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--output", required=True, type=Path)
+    parser.add_argument("--range", required=True, type=json.loads)
+    arguments = parser.parse_args()
+    day, start, end = (arguments.range[name] for name in ("day", "starting_offsets", "ending_offsets"))
+
+    spark = SparkSession.builder.appName(f"flights of {day}").getOrCreate()
+    # --8<-- [start:read]
+    records = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", arguments.bootstrap_servers)
+        .option(
+            "assign",
+            json.dumps({topic: [int(number) for number in numbers] for topic, numbers in start.items()}),
+        )
+        .option("startingOffsets", json.dumps(start))
+        .option("endingOffsets", json.dumps(end))
+        .load()
+    )
+    write_day(arguments.output, day, parse(records).where(f.col("day") == day))
+    # --8<-- [end:read]
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""
+Everything since a bad day, once more: group and checkpoint go back together, and forward again through Spark.
+
+Use it when the job has written wrong results since some day. It moves the consumer group and the checkpoint of
+``daily_flights`` back to that time, runs the same PySpark job again, commits, compares the two, and waits until
+the group is at the end of the topic. If anything fails in between, both go back to where they were.
+
+The bad day and **all later days** are read again, since a checkpoint knows one position and not days. The job
+overwrites, so later days come out identical; the last task compares each day before and after.
+
+By hand: trigger it with ``since``. For a day of the calendar: ``airflow backfill create --dag-id recover_flights
+--from-date 2013-01-02 --to-date 2013-01-02``. Of several days the earliest run does the work and the others, whose
+days it reads as well, are skipped. Pause ``daily_flights`` first: one checkpoint, one query.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import AirflowSkipException
+from airflow.sdk import DAG, Param, task
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+
+HOME = Path(
+    os.environ.get("FLIGHTS_HOME")
+    or Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "flights"
+)
+
+# --8<-- [start:pipeline]
+# The pipeline of daily_flights.
+flights = KafkaPipeline(
+    group_id="flights-daily",
+    topics=["flights"],
+    checkpoint_location=f"{HOME}/checkpoint",
+)
+# --8<-- [end:pipeline]
+
+
+def checksum(file: Path) -> dict[str, Any]:
+    """Return how many rows a table has, and a checksum over what is in them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(file, partitioning=None)
+    except (pa.ArrowInvalid, OSError):
+        return {"rows": 0, "checksum": "unreadable"}
+    rows = table.sort_by([("partition", "ascending"), ("offset", "ascending")]).to_pylist()
+    return {"rows": len(rows), "checksum": hashlib.sha256(repr(rows).encode()).hexdigest()[:16]}
+
+
+def days() -> dict[str, dict[str, Any]]:
+    """Return rows and checksum of each day's table."""
+    files = (HOME / "output" / "flights").glob("day=*/flights.parquet")
+    return {file.parent.name.removeprefix("day="): checksum(file) for file in sorted(files)}
+
+
+with DAG(
+    dag_id="recover_flights",
+    # Backfills need a schedule; the runs that it makes by itself are skipped.
+    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="America/New_York"),
+    start_date=datetime(2013, 1, 1, tzinfo=ZoneInfo("America/New_York")),
+    catchup=False,
+    max_active_runs=1,
+    params={"since": Param("", type="string", title="Since", description="ISO 8601; empty for a backfill.")},
+    tags=["example"],
+    doc_md=__doc__,
+) as dag:
+    # --8<-- [start:since]
+    @task
+    def since(
+        params: dict[str, Any], dag_run: Any, ti: Any, data_interval_start: datetime | None = None
+    ) -> str:
+        """Return the time to go back to: the parameter's, or the beginning of the day that is backfilled."""
+        if params["since"]:
+            return str(params["since"])
+        if dag_run.run_type != "backfill" or data_interval_start is None:
+            raise AirflowSkipException("Nothing to recover: trigger with since, or make a backfill")
+        # The runs of one backfill may be active together; the group must be moved by one of them.
+        for state in ("running", "queued"):
+            earlier = ti.get_previous_dagrun(state=state)
+            if earlier is not None:
+                raise AirflowSkipException(f"{earlier.run_id} reads this day as well")
+        return data_interval_start.isoformat()
+
+    # --8<-- [end:since]
+
+    @task
+    def before() -> dict[str, Any]:
+        """Look at each day before anything is moved."""
+        return days()
+
+    # --8<-- [start:recover]
+    reset = ResetOffsetsOperator(task_id="reset", to_datetime=since(), **flights)
+
+    process = SparkSubmitOperator(
+        task_id="process",
+        application=str(Path(__file__).parent / "jobs" / "flights_job.py"),
+        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        conf={
+            **flights.spark_conf(),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+        },
+        application_args=[
+            "--bootstrap-servers",
+            f"{{{{ conn.{flights.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}",
+            "--output",
+            f"{HOME}/output",
+        ],
+    )
+
+    commit = CommitOffsetsOperator(task_id="commit", outlets=flights.assets, **flights)
+    check = CheckOffsetDriftOperator(task_id="check", **flights)
+    gate = OffsetsReachedSensor(task_id="gate", poke_interval=5, timeout=600, **flights)
+
+    # A Spark job that fails leaves an unfinished batch. The job overwrites, so its id may come again.
+    restore = RestoreOffsetsOperator(
+        task_id="restore",
+        receipt=reset.output,
+        pending_batch="discard",
+        sink="foreachBatch",
+        **flights,
+    )
+    # --8<-- [end:recover]
+
+    @task
+    def compare(before: dict[str, Any]) -> dict[str, Any]:
+        """Say of each day what it was before and after."""
+        after = days()
+        for day, found in after.items():
+            was = before.get(day, {"rows": 0, "checksum": "not there"})
+            same = "same" if was == found else "corrected"
+            print(
+                f"{day}: {was['rows']} rows {was['checksum']} -> {found['rows']} rows {found['checksum']}: {same}"
+            )
+        return {"before": before, "after": after}
+
+    looked = before()
+    # --8<-- [start:order]
+    looked >> reset >> process >> commit >> check >> gate >> compare(looked)
+    gate >> restore.as_teardown(setups=reset)
+    # --8<-- [end:order]

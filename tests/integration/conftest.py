@@ -1,0 +1,114 @@
+"""A pipeline to move: a checkpoint as Spark leaves it, and a consumer that may be in the way."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from airflow_kafka_offsets.model.offsets import Offsets
+
+QUERY_ID = "11111111-2222-3333-4444-555555555555"
+HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
+
+
+class Query:
+    """Writes a checkpoint as a Spark query does, with Hadoop's checksums beside the files."""
+
+    def __init__(self, root: Path, query_id: str) -> None:
+        self.root = root
+        self.location = str(root)
+        self.write("metadata", json.dumps({"id": query_id}))
+
+    def write(self, path: str, text: str) -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.with_name(f".{file.name}.crc").write_bytes(b"crc\0" + path.encode())
+
+    def plan(self, batch: int, *sources: Mapping[str, Mapping[int, int]]) -> None:
+        """Begin a batch that ends at these offsets, {topic: {partition: offset}} for each source."""
+        self.write(f"offsets/{batch}", "\n".join(["v1", HEAD, *map(json.dumps, sources)]))
+
+    def run(self, batch: int, *sources: Mapping[str, Mapping[int, int]]) -> None:
+        """Begin a batch and finish it."""
+        self.plan(batch, *sources)
+        self.write(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+
+    def files(self) -> dict[str, bytes]:
+        """Everything that is there."""
+        files = (file for file in self.root.rglob("*") if file.is_file())
+        return {str(file.relative_to(self.root)): file.read_bytes() for file in files}
+
+    def sparks_files(self) -> dict[str, bytes]:
+        """What Spark reads: neither checksums nor archives."""
+        return {
+            name: data
+            for name, data in self.files().items()
+            if not name.endswith(".crc") and not name.startswith("_kafka_offsets/")
+        }
+
+    def stands(self, source: str = "0") -> dict[int, int]:
+        """{partition: offset} of a source with one topic."""
+        offsets: Offsets = SparkCheckpoint(self.location).read().kafka_offsets[source]
+        return {tp.partition: offset for tp, offset in offsets.items()}
+
+
+@pytest.fixture
+def new_query(tmp_path: Path) -> Callable[..., Query]:
+    """new_query({topic: {0: 5}}, ...) -> a query that was stopped after batch 1, which ended at these offsets."""
+    numbers = itertools.count()
+
+    def make(*sources: Mapping[str, Mapping[int, int]], query_id: str = QUERY_ID) -> Query:
+        query = Query(tmp_path / f"checkpoint-{next(numbers)}", query_id)
+        first = [{topic: dict.fromkeys(ends, 0) for topic, ends in source.items()} for source in sources]
+        query.run(0, *first)
+        query.run(1, *sources)
+        return query
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def broker(bootstrap_servers: str) -> Iterator[OffsetsClient]:
+    """A client that sees what tests have done, and prepares their groups."""
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        yield client
+
+
+@pytest.fixture
+def member(bootstrap_servers: str) -> Iterator[Callable[[str, str], None]]:
+    """member(group, topic) lets a consumer with client id a-reader join the group until the test ends."""
+    stop = threading.Event()
+    ends: list[Callable[[], Any]] = []
+
+    def join(group: str, topic: str) -> None:
+        settings = {"bootstrap.servers": bootstrap_servers, "group.id": group, "client.id": "a-reader"}
+        consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 0})
+        joined = threading.Event()
+        consumer.subscribe([topic], on_assign=lambda *_: joined.set())
+
+        def read() -> None:
+            while not stop.is_set():
+                consumer.poll(0.1)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        ends.extend([thread.join, consumer.close])
+        assert joined.wait(30)
+
+    yield join
+    stop.set()
+    for end in ends:
+        end()

@@ -1,0 +1,780 @@
+"""
+Does ``group reset``, ``delete``, ``describe`` and ``lag`` do what Kafka's own tests ask of ``kafka-consumer-groups``?
+
+A test is named after its twin in ``ResetConsumerGroupOffsetTest``, ``DeleteConsumerGroupsTest`` or
+``DescribeConsumerGroupTest``. Ours runs on one group and Kafka's tool on a twin of it, on the same broker, and what
+both groups hold afterwards is compared. Where ours differs on purpose, the test says what both did. Left out: what
+needs a partition without a leader, which one broker cannot have, and ``--delete-offsets``, which is not offered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import time
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientPartition
+
+from airflow_kafka_offsets.cli import main
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+from airflow_kafka_offsets.local.tools import ToolResult, parse_describe
+
+pytestmark = pytest.mark.integration
+
+DEADLINE = 60.0
+KEPT = {"retention.ms": "-1"}
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+EVENING = NOON + timedelta(hours=6)
+PROTOCOLS = ["classic", "consumer"]
+
+
+def times(moment, count):
+    return [int(moment.timestamp() * 1000)] * count
+
+
+def each(groups, offsets):
+    return dict.fromkeys(groups, offsets)
+
+
+@pytest.fixture
+def ours(monkeypatch, capsys, bootstrap_servers):
+    """ours(*arguments, on=None) -> what the command line prints, and its exit status; in this process."""
+
+    def run(*arguments, on=None):
+        broker = ["--bootstrap-server", on or bootstrap_servers]
+        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *arguments, *broker])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return ToolResult(printed.out, printed.err, int(ended.value.code or 0))
+
+    return run
+
+
+@pytest.fixture
+def twins(new_group, oracle):
+    """twins(offsets) -> two groups that have committed the same."""
+
+    def make(offsets):
+        pair = new_group(), new_group()
+        oracle.commit(each(pair, offsets))
+        return pair
+
+    return make
+
+
+@pytest.fixture
+def execute(ours, oracle):
+    """execute(pair, *flags, also=()) -> what both groups hold after the same reset; also= is for ours alone."""
+
+    def run(pair, *flags, also=()):
+        mine, twin = pair
+        done = ours("group", "reset", mine, *flags, *also, "--execute")
+        assert done.returncode == 0, done.stderr
+        result = oracle.reset(twin, *flags, "--execute")
+        assert result.error is None
+        held = oracle.committed(mine, twin)
+        assert held[mine] == held[twin]
+        return held[mine]
+
+    return run
+
+
+@pytest.fixture
+def refused(ours, oracle):
+    """refused(group, *flags) -> why ours did not do it; the group is as it was."""
+
+    def run(group, *flags):
+        before = oracle.committed(group)
+        done = ours("group", "reset", group, *flags, "--execute")
+        assert done.returncode == 1
+        assert oracle.committed(group) == before
+        return done.stderr
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def hundred(make_topic, produce):
+    """A topic with one partition and 100 records, 50 of noon and 50 of the evening."""
+    topic = make_topic(1, KEPT)
+    produce(topic, {0: 100}, {0: times(NOON, 50) + times(EVENING, 50)})
+    return topic
+
+
+@pytest.fixture(scope="module")
+def two_hundred(make_topic, produce):
+    """A topic with one partition and 200 records: 100 came after the group had read the first 100."""
+    topic = make_topic(1)
+    produce(topic, {0: 200})
+    return topic
+
+
+@pytest.fixture(scope="module")
+def halves(make_topic, produce):
+    """Two topics with two partitions each, and the ends of them all."""
+    topics = make_topic(2), make_topic(2)
+    ends = {}
+    for topic in topics:
+        produce(topic, {0: 60, 1: 40})
+        ends |= {(topic, 0): 60, (topic, 1): 40}
+    return *topics, ends
+
+
+@pytest.fixture(scope="module")
+def lone_kafka():
+    """A broker with no groups but those of the test: who names all groups moves those of everybody."""
+    with EmbeddedKafka() as kafka:
+        yield kafka.bootstrap_servers
+
+
+@pytest.fixture
+def on(lone_kafka, oracle):
+    yield lone_kafka
+    oracle.consumer_groups("--delete", "--all-groups", on=lone_kafka)
+
+
+# ResetConsumerGroupOffsetTest
+
+
+def test_reset_offsets_not_existing_group(ours, oracle, new_group):
+    mine, twin = new_group(), new_group()
+    done = ours("group", "reset", mine, "--all-topics", "--to-current", "--execute")
+    result = oracle.reset(twin, "--all-topics", "--to-current", "--execute")
+    # Kafka's tool takes it for done; a name that is misspelt must not look like success.
+    assert (done.returncode, result.error) == (1, None)
+    assert "has no committed offsets on this broker" in done.stderr
+    assert oracle.committed(mine, twin) == {mine: {}, twin: {}}
+
+
+def test_reset_offsets_existing_topic(ours, oracle, hundred, new_group):
+    mine, twin = new_group(), new_group()
+    for flags, held in (([], {}), (["--dry-run"], {}), (["--execute"], {(hundred, 0): 50})):
+        done = ours("group", "reset", mine, "--topic", hundred, "--to-offset", "50", *flags)
+        result = oracle.reset(twin, "--topic", hundred, "--to-offset", "50", *flags)
+        assert (done.returncode, result.error) == (0, None)
+        assert oracle.committed(mine, twin) == {mine: held, twin: held}
+
+
+def test_reset_offsets_existing_topic_selected_groups(ours, oracle, hundred, twins):
+    pairs = [twins({(hundred, 0): 100}) for _ in range(2)]
+    mine, theirs = (list(groups) for groups in zip(*pairs, strict=True))
+    for flags, offset in (([], 100), (["--dry-run"], 100), (["--execute"], 50)):
+        done = ours("group", "reset", *mine, "--topic", hundred, "--to-offset", "50", *flags)
+        result = oracle.reset(theirs, "--topic", hundred, "--to-offset", "50", *flags)
+        assert (done.returncode, result.error) == (0, None)
+        assert oracle.committed(*mine, *theirs) == each([*mine, *theirs], {(hundred, 0): offset})
+
+
+def test_reset_offsets_existing_topic_all_groups(ours, oracle, make_topic, produce, new_group, on):
+    topic, groups = make_topic(1, on=on), [new_group() for _ in range(3)]
+    produce(topic, {0: 100}, on=on)
+    oracle.commit(each(groups, {(topic, 0): 100}), on=on)
+    all_groups = ("--all-groups", "--topic", topic, "--to-offset", "50")
+    for flags, offset in (([], 100), (["--dry-run"], 100), (["--execute"], 50)):
+        assert ours("group", "reset", *all_groups, *flags, on=on).returncode == 0
+        assert oracle.committed(*groups, on=on) == each(groups, {(topic, 0): offset})
+    oracle.commit(each(groups, {(topic, 0): 100}), on=on)
+    for flags, offset in (([], 100), (["--dry-run"], 100), (["--execute"], 50)):
+        assert oracle.consumer_groups("--reset-offsets", *all_groups, *flags, on=on).error is None
+        assert oracle.committed(*groups, on=on) == each(groups, {(topic, 0): offset})
+
+
+def test_reset_offsets_all_topics_all_groups(ours, oracle, make_topic, produce, new_group, on):
+    topics, groups = [make_topic(1, on=on) for _ in range(2)], [new_group() for _ in range(2)]
+    for topic in topics:
+        produce(topic, {0: 100}, on=on)
+    before = {(topic, 0): 100 for topic in topics}
+    after = {(topic, 0): 50 for topic in topics}
+    everything = ("--all-groups", "--all-topics", "--to-offset", "50")
+    steps = (([], before), (["--dry-run"], before), (["--execute"], after))
+    oracle.commit(each(groups, before), on=on)
+    for flags, held in steps:
+        assert ours("group", "reset", *everything, *flags, on=on).returncode == 0
+        assert oracle.committed(*groups, on=on) == each(groups, held)
+    oracle.commit(each(groups, before), on=on)
+    for flags, held in steps:
+        assert oracle.consumer_groups("--reset-offsets", *everything, *flags, on=on).error is None
+        assert oracle.committed(*groups, on=on) == each(groups, held)
+
+
+def test_reset_offsets_to_local_date_time(execute, hundred, twins):
+    day_before = f"{NOON - timedelta(days=1):%Y-%m-%dT%H:%M:%S.000}"
+    held = execute(twins({(hundred, 0): 100}), "--all-topics", "--to-datetime", day_before)
+    assert held == {(hundred, 0): 0}
+
+
+def test_reset_offsets_to_zoned_date_time(execute, hundred, twins):
+    # 12:30 UTC: between the two batches.
+    zoned = "2026-03-01T18:00:00.000+05:30"
+    held = execute(twins({(hundred, 0): 100}), "--all-topics", "--to-datetime", zoned)
+    assert held == {(hundred, 0): 50}
+
+
+def test_reset_offsets_by_duration(execute, make_topic, produce, twins):
+    topic = make_topic(1)
+    produce(topic, {0: 100})
+    held = execute(twins({(topic, 0): 100}), "--all-topics", "--by-duration", "PT1M")
+    assert held == {(topic, 0): 0}
+
+
+def test_reset_offsets_by_duration_to_earliest(execute, hundred, twins):
+    # Kafka's name for it; nothing is that new, so it is the log end.
+    held = execute(twins({(hundred, 0): 10}), "--all-topics", "--by-duration", "PT0.1S")
+    assert held == {(hundred, 0): 100}
+
+
+def test_reset_offsets_by_duration_fallback_to_latest_when_no_records(execute, make_topic, new_group):
+    topic = make_topic(1)
+    held = execute((new_group(), new_group()), "--topic", topic, "--by-duration", "PT1M")
+    assert held == {(topic, 0): 0}
+
+
+def test_reset_offsets_to_earliest(execute, hundred, twins):
+    assert execute(twins({(hundred, 0): 100}), "--all-topics", "--to-earliest") == {(hundred, 0): 0}
+
+
+def test_reset_offsets_to_latest(execute, two_hundred, twins):
+    assert execute(twins({(two_hundred, 0): 100}), "--all-topics", "--to-latest") == {(two_hundred, 0): 200}
+
+
+def test_reset_offsets_to_current_offset(execute, two_hundred, twins):
+    assert execute(twins({(two_hundred, 0): 100}), "--all-topics", "--to-current") == {(two_hundred, 0): 100}
+
+
+def test_reset_offsets_to_specific_offset(execute, hundred, twins):
+    assert execute(twins({(hundred, 0): 100}), "--all-topics", "--to-offset", "1") == {(hundred, 0): 1}
+
+
+def test_reset_offsets_shift_plus(execute, two_hundred, twins):
+    assert execute(twins({(two_hundred, 0): 100}), "--all-topics", "--shift-by", "50") == {
+        (two_hundred, 0): 150
+    }
+
+
+def test_reset_offsets_shift_minus(execute, two_hundred, twins):
+    assert execute(twins({(two_hundred, 0): 100}), "--all-topics", "--shift-by", "-50") == {
+        (two_hundred, 0): 50
+    }
+
+
+def test_reset_offsets_shift_by_lower_than_earliest(execute, refused, two_hundred, twins):
+    mine, twin = twins({(two_hundred, 0): 100})
+    flags = ("--all-topics", "--shift-by", "-150")
+    assert f"offset -50 of {two_hundred}-0 is outside its log, which holds 0 to 200" in refused(mine, *flags)
+    assert execute((mine, twin), *flags, also=["--on-out-of-range", "clamp"]) == {(two_hundred, 0): 0}
+
+
+def test_reset_offsets_shift_by_higher_than_latest(execute, refused, two_hundred, twins):
+    mine, twin = twins({(two_hundred, 0): 100})
+    flags = ("--all-topics", "--shift-by", "150")
+    assert f"offset 250 of {two_hundred}-0 is outside its log, which holds 0 to 200" in refused(mine, *flags)
+    assert execute((mine, twin), *flags, also=["--on-out-of-range", "clamp"]) == {(two_hundred, 0): 200}
+
+
+def test_reset_offsets_to_earliest_on_one_topic(execute, halves, twins):
+    topic, _, ends = halves
+    held = execute(twins(ends), "--topic", topic, "--to-earliest")
+    assert held == ends | {(topic, 0): 0, (topic, 1): 0}
+
+
+def test_reset_offsets_to_earliest_on_one_topic_and_partition(execute, halves, twins):
+    topic, _, ends = halves
+    assert execute(twins(ends), "--topic", f"{topic}:1", "--to-earliest") == ends | {(topic, 1): 0}
+
+
+def test_reset_offsets_to_earliest_on_topics(execute, halves, twins):
+    one, other, ends = halves
+    held = execute(twins(ends), "--topic", one, "--topic", other, "--to-earliest")
+    assert held == dict.fromkeys(ends, 0)
+
+
+def test_reset_offsets_to_earliest_on_topics_and_partitions(execute, halves, twins):
+    one, other, ends = halves
+    held = execute(twins(ends), "--topic", f"{one}:1", "--topic", f"{other}:1", "--to-earliest")
+    assert held == ends | {(one, 1): 0, (other, 1): 0}
+
+
+def exported(result):
+    """The lines of CSV among what was printed; Kafka's tool has them in no order."""
+    return sorted(line for line in result.stdout.splitlines() if line.count(",") in (2, 3))
+
+
+def test_reset_offsets_export_import_plan_single_group_arg(ours, oracle, halves, twins, tmp_path):
+    topic, other, ends = halves
+    mine, twin = twins(ends)
+    flags = ("--all-topics", "--to-offset", "2", "--export")
+    by_us = ours("group", "reset", mine, *flags)
+    by_kafka = oracle.reset(twin, *flags)
+    plan = sorted(f"{name},{number},2" for name in (topic, other) for number in (0, 1))
+    assert exported(by_us) == exported(by_kafka) == plan
+    assert oracle.committed(mine, twin) == {mine: ends, twin: ends}
+
+    # Each reads what the other wrote.
+    (tmp_path / "ours.csv").write_text(by_us.stdout)
+    (tmp_path / "kafka.csv").write_text("\n".join(exported(by_kafka)))
+    dry = ("--dry-run", "--export")
+    assert exported(ours("group", "reset", mine, "--from-file", str(tmp_path / "kafka.csv"), *dry)) == plan
+    assert exported(oracle.reset(twin, "--from-file", str(tmp_path / "ours.csv"), *dry)) == plan
+    assert oracle.committed(mine, twin) == {mine: ends, twin: ends}
+
+
+def test_reset_offsets_export_import_plan(ours, oracle, halves, new_group, tmp_path):
+    one, other, _ = halves
+    groups = {new_group(): one, new_group(): other}
+    before = {group: {(topic, 0): 60, (topic, 1): 40} for group, topic in groups.items()}
+    oracle.commit(before)
+    flags = ("--all-topics", "--to-offset", "2", "--export")
+    by_us = ours("group", "reset", *groups, *flags)
+    by_kafka = oracle.reset(list(groups), *flags)
+    plan = sorted(f"{group},{topic},{number},2" for group, topic in groups.items() for number in (0, 1))
+    assert exported(by_us) == exported(by_kafka) == plan
+
+    (tmp_path / "ours.csv").write_text(by_us.stdout)
+    (tmp_path / "kafka.csv").write_text("\n".join(exported(by_kafka)))
+    dry = ("--dry-run", "--export")
+    from_us, from_kafka = (("--from-file", str(tmp_path / name), *dry) for name in ("ours.csv", "kafka.csv"))
+    assert exported(ours("group", "reset", *groups, *from_kafka)) == plan
+    assert exported(oracle.reset(list(groups), *from_us)) == plan
+    first = next(iter(groups))
+    alone = [f"{one},{number},2" for number in (0, 1)]
+    assert exported(ours("group", "reset", first, *from_kafka)) == alone
+    assert exported(oracle.reset(first, *from_us)) == alone
+    assert oracle.committed(*groups) == before
+
+
+def test_reset_with_unrecognized_new_consumer_option(ours, oracle, new_group):
+    flags = ("--new-consumer", "--all-topics", "--to-offset", "2", "--export")
+    done, result = ours("group", "reset", new_group(), *flags), oracle.reset(new_group(), *flags)
+    assert (done.returncode, result.returncode) == (2, 1)
+    assert "--new-consumer" in done.stderr
+    assert "new-consumer is not a recognized option" in result.stderr
+
+
+def test_reset_offsets_with_partition_not_exist(ours, oracle, hundred, twins):
+    mine, twin = twins({(hundred, 0): 100})
+    # Kafka's tool asks for a partition that is not there until its time is up.
+    impatient = ("--timeout", "500")
+    for scope in (f"{hundred}:0,7", "no-such-topic"):
+        done = ours("group", "reset", mine, "--topic", scope, "--to-earliest", "--execute")
+        result = oracle.reset(twin, "--topic", scope, "--to-earliest", "--execute", *impatient)
+        assert (done.returncode, result.returncode) == (1, 0)
+        assert "is not on" in done.stderr
+        assert result.error
+    assert oracle.committed(mine, twin) == each((mine, twin), {(hundred, 0): 100})
+
+
+# Where ours differs from Kafka's tool on purpose
+
+
+def test_an_offset_outside_the_log_is_refused_and_kafka_moves_it(execute, refused, hundred, twins):
+    mine, twin = twins({(hundred, 0): 10})
+    why = refused(mine, "--topic", hundred, "--to-offset", "500")
+    assert f"offset 500 of {hundred}-0 is outside its log, which holds 0 to 100" in why
+    flags = ("--topic", hundred, "--to-offset", "500")
+    assert execute((mine, twin), *flags, also=["--on-out-of-range", "clamp"]) == {(hundred, 0): 100}
+
+
+def test_an_offset_of_a_file_outside_the_log_is_refused_and_kafka_moves_it(
+    execute, refused, hundred, twins, tmp_path
+):
+    mine, twin = twins({(hundred, 0): 10})
+    (tmp_path / "plan.csv").write_text(f"{hundred},0,500\n")
+    flags = ("--from-file", str(tmp_path / "plan.csv"))
+    assert "is outside its log" in refused(mine, *flags)
+    assert execute((mine, twin), *flags, also=["--on-out-of-range", "clamp"]) == {(hundred, 0): 100}
+
+
+def test_a_time_in_the_future_is_refused_and_kafka_goes_to_the_log_end(execute, refused, hundred, twins):
+    mine, twin = twins({(hundred, 0): 10})
+    flags = (
+        "--topic",
+        hundred,
+        "--to-datetime",
+        f"{datetime.now(tz=timezone.utc).year + 1}-01-01T00:00:00.000",
+    )
+    assert "is in the future" in refused(mine, *flags)
+    assert execute((mine, twin), *flags, also=["--on-out-of-range", "clamp"]) == {(hundred, 0): 100}
+
+
+def test_to_current_without_a_commit_is_refused_and_kafka_goes_to_the_log_end(
+    execute, refused, halves, twins
+):
+    topic, _, _ = halves
+    mine, twin = twins({(topic, 0): 10})
+    flags = ("--topic", topic, "--to-current")
+    assert f"{topic}-1 has no committed offset to start from" in refused(mine, *flags)
+    held = execute((mine, twin), *flags, also=["--on-no-commit", "latest"])
+    assert held == {(topic, 0): 10, (topic, 1): 40}
+
+
+def test_to_current_outside_the_log_is_refused_and_kafka_commits_it_again(
+    ours, refused, oracle, hundred, twins
+):
+    mine, twin = twins({(hundred, 0): 500})
+    flags = ("--topic", hundred, "--to-current")
+    assert f"offset 500 of {hundred}-0 is outside its log" in refused(mine, *flags)
+    assert oracle.reset(twin, *flags, "--execute").error is None
+    assert ours("group", "reset", mine, *flags, "--on-out-of-range", "clamp", "--execute").returncode == 0
+    assert oracle.committed(mine, twin) == {mine: {(hundred, 0): 100}, twin: {(hundred, 0): 500}}
+
+
+def test_a_shift_without_a_commit_is_refused_and_kafka_fails(ours, refused, oracle, halves, twins):
+    topic, _, _ = halves
+    mine, twin = twins({(topic, 0): 10})
+    flags = ("--topic", topic, "--shift-by", "-5")
+    assert f"{topic}-1 has no committed offset to start from" in refused(mine, *flags)
+    result = oracle.reset(twin, *flags, "--execute")
+    assert f"Cannot shift offset for partition {topic}-1" in result.stderr
+    assert oracle.committed(twin) == {twin: {(topic, 0): 10}}
+    done = ours("group", "reset", mine, *flags, "--on-no-commit", "latest", "--execute")
+    assert done.returncode == 0
+    assert oracle.committed(mine) == {mine: {(topic, 0): 5, (topic, 1): 35}}
+
+
+def test_all_groups_are_checked_before_the_first_write_and_kafka_moves_those_it_can(
+    ours, oracle, hundred, twins, join_group
+):
+    good, bad = twins({(hundred, 0): 50}), twins({(hundred, 0): 50})
+    for group in bad:
+        join_group(group, hundred)
+    flags = ("--topic", hundred, "--to-earliest", "--execute")
+    done = ours("group", "reset", good[0], bad[0], *flags)
+    result = oracle.reset([good[1], bad[1]], *flags)
+    assert (done.returncode, result.returncode) == (1, 0)
+    held = oracle.committed(*good, *bad)
+    assert [held[group][hundred, 0] for group in (good[0], bad[0])] == [50, 50]
+    assert [held[group][hundred, 0] for group in (good[1], bad[1])] == [0, 50]
+
+
+def test_a_group_that_is_not_in_the_file_is_refused_and_kafka_passes_it_over(
+    ours, oracle, hundred, twins, tmp_path
+):
+    good, bad = twins({(hundred, 0): 50}), twins({(hundred, 0): 50})
+    (tmp_path / "plan.csv").write_text("".join(f"{group},{hundred},0,7\n" for group in good))
+    flags = ("--from-file", str(tmp_path / "plan.csv"), "--execute")
+    done = ours("group", "reset", good[0], bad[0], *flags)
+    result = oracle.reset([good[1], bad[1]], *flags)
+    assert (done.returncode, result.returncode) == (1, 0)
+    assert f"no line for group '{bad[0]}'" in done.stderr
+    assert f"No reset plan for group {bad[1]} found" in result.stdout
+    held = oracle.committed(*good, *bad)
+    assert [held[group][hundred, 0] for group in (good[0], bad[0])] == [50, 50]
+    assert [held[group][hundred, 0] for group in (good[1], bad[1])] == [7, 50]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_group_with_members_is_refused_with_the_members_named_and_kafka_exits_0(
+    protocol, ours, oracle, hundred, twins, join_group
+):
+    mine, twin = twins({(hundred, 0): 50})
+    for group in (mine, twin):
+        join_group(group, hundred, **{"client.id": "a-reader", "group.protocol": protocol})
+    flags = ("--topic", hundred, "--to-earliest", "--execute")
+    done, result = ours("group", "reset", mine, *flags), oracle.reset(twin, *flags)
+    assert (done.returncode, result.returncode) == (1, 0)
+    assert re.search("with 1 members .a-reader on 127.0.0.1.*stop them first", done.stderr)
+    assert f"can only be reset if the group '{twin}' is inactive, but the current state is" in result.stdout
+    assert oracle.committed(mine, twin) == each((mine, twin), {(hundred, 0): 50})
+
+
+# DeleteConsumerGroupsTest
+
+
+def deleted(done):
+    """Group -> why it was not deleted, ``None`` if it was."""
+    return {group["group_id"]: group["error"] for group in json.loads(done.stdout)["groups"]}
+
+
+def listed(result):
+    return set(result.stdout.split())
+
+
+def test_delete_with_topic_option(ours, oracle, new_group):
+    done = ours("group", "delete", new_group(), "--topic", "t")
+    result = oracle.consumer_groups("--delete", "--group", new_group(), "--topic", "t")
+    assert (done.returncode, result.returncode) == (2, 1)
+
+
+def test_delete_cmd_non_existing_group(ours, oracle, new_group):
+    mine, twin = new_group(), new_group()
+    done, result = ours("group", "delete", mine), oracle.consumer_groups("--delete", "--group", twin)
+    assert done.stdout == f"{mine}: there is no such group\n"
+    assert f"Group '{twin}' could not be deleted due to:" in result.stdout
+    assert (done.returncode, result.returncode) == (1, 0)
+
+
+def test_delete_non_existing_group(ours, new_group):
+    mine = new_group()
+    assert deleted(ours("group", "delete", mine, "--output", "json")) == {mine: "there is no such group"}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_delete_non_empty_group(protocol, ours, oracle, hundred, twins, join_group):
+    mine, twin = twins({(hundred, 0): 50})
+    for group in (mine, twin):
+        join_group(group, hundred, **{"group.protocol": protocol})
+    done = ours("group", "delete", mine, "--output", "json")
+    result = oracle.consumer_groups("--delete", "--group", twin)
+    assert deleted(done) == {mine: "the group has active members: stop them first"}
+    assert "GroupNotEmptyException" in result.stdout
+    assert (done.returncode, result.returncode) == (1, 0)
+    assert oracle.committed(mine, twin) == each((mine, twin), {(hundred, 0): 50})
+
+
+def test_delete_empty_group(ours, oracle, hundred, twins):
+    mine, twin = twins({(hundred, 0): 50})
+    done = ours("group", "delete", mine, "--output", "json")
+    result = oracle.consumer_groups("--delete", "--group", twin)
+    assert (done.returncode, deleted(done)) == (0, {mine: None})
+    assert f"Deletion of requested consumer groups ('{twin}') was successful." in result.stdout
+    assert oracle.committed(mine, twin) == {mine: {}, twin: {}}
+    assert not {mine, twin} & listed(oracle.consumer_groups("--list"))
+
+
+def test_delete_cmd_all_groups(ours, oracle, make_topic, new_group, on):
+    topic, groups = make_topic(1, on=on), [new_group() for _ in range(3)]
+    oracle.commit(each(groups, {(topic, 0): 0}), on=on)
+    # Ours wants the groups named: there is no way back from this.
+    assert ours("group", "delete", "--all-groups", on=on).returncode == 2
+    known = json.loads(ours("group", "list", "--output", "json", on=on).stdout)["groups"]
+    done = ours("group", "delete", *(group["group_id"] for group in known), "--output", "json", on=on)
+    assert deleted(done) == dict.fromkeys(groups)
+    assert listed(oracle.consumer_groups("--list", on=on)) == set()
+    oracle.commit(each(groups, {(topic, 0): 0}), on=on)
+    assert oracle.consumer_groups("--delete", "--all-groups", on=on).error is None
+    assert listed(oracle.consumer_groups("--list", on=on)) == set()
+
+
+def test_delete_cmd_with_mix_of_success_and_error(ours, oracle, hundred, twins, new_group):
+    (mine, twin), missing = twins({(hundred, 0): 50}), new_group()
+    done = ours("group", "delete", mine, missing)
+    result = oracle.consumer_groups("--delete", "--group", twin, "--group", missing)
+    assert set(done.stdout.splitlines()) == {f"{mine}: deleted", f"{missing}: there is no such group"}
+    assert f"Group '{missing}' could not be deleted due to:" in result.stdout
+    assert f"These consumer groups were deleted successfully: '{twin}'" in result.stdout
+    assert (done.returncode, result.returncode) == (1, 0)
+    assert oracle.committed(mine, twin) == {mine: {}, twin: {}}
+
+
+def test_delete_with_mix_of_success_and_error(ours, oracle, hundred, twins, new_group):
+    (mine, _), missing = twins({(hundred, 0): 50}), new_group()
+    done = ours("group", "delete", mine, missing, "--output", "json")
+    assert deleted(done) == {mine: None, missing: "there is no such group"}
+    assert oracle.committed(mine) == {mine: {}}
+
+
+def test_delete_with_unrecognized_new_consumer_option(ours, oracle, new_group):
+    done = ours("group", "delete", new_group(), "--new-consumer")
+    result = oracle.consumer_groups("--delete", "--group", new_group(), "--new-consumer")
+    assert (done.returncode, result.returncode) == (2, 1)
+
+
+# DescribeConsumerGroupTest
+
+
+@pytest.fixture
+def describes(ours, oracle):
+    """
+    describes(group) -> (state, members), in which ours and Kafka's tool agree.
+
+    A member is (its id, host, client id, number of its partitions).
+    """
+
+    def described(group):
+        (mine,) = json.loads(ours("group", "describe", group, "--output", "json").stdout)["groups"]
+        members = {
+            (member["member_id"], member["host"], member["client_id"], len(member["partitions"]))
+            for member in mine["members"]
+        }
+        assert (mine["state"], len(members)) == state_of(oracle, group)
+        assert members == members_of(oracle, group)
+        return mine["state"], members
+
+    return described
+
+
+@pytest.fixture
+def lags(ours, oracle):
+    """lags(group, *flags) -> (topic, partition, committed, log end, lag) of each row, as Kafka's tool has them too."""
+
+    def rows(group, *flags):
+        mine = json.loads(ours("group", "lag", group, *flags, "--output", "json").stdout)["partitions"]
+        found = [(e["topic"], e["partition"], e["committed"], e["log_end"], e["lag"]) for e in mine]
+        theirs = parse_describe(oracle.consumer_groups("--describe", "--group", group).stdout)
+        assert sorted(found) == sorted(
+            (row["topic"], row["partition"], row["current_offset"], row["log_end_offset"], row["lag"])
+            for row in theirs
+        )
+        return found
+
+    return rows
+
+
+def state_of(oracle, group):
+    """State and number of members, as Kafka's tool prints them."""
+    result = oracle.consumer_groups("--describe", "--group", group, "--state")
+    for line in result.stdout.splitlines():
+        if line.startswith(f"{group} "):
+            *_, state, members = line.split()
+            return state, int(members)
+    return "Dead", 0
+
+
+def members_of(oracle, group):
+    result = oracle.consumer_groups("--describe", "--group", group, "--members")
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith(f"{group} ")]
+    return {(row[1], row[2].lstrip("/"), row[3], int(row[4])) for row in rows}
+
+
+@pytest.fixture
+def reading(bootstrap_servers, oracle):
+    """reading(group, topic, consumers=1, **settings): they have joined, hold partitions and go on to poll."""
+    stop, threads = threading.Event(), []
+
+    def poll(consumers):
+        while not stop.is_set():
+            for consumer in consumers:
+                consumer.poll(0.02)
+        for consumer in consumers:
+            consumer.close()
+
+    def start(group, topic, consumers=1, busy=None, **settings):
+        made = []
+        for number in range(consumers):
+            own = {"bootstrap.servers": bootstrap_servers, "group.id": group, "client.id": f"reader-{number}"}
+            # A quick heartbeat: it tells of a rebalance.
+            own |= {"enable.auto.commit": False, "heartbeat.interval.ms": 100, "log_level": 0}
+            made.append(Consumer(own | settings))
+            made[-1].subscribe([topic])
+        threads.append(threading.Thread(target=poll, args=(made,)))
+        threads[-1].start()
+        deadline = time.monotonic() + DEADLINE
+        while state_of(oracle, group) != ("Stable", consumers) or sum(
+            row[3] > 0 for row in members_of(oracle, group)
+        ) != (busy or consumers):
+            assert time.monotonic() < deadline, "the consumers did not join their group"
+
+    yield start
+    stop.set()
+    for thread in threads:
+        thread.join(DEADLINE)
+
+
+def test_describe_non_existing_group(ours, oracle, new_group):
+    group = new_group()
+    assert ours("group", "describe", group).stdout == f"{group}: Dead, 0 members\n"
+    for sub in ([], ["--offsets"], ["--members"], ["--state"]):
+        result = oracle.consumer_groups("--describe", "--group", group, *sub)
+        # Since Kafka 4.0 the broker says so, and no longer that it is dead.
+        assert f"Group {group} not found" in str(result.error)
+
+
+def test_describe_offsets_of_non_existing_group(ours, oracle, new_group):
+    group = new_group()
+    done = ours("group", "lag", group)
+    assert done.returncode == 1
+    assert "has no committed offsets on this broker" in done.stderr
+    assert parse_describe(oracle.consumer_groups("--describe", "--group", group).stdout) == []
+
+
+def test_describe_members_and_state_of_non_existing_group(describes, new_group):
+    assert describes(new_group()) == ("Dead", set())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_describe_existing_group(protocol, describes, lags, hundred, twins, join_group):
+    """Also: OffsetsOf-, MembersOf- and StateOfExistingGroup."""
+    group, _ = twins({(hundred, 0): 42})
+    join_group(group, hundred, **{"client.id": "a-reader", "group.protocol": protocol})
+    state, members = describes(group)
+    assert state == "Stable"
+    assert [member[1:] for member in members] == [("127.0.0.1", "a-reader", 1)]
+    assert lags(group) == [(hundred, 0, 42, 100, 58)]
+
+
+def test_describe_existing_groups(ours, oracle, hundred, twins):
+    groups = twins({(hundred, 0): 42})
+    described = json.loads(ours("group", "describe", *groups, "--output", "json").stdout)["groups"]
+    assert {group["group_id"]: (group["state"], len(group["members"])) for group in described} == {
+        group: state_of(oracle, group) for group in groups
+    }
+
+
+def test_describe_all_existing_groups(ours, oracle, make_topic, new_group, on):
+    topic, groups = make_topic(1, on=on), {new_group() for _ in range(3)}
+    oracle.commit(each(groups, {(topic, 0): 0}), on=on)
+    mine = json.loads(ours("group", "list", "--output", "json", on=on).stdout)["groups"]
+    result = oracle.consumer_groups("--describe", "--all-groups", "--state", on=on)
+    theirs = {line.split()[0]: line.split()[-2] for line in result.stdout.splitlines() if "group-" in line}
+    assert {group["group_id"]: group["state"] for group in mine} == theirs == dict.fromkeys(groups, "Empty")
+
+
+def test_describe_state_of_existing_group_with_non_default_assignor(describes, hundred, twins, join_group):
+    group, _ = twins({(hundred, 0): 42})
+    join_group(group, hundred, **{"partition.assignment.strategy": "roundrobin"})
+    state, members = describes(group)
+    assert (state, len(members)) == ("Stable", 1)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_describe_existing_group_with_no_members(protocol, describes, lags, hundred, twins, join_group):
+    """Also: OffsetsOf-, MembersOf- and StateOfExistingGroupWithNoMembers."""
+    group, _ = twins({(hundred, 0): 42})
+    join_group(group, hundred, **{"group.protocol": protocol}).close()
+    assert describes(group) == ("Empty", set())
+    assert lags(group) == [(hundred, 0, 42, 100, 58)]
+
+
+def test_describe_with_consumers_without_assigned_partitions(describes, lags, hundred, twins, reading):
+    """Also: Offsets-, Members- and StateWithConsumersWithoutAssignedPartitions."""
+    group, _ = twins({(hundred, 0): 42})
+    reading(group, hundred, consumers=2, busy=1)
+    state, members = describes(group)
+    assert (state, sorted(member[3] for member in members)) == ("Stable", [0, 1])
+    assert lags(group) == [(hundred, 0, 42, 100, 58)]
+
+
+def test_describe_with_multi_partition_topic_and_multiple_consumers(describes, lags, halves, twins, reading):
+    """Also: Offsets-, Members- and StateWithMultiPartitionTopicAndMultipleConsumers."""
+    topic, _, _ = halves
+    group, _ = twins({(topic, 0): 10, (topic, 1): 20})
+    reading(group, topic, consumers=2)
+    state, members = describes(group)
+    assert (state, sorted(member[3] for member in members)) == ("Stable", [1, 1])
+    assert lags(group) == [(topic, 0, 10, 60, 50), (topic, 1, 20, 40, 20)]
+
+
+def test_describe_simple_consumer_group(describes, lags, halves, new_group, bootstrap_servers):
+    topic, _, _ = halves
+    group = new_group()
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "log_level": 0})
+    partitions = [ClientPartition(topic, number, 5) for number in (0, 1)]
+    consumer.assign(partitions)
+    consumer.commit(offsets=partitions, asynchronous=False)
+    try:
+        # It reads, but it never joined: as a Spark query.
+        assert describes(group) == ("Empty", set())
+        assert lags(group) == [(topic, 0, 5, 60, 55), (topic, 1, 5, 40, 35)]
+    finally:
+        consumer.close()
+
+
+def test_describe_non_offset_commit_group(describes, lags, hundred, new_group, join_group):
+    group = new_group()
+    join_group(group, hundred)
+    state, members = describes(group)
+    assert (state, len(members)) == ("Stable", 1)
+    # Ours has nothing to go by but the topic; Kafka's tool knows it from the member.
+    assert lags(group, "--topic", hundred) == [(hundred, 0, None, 100, None)]
+
+
+def test_describe_with_unrecognized_new_consumer_option(ours, oracle, new_group):
+    done = ours("group", "describe", new_group(), "--new-consumer")
+    result = oracle.consumer_groups("--describe", "--group", new_group(), "--new-consumer")
+    assert (done.returncode, result.returncode) == (2, 1)

@@ -1,0 +1,163 @@
+"""Which time does the log have at an offset, and does asking for it leave anything behind?"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+
+from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.connection import OWN_GROUP
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+pytestmark = pytest.mark.integration
+
+FIRST = 1_357_000_000_000
+"""In 2013: Kafka must be told to keep such records."""
+FOREVER = {"retention.ms": "-1"}
+GRACE = 3.0
+
+
+def times(count, start=FIRST):
+    return [start + number * 1000 for number in range(count)]
+
+
+@pytest.fixture
+def send_in_transaction(bootstrap_servers):
+    """send_in_transaction(partition, timestamp, abort=False): one record, and the marker behind it."""
+    producers = {}
+
+    def send(partition: TopicPartition, timestamp: int, *, abort: bool = False) -> None:
+        if partition not in producers:
+            settings = {"bootstrap.servers": bootstrap_servers, "transactional.id": str(partition)}
+            producers[partition] = Producer({**settings, "log_level": 0})
+            producers[partition].init_transactions(30)
+        producer = producers[partition]
+        producer.begin_transaction()
+        producer.produce(partition.topic, b"x", partition=partition.partition, timestamp=timestamp)
+        assert producer.flush(20) == 0
+        producer.abort_transaction(20) if abort else producer.commit_transaction(20)
+
+    return send
+
+
+def test_a_record_at_the_start_the_middle_and_the_end_of_a_log(client, make_topic, produce):
+    topic = make_topic(partitions=5, config=FOREVER)
+    at = [TopicPartition(topic, number) for number in range(5)]
+    produce(topic, dict.fromkeys(range(4), 5), timestamps_ms=dict.fromkeys(range(4), times(5)))
+    # All five records of a partition are likely in one batch: those before the offset do not count.
+    assert client.record_times({at[0]: 0, at[1]: 2, at[2]: 4, at[3]: 5, at[4]: 0}) == {
+        at[0]: FIRST,
+        at[1]: FIRST + 2000,
+        at[2]: FIRST + 4000,
+        at[3]: None,
+        at[4]: None,
+    }
+
+
+def test_an_offset_beyond_the_end_has_no_record(client, make_topic, produce):
+    partition = TopicPartition(make_topic(partitions=1), 0)
+    produce(partition.topic, {0: 1})
+    assert client.record_times({partition: 1_000}) == {partition: None}
+
+
+def test_an_offset_below_the_log_start_counts_as_the_log_start(
+    client, bootstrap_servers, make_topic, produce
+):
+    topic = make_topic(partitions=2, config=FOREVER)
+    kept, emptied = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    produce(topic, {0: 5, 1: 5}, timestamps_ms={0: times(5), 1: times(5)})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    deleting = admin.delete_records([ClientPartition(*kept, 3), ClientPartition(*emptied, 5)])
+    for deleted in deleting.values():
+        deleted.result(20)
+    assert client.record_times({kept: 1, emptied: 1}) == {kept: FIRST + 3000, emptied: None}
+
+
+def test_more_partitions_than_are_asked_for_at_once(client, make_topic, produce):
+    topic = make_topic(partitions=300, config=FOREVER)
+    partitions = [TopicPartition(topic, number) for number in range(300)]
+    stamps = {number: times(2, FIRST + number) for number in range(300)}
+    produce(topic, dict.fromkeys(range(300), 2), timestamps_ms=stamps)
+    start = time.monotonic()
+    found = client.record_times(dict.fromkeys(partitions, 1), within=5)
+    assert time.monotonic() - start < 5
+    assert found == {tp: FIRST + tp.partition + 1000 for tp in partitions}
+
+
+def test_batches_larger_than_a_fetch_come_too(client, make_topic, produce):
+    topic = make_topic(partitions=20, config=FOREVER)
+    large = b"x" * 200_000
+    produce(topic, [{"value": large, "partition": n, "timestamp": FIRST + n} for n in range(20)])
+    partitions = [TopicPartition(topic, number) for number in range(20)]
+    assert client.record_times(dict.fromkeys(partitions, 0)) == {
+        tp: FIRST + tp.partition for tp in partitions
+    }
+
+
+def test_a_marker_in_the_middle_is_followed_by_an_older_record(client, make_topic, send_in_transaction):
+    partition = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
+    send_in_transaction(partition, FIRST)
+    send_in_transaction(partition, FIRST - 1000)
+    # The marker has the broker's clock, and so it is the first that is as new as 2020.
+    marker = client.offsets_for_time([partition], 1_577_836_800_000)[partition]
+    assert marker == 1
+    assert client.record_times({partition: marker}) == {partition: FIRST - 1000}
+
+
+def test_behind_the_last_record_there_is_only_a_marker(client, make_topic, send_in_transaction):
+    partition = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
+    send_in_transaction(partition, FIRST)
+    assert client.log_ranges([partition])[partition].end == 2
+    assert client.record_times({partition: 1}, within=5) == {partition: None}
+
+
+def test_an_aborted_record_counts_for_one_isolation_level_only(
+    client, make_topic, produce, send_in_transaction
+):
+    partition = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
+    send_in_transaction(partition, FIRST, abort=True)
+    produce(partition.topic, {0: 1}, timestamps_ms={0: [FIRST + 7]})
+    assert client.record_times({partition: 0}) == {partition: FIRST}
+    assert client.record_times({partition: 0}, isolation_level="read_committed") == {partition: FIRST + 7}
+
+
+def test_nothing_is_committed_and_no_group_and_no_thread_is_left(bootstrap_servers, make_topic, produce):
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 3})
+    before = set(threading.enumerate())
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers, "group.id": topic}, timeout=20) as client:
+        assert client.record_times({TopicPartition(topic, 0): 0})
+        groups = {listed.group_id for listed in client.list_groups()}
+        assert not groups & {topic, OWN_GROUP}
+        assert client.committed_everywhere(OWN_GROUP) == {}
+    assert set(threading.enumerate()) == before
+
+
+def test_a_partition_that_is_not_there_is_named(client, make_topic):
+    missing = TopicPartition(make_topic(partitions=1), 7)
+    with pytest.raises(UnknownTopicPartitionError) as caught:
+        client.record_times({missing: 0})
+    assert caught.value.missing == (missing,)
+
+
+def test_a_broker_that_cannot_be_reached_gives_nothing_in_time():
+    start = time.monotonic()
+    with OffsetsClient({"bootstrap.servers": f"{LOOPBACK}:{free_port()}"}, timeout=20) as client:
+        assert client.record_times({TopicPartition("orders", 0): 0}, within=0.5) == {}
+    assert time.monotonic() - start < 0.5 + GRACE
+
+
+def test_no_partitions_have_no_times(client):
+    assert client.record_times({}) == {}
+
+
+def test_no_time_is_refused(client):
+    with pytest.raises(UsageError, match="within=0 leaves no time"):
+        client.record_times({TopicPartition("orders", 0): 0}, within=0)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def drift(bootstrap_servers):
+    """Runs the command as a user does, in a process of its own."""
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "airflow_kafka_offsets.cli", "drift", *map(str, arguments)]
+        command += ["--bootstrap-server", bootstrap_servers]
+        return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+
+    return run
+
+
+@pytest.fixture
+def pipeline(make_topic, produce, new_group, bootstrap_servers, tmp_path):
+    """A checkpoint at 10 and 4 that ended a minute ago, and its group at 10 and 3."""
+    topic, group = make_topic(2), new_group()
+    produce(topic, {0: 10, 1: 4})
+    for directory in ("offsets", "commits"):
+        (tmp_path / directory).mkdir()
+    (tmp_path / "metadata").write_text('{"id":"11111111-2222-3333-4444-555555555555"}')
+    (tmp_path / "offsets" / "0").write_text("v1\n{}\n" + json.dumps({topic: {"0": 10, "1": 4}}))
+    ended = tmp_path / "commits" / "0"
+    ended.write_text("v1\n{}")
+    os.utime(ended, (time.time() - 60, time.time() - 60))
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        client.commit(group, {TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 3})
+    return tmp_path, group, topic
+
+
+def test_drift_is_shown_with_what_to_do_and_is_exit_1(drift, pipeline):
+    location, group, topic = pipeline
+    done = drift(location, group)
+    assert done.returncode == 1
+    rows = [line.split(maxsplit=6) for line in done.stdout.splitlines()]
+    assert [topic, "0", "10", "10", "0", "10", "in step"] in rows
+    assert [topic, "1", "4", "3", "0", "4", "group behind"] in rows
+    assert "group behind: the newest batch was not committed" in done.stdout
+    assert done.stderr == ""
+
+
+def test_the_report_as_json_for_a_group_by_topic(drift, pipeline):
+    location, group, topic = pipeline
+    done = drift(location, json.dumps({topic: group}), "--topic", f"{topic}:0", "--output", "json")
+    assert done.returncode == 0
+    report = json.loads(done.stdout)
+    assert (report["version"], report["drifted"]) == (1, False)
+    (shown,) = report["groups"]
+    assert (shown["group_id"], shown["verdicts"], shown["checkpoint"]) == (
+        group,
+        {"in step": 1},
+        str(location),
+    )
+
+
+def test_a_batch_within_grace_is_exit_0(drift, pipeline):
+    location, group, _ = pipeline
+    done = drift(location, group, "--grace", "600")
+    assert done.returncode == 0
+    assert "within grace" in done.stdout
+
+
+def test_a_grace_that_is_none_is_a_usage_error(drift, pipeline):
+    location, group, _ = pipeline
+    done = drift(location, group, "--grace", "soon")
+    assert done.returncode == 2
+    assert "expected seconds" in done.stderr
+
+
+def test_a_location_without_a_checkpoint_is_exit_1_and_a_sentence(drift, tmp_path):
+    done = drift(tmp_path, "g")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,228 @@
+"""The commands that move a checkpoint, alone or with its group."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from airflow_kafka_offsets.cli import main
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+pytestmark = pytest.mark.integration
+
+ENDS = {0: 10, 1: 4}
+READ = {0: 8, 1: 3}
+"""Where group and checkpoint stand."""
+QUIET = ("--quiet-period", "0")
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys):
+    """Runs the command line in this process: cli("checkpoint", "show", uri) -> exit code, output, errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Done(end.value.code or 0, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def topic(make_topic, produce):
+    name = make_topic(2)
+    produce(name, ENDS)
+    return name
+
+
+@pytest.fixture
+def group(topic, new_group, broker):
+    name = new_group()
+    broker.commit(name, {TopicPartition(topic, number): offset for number, offset in READ.items()})
+    return name
+
+
+@pytest.fixture
+def query(topic, new_query):
+    return new_query({topic: READ})
+
+
+@pytest.fixture
+def committed(broker, group, topic):
+    def look():
+        found = broker.committed(group, [TopicPartition(topic, number) for number in ENDS])
+        return {tp.partition: commit.offset for tp, commit in found.items()}
+
+    return look
+
+
+@pytest.fixture
+def at(bootstrap_servers):
+    return ("--bootstrap-server", bootstrap_servers)
+
+
+def shows(done, *row):
+    """Whether a line of a table begins with these cells."""
+    return list(map(str, row)) in [line.split()[: len(row)] for line in done.out.splitlines()]
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=["nothing", "dry-run"])
+def test_without_execute_a_reset_of_both_shows_the_plan_and_changes_nothing(
+    flags, cli, at, topic, group, query, committed
+):
+    before = query.files()
+    done = cli("group", "reset", group, "--checkpoint", query.location, "--to-offset", "2", *at, *flags)
+    assert done.code == 0
+    assert "Nothing was changed: give --execute to do it." in done.err
+    assert shows(done, "0", topic, 0, 8, 2, "-6")
+    assert shows(done, topic, 1, 3, 2, "-1", 0, 4)
+    assert (query.files(), committed()) == (before, READ)
+
+
+def test_a_reset_of_both_is_executed_and_restored_from_the_receipt_that_it_prints(
+    cli, at, topic, group, query, committed, tmp_path
+):
+    before = query.sparks_files()
+    flags = ("--checkpoint", query.location, *QUIET, *at)
+    done = cli("group", "reset", group, "--to-offset", "2", "--execute", "--output", "json", *flags)
+    receipt = json.loads(done.out)
+    assert (done.code, receipt["verified"], receipt["plan_only"]) == (0, True, False)
+    assert receipt["checkpoint"]["archive"] == "0001-seek"
+    assert query.stands() == committed() == {0: 2, 1: 2}
+    file = tmp_path / "receipt.json"
+    file.write_text(done.out)
+    shown = cli("group", "restore", group, "--receipt", file, *flags)
+    assert (shown.code, "Nothing was changed" in shown.err) == (0, True)
+    assert shows(shown, topic, 0, 2, 8, "+6", 0, 10)
+    assert query.stands() == committed() == {0: 2, 1: 2}
+    done = cli("group", "restore", group, "--receipt", file, "--execute", "--output", "json", *flags)
+    assert (done.code, json.loads(done.out)["checkpoint"]["kind"]) == (0, "undo")
+    assert (query.sparks_files(), committed()) == (before, READ)
+
+
+def test_both_are_restored_from_the_archives_csv(cli, at, group, query, committed):
+    flags = ("--checkpoint", query.location, *QUIET, *at)
+    cli("group", "reset", group, "--to-earliest", "--execute", *flags)
+    before = query.root / "_kafka_offsets" / "0001-seek" / "before.csv"
+    assert committed() == {0: 0, 1: 0}
+    done = cli("group", "restore", group, "--from-file", before, "--execute", *flags)
+    assert done.code == 0
+    assert query.stands() == committed() == READ
+
+
+def test_the_receipt_of_a_plan_that_was_only_shown_restores_nothing(
+    cli, at, group, query, committed, tmp_path
+):
+    flags = ("--checkpoint", query.location, *QUIET, *at)
+    file = tmp_path / "plan.json"
+    file.write_text(cli("group", "reset", group, "--to-earliest", "--output", "json", *flags).out)
+    cli("group", "reset", group, "--to-offset", "2", "--execute", *flags)
+    done = cli("group", "restore", group, "--receipt", file, "--execute", *flags)
+    assert done.code != 0
+    assert "plan" in done.err
+    assert query.stands() == committed() == {0: 2, 1: 2}
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=["nothing", "dry-run"])
+def test_without_execute_a_checkpoint_stays_as_it_is(flags, cli, at, topic, query):
+    query.run(2, {topic: ENDS})
+    before = query.files()
+    for command in (
+        ("seek", query.location, "--to-earliest", *at),
+        ("truncate", query.location, "--to-batch", "1", "--sink", "noop"),
+    ):
+        done = cli("checkpoint", *command, *flags)
+        assert (done.code, "Nothing was changed" in done.err) == (0, True), done
+        assert f"checkpoint {query.location}: " in done.out
+    assert query.files() == before
+
+
+def test_a_checkpoint_is_moved_alone_and_back(cli, at, topic, query):
+    before = query.sparks_files()
+    seek = ("checkpoint", "seek", query.location, "--topic", f"{topic}:0", "--shift-by", "-2", *QUIET, *at)
+    done = cli(*seek, "--execute")
+    assert done.code == 0
+    assert shows(done, "0", topic, 0, 8, 6, "-2")
+    assert query.stands() == {0: 6, 1: 3}
+    shown = cli("checkpoint", "undo", query.location)
+    assert (shown.code, "Nothing was changed" in shown.err) == (0, True)
+    assert query.stands() == {0: 6, 1: 3}
+    done = cli("checkpoint", "undo", query.location, "--archive", "0001-seek", "--execute", *QUIET)
+    assert done.code == 0
+    assert query.sparks_files() == before
+
+
+def test_a_checkpoint_is_truncated_and_its_receipt_printed(cli, topic, query):
+    query.run(2, {topic: ENDS})
+    truncate = ("checkpoint", "truncate", query.location, "--to-batch", "1", "--sink", "noop", *QUIET)
+    done = cli(*truncate, "--execute", "--output", "json")
+    assert done.code == 0
+    receipt = json.loads(done.out)
+    assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": 10, "1": 4}}}
+    assert receipt["checkpoint"]["after"] == {"0": {topic: {"0": 8, "1": 3}}}
+    assert receipt["groups"] == []
+    assert query.stands() == READ
+    assert not {"offsets/2", "commits/2"} & set(query.files())
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("group", "reset", "GROUP", "--checkpoint", "URI", "--to-offset", "5"), "outside its log"),
+        (("checkpoint", "seek", "URI", "--to-offset", "5"), "outside its log"),
+        (("checkpoint", "seek", "URI", "--topic", "nowhere", "--to-earliest"), "topics names nowhere"),
+        (("checkpoint", "truncate", "URI", "--to-batch", "0"), "set sink to 'foreachBatch'"),
+        (("checkpoint", "truncate", "URI", "--to-batch", "9", "--sink", "noop"), "batch 9 is not there"),
+        (("checkpoint", "undo", "URI"), "found no move to take back; there are: none"),
+        (("checkpoint", "undo", "URI", "--archive", "0007-seek"), "found no archive 0007-seek"),
+        (("checkpoint", "seek", "/nowhere/at/all", "--to-earliest"), "/nowhere/at/all"),
+    ],
+)
+def test_a_refusal_is_exit_1_and_nothing_is_changed(command, says, cli, at, group, query, committed):
+    before = query.files()
+    names = {"GROUP": group, "URI": query.location}
+    command = [names.get(word, word) for word in command]
+    broker = () if "truncate" in command or "undo" in command else at
+    done = cli(*command, "--execute", *QUIET, *broker)
+    assert done.code == 1
+    assert done.err.startswith("Error: ")
+    assert says in done.err
+    assert (query.files(), committed()) == (before, READ)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("group", "reset", "g", "h", "--checkpoint", "/c", "--to-latest"),
+        ("group", "reset", "--checkpoint", "/c", "--to-latest"),
+        ("group", "reset", "g", "--checkpoint", "/c"),
+        ("group", "reset", "g", "--checkpoint", "/c", "--to-latest", "--sink", "s3"),
+        ("group", "reset", "g", "--checkpoint", "/c", "--to-latest", "--dry-run", "--execute"),
+        ("group", "restore", "g"),
+        ("group", "restore", "g", "--receipt", __file__, "--from-file", __file__),
+        ("group", "restore", "g", "--from-file", __file__, "--dry-run", "--execute"),
+        ("group", "restore", "g", "--receipt", "/nowhere"),
+        ("checkpoint", "seek", "/c"),
+        ("checkpoint", "seek", "/c", "--to-earliest", "--to-latest"),
+        ("checkpoint", "seek", "/c", "--to-earliest", "--dry-run", "--execute"),
+        ("checkpoint", "truncate", "/c"),
+        ("checkpoint", "truncate", "/c", "--to-batch", "-1"),
+        ("checkpoint", "truncate", "/c", "--to-batch", "1", "--dry-run", "--execute"),
+        ("checkpoint", "undo"),
+        ("checkpoint", "undo", "/c", "--dry-run", "--execute"),
+    ],
+)
+def test_options_that_contradict_each_other_or_are_missing_are_exit_2(command, cli, at):
+    broker = () if "truncate" in command or "undo" in command else at
+    assert cli(*command, *broker).code == 2

@@ -1,0 +1,172 @@
+"""The two recipes for a bad day: everything since, through group and checkpoint; or that day alone, as a batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition, offsets_json
+
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(600)]
+
+EXAMPLES = Path(__file__).parents[2] / "dags_examples"
+FIRST, SECOND, THIRD = "2013-01-01", "2013-01-02", "2013-01-03"
+LEFT = {FIRST: 838, SECOND: 935, THIRD: 904}
+GROUP = "flights-daily"
+SINCE = f"{SECOND}T00:00:00-05:00"
+SINCE_MS = 1357102800000
+
+RUN = """
+import importlib.util, json, sys
+from datetime import datetime, timezone
+
+file, conf = sys.argv[1], json.loads(sys.argv[2])
+spec = importlib.util.spec_from_file_location("the_dag", file)
+module = importlib.util.module_from_spec(spec)
+sys.modules["the_dag"] = module
+spec.loader.exec_module(module)
+run = module.dag.test(run_conf=conf, logical_date=datetime.now(tz=timezone.utc))
+instances = run.get_task_instances()
+results = {ti.task_id: ti.xcom_pull(task_ids=ti.task_id) for ti in instances}
+states = {ti.task_id: str(ti.state) for ti in instances}
+print("@@" + json.dumps({"state": str(run.state), "states": states, "results": results}, default=str))
+"""
+
+
+@pytest.fixture(scope="module")
+def run_dag(airflow):
+    """run_dag("recover_flights.py", since=...) -> the state of the run, and what its tasks left in XCom."""
+
+    def run(name, **conf):
+        done = airflow("-c", RUN, str(EXAMPLES / name), json.dumps(conf))
+        told = [line for line in done.stdout.splitlines() if line.startswith("@@")]
+        assert told, done.stdout[-4000:] + done.stderr[-2000:]
+        print(done.stdout)  # shown where a test fails
+        return json.loads(told[0][2:])
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def three_days(run_days, output):
+    missing = [day for day in LEFT if not (output / "published" / f"{day}.json").exists()]
+    if missing:
+        run_days(*missing)
+    return output
+
+
+@pytest.fixture(scope="module")
+def stands(airflow, bootstrap_servers):
+    """stands() -> where group and checkpoint are."""
+    partitions = [TopicPartition("flights", number) for number in range(3)]
+
+    def look():
+        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+            committed = client.committed(GROUP, partitions)
+        state = SparkCheckpoint(str(airflow.home / "flights" / "checkpoint")).read()
+        return {tp: commit.offset for tp, commit in committed.items()}, state.kafka_offsets["0"]
+
+    return look
+
+
+def table(output, day):
+    file = output / "flights" / f"day={day}" / "flights.parquet"
+    rows = parquet.read_table(file, partitioning=None)
+    return rows.sort_by([("partition", "ascending"), ("offset", "ascending")])
+
+
+def spoil(output, day):
+    """Leave half of a day's rows, with another number in them: what a wrong job may have written."""
+    file = output / "flights" / f"day={day}" / "flights.parquet"
+    rows = parquet.read_table(file, partitioning=None)
+    rows = rows.slice(0, rows.num_rows // 2)
+    number = rows.schema.get_field_index("flight")
+    rows = rows.set_column(number, "flight", pa.array([0] * rows.num_rows, pa.int32()))
+    parquet.write_table(rows, file, use_deprecated_int96_timestamps=True)  # as Spark has them
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def recovered(three_days, run_dag, stands, bootstrap_servers):
+    """The first recipe after the second day was spoiled, with what was there before the day went bad."""
+    good = {day: table(three_days, day) for day in LEFT}
+    begin = stands()
+    spoil(three_days, SECOND)
+    run = run_dag("recover_flights.py", since=SINCE)
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        partitions = [TopicPartition("flights", number) for number in range(3)]
+        target = client.offsets_for_time(partitions, SINCE_MS)
+    return {"run": run, "good": good, "begin": begin, "target": target}
+
+
+def test_a_recovery_ends_well_and_everything_is_where_it_was(recovered, stands):
+    assert recovered["run"]["state"] == "success", recovered["run"]["states"]
+    assert stands() == recovered["begin"]
+    assert recovered["run"]["results"]["restore"] is None
+
+
+def test_a_recovery_reads_the_bad_day_and_all_later_ones_again(recovered):
+    reset, commit = (recovered["run"]["results"][task] for task in ("reset", "commit"))
+    ends, target = recovered["begin"][0], recovered["target"]
+    assert reset["after"] == reset["checkpoint"]["after"]["0"] == offsets_json(target)
+    assert commit["records"] == sum(ends[tp] - target[tp] for tp in ends) == -reset["records"]
+    # Of the first day only what lies behind its one flight that left after midnight.
+    assert LEFT[SECOND] + LEFT[THIRD] <= commit["records"] < sum(LEFT.values())
+
+
+def test_the_bad_day_is_corrected_and_the_others_come_out_identical(recovered, three_days):
+    for day, rows in recovered["good"].items():
+        assert table(three_days, day).equals(rows), day
+        assert rows.num_rows == LEFT[day]
+    compared = recovered["run"]["results"]["compare"]
+    changed = [day for day in LEFT if compared["before"][day] != compared["after"][day]]
+    assert changed == [SECOND]
+    assert compared["before"][SECOND]["rows"] == LEFT[SECOND] // 2
+    assert {day: found["rows"] for day, found in compared["after"].items()} == LEFT
+
+
+def test_a_recovery_whose_job_fails_is_a_failed_run_and_everything_is_put_back(
+    recovered, three_days, run_dag, stands, kafka_tools
+):
+    before = stands()
+    file = three_days / "flights" / f"day={THIRD}" / "flights.parquet"
+    content = file.read_bytes()
+    file.write_bytes(b"no table")
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    try:
+        run = run_dag("recover_flights.py", since=SINCE)
+    finally:
+        file.write_bytes(content)
+    assert run["state"] == "failed"
+    assert run["states"]["process"] == "failed"
+    assert run["states"]["restore"] == "success"
+    assert run["results"]["restore"]["checkpoint"]["discarded"]
+    assert stands() == before
+    rows = kafka_tools.describe_rows(GROUP)
+    assert [row["lag"] for row in rows] == [0, 0, 0]
+
+
+def test_a_run_by_hand_without_a_time_is_skipped(three_days, run_dag, stands):
+    before = stands()
+    run = run_dag("recover_flights.py")
+    assert run["state"] == "success"
+    assert run["states"]["since"] == run["states"]["reset"] == run["states"]["process"] == "skipped"
+    assert stands() == before
+
+
+def test_one_bad_day_is_written_again_and_nothing_moves(three_days, run_dag, stands, recovered):
+    before = stands()
+    others = {day: table(three_days, day) for day in (FIRST, THIRD)}
+    spoil(three_days, SECOND)
+    run = run_dag("one_bad_day.py", day=SECOND)
+    assert run["state"] == "success", run["states"]
+    assert run["results"]["look"] == {"day": SECOND, "rows": LEFT[SECOND]}
+    assert table(three_days, SECOND).equals(recovered["good"][SECOND])
+    assert {day: table(three_days, day) for day in others} == others
+    assert stands() == before

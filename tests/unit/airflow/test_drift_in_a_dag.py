@@ -1,0 +1,85 @@
+"""How the check of drift stands in a DAG, and what it refuses before it asks anybody."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
+
+ORDERS = KafkaPipeline(group_id="orders", checkpoint_location="s3a://lake/cp/orders", kafka_config_id="main")
+
+
+def test_a_single_pipeline_is_unpacked_into_it_or_given_by_a_dag():
+    task = CheckOffsetDriftOperator(task_id="t", **ORDERS)
+    with DAG("d", default_args=dict(ORDERS)):
+        in_dag = CheckOffsetDriftOperator(task_id="t")
+    for one in (task, in_dag):
+        assert {name: getattr(one, name) for name in PIPELINE_PARAMETERS} == dict(ORDERS)
+
+
+def test_a_list_of_pipelines_is_kept_as_it_was_given():
+    pipelines = [ORDERS, dict(ORDERS)]
+    assert CheckOffsetDriftOperator(task_id="t", pipelines=pipelines).pipelines is pipelines
+
+
+def test_every_parameter_of_its_own_is_templated():
+    own = {*PIPELINE_PARAMETERS, "pipelines", "grace", "on_drift"}
+    assert set(CheckOffsetDriftOperator.template_fields) == own
+    task = CheckOffsetDriftOperator(
+        task_id="t", pipelines=[{"group_id": "{{ n }}"}], grace="{{ n }}", on_drift="{{ n }}"
+    )
+    task.render_template_fields({"n": "orders"})
+    assert (task.pipelines, task.grace, task.on_drift) == ([{"group_id": "orders"}], "orders", "orders")
+
+
+def test_lists_of_pipelines_are_mapped():
+    with DAG("d"):
+        mapped = CheckOffsetDriftOperator.partial(task_id="t", grace=60).expand(
+            pipelines=[[ORDERS], [dict(ORDERS)]]
+        )
+    assert mapped.operator_class is CheckOffsetDriftOperator
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({}, "nothing to compare"),
+        ({"group_id": "g"}, "nothing to compare"),
+        (
+            {"pipelines": [ORDERS], **ORDERS},
+            "found pipelines and group_id, checkpoint_location, kafka_config_id",
+        ),
+        ({"pipelines": [ORDERS], "kafka_config_id": "main"}, "found pipelines and kafka_config_id"),
+    ],
+)
+def test_what_is_checked_is_named_in_exactly_one_way(parameters, says):
+    with pytest.raises(UsageError, match=says):
+        CheckOffsetDriftOperator(task_id="t", **parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"pipelines": []}, "with one in it at least"),
+        ({"pipelines": "orders"}, "is not JSON"),
+        ({"pipelines": '"orders"'}, "expected a list of KafkaPipeline"),
+        ({"pipelines": ["orders"]}, "in place of a KafkaPipeline or a dict"),
+        ({"pipelines": [{"group": "orders"}]}, "found an entry with group; expected group_id"),
+        ({"pipelines": [{**ORDERS, "grace": 5}]}, "expected group_id and"),
+        (
+            {"pipelines": [{"group_id": "g", "checkpoint_location": "s3a://key:secret@b/x"}]},
+            "holds a password",
+        ),
+        ({"pipelines": [{"group_id": "g"}]}, "it has no checkpoint_location"),
+        ({**ORDERS, "grace": "soon"}, "expected seconds"),
+        ({**ORDERS, "on_drift": "shrug"}, "on_drift='shrug'"),
+    ],
+)
+def test_bad_input_fails_at_once_with_a_plain_sentence(parameters, says):
+    with pytest.raises(AirflowFailException, match=says) as error:
+        CheckOffsetDriftOperator(task_id="t", **parameters).execute({})
+    assert "secret" not in str(error.value)

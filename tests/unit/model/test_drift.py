@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.drift import (
+    PASSING,
+    REMEDIES,
+    DriftReport,
+    NewestBatch,
+    PartitionDrift,
+    Verdict,
+    parse_grace,
+    reports_json,
+)
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+MINUTE = timedelta(minutes=1)
+LOG = LogRange(10, 100)
+
+positions = st.none() | st.integers(0, 120)
+logs = st.none() | st.tuples(st.integers(0, 110), st.integers(0, 110)).map(
+    lambda ends: LogRange(min(ends), max(ends))
+)
+
+
+def partition(checkpoint, committed, log=LOG, number=0):
+    return PartitionDrift(TopicPartition("orders", number), checkpoint, committed, log)
+
+
+def report(*partitions, ended_at=NOW - MINUTE, batch_id=7, **values):
+    batch = NewestBatch("s3a://lake/cp", "query", batch_id, values.pop("pending", None), ended_at)
+    return DriftReport("orders-etl", batch, partitions, NOW, **values)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "committed", "log", "verdict"),
+    [
+        (50, 50, LOG, "in step"),
+        (100, 100, LOG, "in step"),
+        (10, 10, LOG, "in step"),
+        (50, 40, LOG, "group behind"),
+        (50, 9, LOG, "group behind"),
+        (50, 60, LOG, "group ahead"),
+        (9, 9, LOG, "records lost"),
+        (9, 50, LOG, "records lost"),
+        (9, None, LOG, "records lost"),
+        (None, 9, LOG, "records lost"),
+        (50, None, LOG, "no commit"),
+        (None, None, LOG, "partition added"),
+        (None, 10, LOG, "partition added"),
+        (None, 11, LOG, "group ahead"),
+        (50, 50, None, "topic gone"),
+        (None, None, None, "topic gone"),
+        (101, 50, LOG, "topic recreated"),
+        (50, 101, LOG, "topic recreated"),
+        (9, 101, LOG, "topic recreated"),
+        (101, None, LOG, "topic recreated"),
+    ],
+)
+def test_the_verdict_of_a_partition(checkpoint, committed, log, verdict):
+    assert partition(checkpoint, committed, log).verdict == verdict
+
+
+@given(positions, positions, logs)
+def test_every_combination_gets_one_verdict_and_in_step_is_equal_and_inside_the_log(
+    checkpoint, committed, log
+):
+    found = partition(checkpoint, committed, log)
+    assert found.verdict in get_args(Verdict)
+    equal_inside = (
+        log is not None and checkpoint is not None and checkpoint == committed and checkpoint in log
+    )
+    assert (found.verdict == "in step") == equal_inside
+    assert (found.as_json()["lost"] > 0) == (found.verdict == "records lost")
+
+
+def test_every_verdict_has_a_remedy():
+    assert set(REMEDIES) == set(get_args(Verdict))
+
+
+def test_deleted_records_are_counted_from_the_position_that_is_read_from():
+    assert partition(4, 100).lost == 6
+    assert partition(None, 4).lost == 6
+    assert report(partition(4, 4), partition(7, 7, number=1), partition(50, 2, number=2)).lost == 9
+
+
+def test_a_report_has_drifted_unless_every_partition_is_in_step():
+    assert not report(partition(50, 50)).drifted
+    assert not report().drifted
+    assert report(partition(50, 50), partition(None, None, number=1)).drifted
+
+
+@pytest.mark.parametrize("verdict", PASSING)
+def test_what_the_next_commit_puts_right_does_not_count_within_grace(verdict):
+    behind = partition(50, 40 if verdict == "group behind" else None)
+    just = report(behind, grace=2 * MINUTE)
+    assert (just.drifted, just.within_grace) == (False, True)
+    assert "within grace" in just.table()
+    assert report(behind, grace=MINUTE).drifted
+    assert report(behind).drifted
+    assert report(behind, grace=MINUTE, ended_at=None).drifted
+
+
+def test_anything_else_counts_also_within_grace():
+    both = report(partition(50, 40), partition(50, 60, number=1), grace=2 * MINUTE)
+    assert both.drifted
+    assert list(both.drift) == ["group ahead"]
+    assert "group ahead on 1 of 2 partitions (orders-1)" in both.summary()
+
+
+def test_clocks_that_differ_a_little_are_within_grace_and_much_are_not():
+    behind = partition(50, 40)
+    assert not report(behind, grace=2 * MINUTE, ended_at=NOW + MINUTE).drifted
+    assert report(behind, grace=2 * MINUTE, ended_at=NOW + 60 * MINUTE).drifted
+    assert report(behind, ended_at=NOW).drifted
+
+
+def test_an_old_commit_is_warned_of_when_half_of_the_retention_has_passed():
+    def warns(age, minutes):
+        at = int((NOW - age).timestamp())
+        return report(partition(50, 50), last_commit_at=at, retention_minutes=minutes).warnings
+
+    assert warns(timedelta(days=3), 7 * 24 * 60) == []
+    (warning,) = warns(timedelta(days=4), 7 * 24 * 60)
+    assert "4 days, 0:00:00 old" in warning
+    assert "7 days, 0:00:00 after" in warning
+    assert warns(timedelta(days=4), None) == []
+    assert report(partition(50, 50), retention_minutes=1).warnings == []
+
+
+def test_the_report_is_plain_json_with_stable_keys():
+    shown = report(
+        partition(4, 4),
+        partition(50, 50, number=1),
+        partition(5, None, None, number=2),
+        pending=8,
+        last_commit_at=int(NOW.timestamp()) - 90,
+        retention_minutes=10080,
+    ).as_json()
+    assert json.loads(json.dumps(shown)) == shown
+    remedies = shown.pop("remedies")
+    assert set(remedies) == {"records lost", "topic gone"}
+    assert shown == {
+        "version": 1,
+        "group_id": "orders-etl",
+        "checkpoint": "s3a://lake/cp",
+        "query_id": "query",
+        "batch_id": 7,
+        "pending_batch_id": 8,
+        "batch_ended_at": "2026-03-01T11:59:00+00:00",
+        "checked_at": "2026-03-01T12:00:00+00:00",
+        "drifted": True,
+        "within_grace": False,
+        "verdicts": {"records lost": 1, "in step": 1, "topic gone": 1},
+        "lost": 6,
+        "last_commit_age_seconds": 90,
+        "offsets_retention_minutes": 10080,
+        "warnings": [],
+        "partitions": [
+            {
+                "topic": "orders",
+                "partition": 0,
+                "checkpoint": 4,
+                "committed": 4,
+                "log_start": 10,
+                "log_end": 100,
+                "verdict": "records lost",
+                "lost": 6,
+            },
+            {
+                "topic": "orders",
+                "partition": 1,
+                "checkpoint": 50,
+                "committed": 50,
+                "log_start": 10,
+                "log_end": 100,
+                "verdict": "in step",
+                "lost": 0,
+            },
+            {
+                "topic": "orders",
+                "partition": 2,
+                "checkpoint": 5,
+                "committed": None,
+                "log_start": None,
+                "log_end": None,
+                "verdict": "topic gone",
+                "lost": 0,
+            },
+        ],
+    }
+
+
+def test_a_pipeline_has_drifted_when_one_of_its_groups_has():
+    shown = reports_json([report(partition(50, 50)), report(partition(50, 40))])
+    assert (shown["version"], shown["drifted"], len(shown["groups"])) == (1, True, 2)
+
+
+def test_the_table_shows_each_partition_and_what_to_do():
+    lines = report(partition(4, 4), partition(50, None, number=1)).table().splitlines()
+    assert lines[0] == (
+        "group 'orders-etl' and s3a://lake/cp (batch 7): records lost on 1 of 2 partitions (orders-0, 6 records); "
+        "no commit on 1 of 2 partitions (orders-1)"
+    )
+    assert lines[2].split(maxsplit=6) == ["orders", "0", "4", "4", "10", "100", "records lost (6)"]
+    assert lines[3].split(maxsplit=6) == ["orders", "1", "50", "-", "10", "100", "no commit"]
+    assert lines[4:] == [f"records lost: {REMEDIES['records lost']}", f"no commit: {REMEDIES['no commit']}"]
+
+
+def test_a_checkpoint_without_a_finished_batch_says_so():
+    text = report(batch_id=None, pending=0, ended_at=None).table()
+    assert (
+        text == "group 'orders-etl' and s3a://lake/cp (no batch has finished; batch 0 is pending): no drift"
+    )
+
+
+@pytest.mark.parametrize("value", [MINUTE, 60, 60.0, "60", " 60 ", "PT1M", "pt60s"])
+def test_grace_is_seconds_or_a_duration(value):
+    assert parse_grace(value) == MINUTE
+
+
+@pytest.mark.parametrize("value", [None, "", "None", 0, "0"])
+def test_no_grace_is_none(value):
+    assert parse_grace(value) == timedelta(0)
+
+
+@pytest.mark.parametrize("value", [-1, "-1", -MINUTE, "soon", "P", True, "nan", "inf", [1]])
+def test_anything_else_is_no_grace(value):
+    with pytest.raises(UsageError, match="expected seconds, a duration such as 'PT10M'"):
+        parse_grace(value)
