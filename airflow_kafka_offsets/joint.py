@@ -20,6 +20,7 @@ from airflow_kafka_offsets.checkpoint.rewind import (
     apply_rewind,
     plan_seek,
     plan_undo,
+    resume,
     verify_rewind,
 )
 from airflow_kafka_offsets.errors import BrokerError, CheckpointError, PlanRefusedError, UsageError
@@ -30,6 +31,7 @@ from airflow_kafka_offsets.kafka.resets import (
     plan_positions,
     plan_resets,
     read_file,
+    scenario_json,
 )
 from airflow_kafka_offsets.model.offsets import (
     Offsets,
@@ -48,7 +50,13 @@ from airflow_kafka_offsets.model.plan import (
     read_receipt,
     receipt,
 )
-from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, Rewind, RewindPolicy, read_rewind_receipt
+from airflow_kafka_offsets.model.rewind import (
+    QUIET_PERIOD,
+    Rewind,
+    RewindPolicy,
+    RewindReceipt,
+    read_rewind_receipt,
+)
 from airflow_kafka_offsets.model.scenarios import NoCommit, RestoreNoCommit, Scenario, ToOffset
 from airflow_kafka_offsets.model.scope import (
     GroupIds,
@@ -194,7 +202,8 @@ def plan_joint_reset(
         )
     rewind = plan_seek(checkpoint, source_offsets(sources, group_id, _after(groups)), policy)
     before = {group: parse_positions(offsets) for group, offsets in kept.get("before", {}).items() if offsets}
-    rewind = replace(rewind, before=earlier.before, archive=rewind.archive or earlier.name)
+    rewind = resume(checkpoint, rewind, earlier)
+    groups = [replace(plan, source=scenario_json(scenario)) for plan in groups]
     return JointPlan(_with_query(groups, rewind), rewind).with_before(before)
 
 
@@ -218,7 +227,12 @@ def plan_restore_receipt(
         ``skip`` leaves it where it is, ``earliest`` moves it to its log start.
     :return: the plan with its refusals; nothing was written.
     """
-    before = {group.group_id: group.before for group in read_receipt(value) if group.before}
+    groups = read_receipt(value)
+    if any(group.plan_only for group in groups):
+        raise PlanRefusedError(
+            ["the receipt is of a plan that was only shown, so there is nothing to restore"]
+        )
+    before = {group.group_id: group.before for group in groups if group.before}
     ours = _names(group_id)
     if not set(before) <= set(ours):
         raise UsageError(
@@ -255,12 +269,7 @@ def plan_restore_receipt(
                 "the checkpoint was replaced since; restore the groups alone with checkpoint_location=None"
             ]
         )
-    archives = {archive.name: archive for archive in read_archives(checkpoint)}
-    archive = archives.get(kept.archive or "")
-    if archive is not None and not archive.undone:
-        rewind = plan_undo(checkpoint, archive.name, policy)
-    else:
-        rewind = plan_seek(checkpoint, kept.before, policy, kind="undo")
+    rewind = _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy)
     return JointPlan(_with_query(plans, rewind), rewind)
 
 
@@ -419,6 +428,41 @@ def _check_kafka(checkpoint: SparkCheckpoint, sources: Mapping[str, Offsets]) ->
             f"{checkpoint.location}: the newest finished batch has no Kafka offsets, or no batch has finished, so there is "
             "nothing to move: check checkpoint_location, or let the query's first batch finish"
         )
+
+
+def _restored_checkpoint(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    kept: RewindReceipt,
+    on_out_of_range: OutOfRangePolicy,
+    policy: RewindPolicy | None,
+) -> Rewind:
+    now = checkpoint.read().kafka_offsets
+    plans = {
+        source: OffsetPlan.make(
+            source,
+            offsets,
+            {tp: now.get(source, {}).get(tp) for tp in offsets},
+            client.log_ranges(offsets),
+            on_out_of_range=on_out_of_range,
+        )
+        for source, offsets in kept.before.items()
+    }
+    targets = {source: plan.after for source, plan in plans.items()}
+    archives = {archive.name: archive for archive in read_archives(checkpoint)}
+    archive = archives.get(kept.archive or "")
+    # Of a move that was refused there is a receipt and no archive, and a later one may have taken its name.
+    if archive is not None and (
+        archive.undone or (archive.before, archive.after) != (kept.before, kept.after)
+    ):
+        archive = None
+    if archive is not None and targets == kept.before:
+        rewind = plan_undo(checkpoint, archive.name, policy)
+    else:
+        rewind = plan_seek(checkpoint, targets, policy, kind="undo")
+    refusals = [refusal for plan in plans.values() for refusal in plan.refusals]
+    notes = [note for plan in plans.values() for note in plan.notes]
+    return replace(rewind, refusals=(*refusals, *rewind.refusals), notes=(*notes, *rewind.notes))
 
 
 def _moves(

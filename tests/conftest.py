@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_oracle import kafka_tools, oracle  # noqa: F401
 
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-from airflow_kafka_offsets.local.tools import KafkaTools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,12 +64,6 @@ def own_kafka() -> Iterator[Callable[..., EmbeddedKafka]]:
     yield start
     for kafka in started:
         kafka.stop()
-
-
-@pytest.fixture(scope="session")
-def kafka_tools(bootstrap_servers: str) -> KafkaTools:
-    """Kafka's own command-line tools: the oracle."""
-    return KafkaTools(bootstrap_servers)
 
 
 @pytest.fixture

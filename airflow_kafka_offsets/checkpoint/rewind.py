@@ -159,6 +159,21 @@ def plan_undo(
         return _rewind(checkpoint, survey, "undo", kept.before, steps, [], [], kept.name, ())
 
 
+def resume(checkpoint: SparkCheckpoint, rewind: Rewind, kept: Archive) -> Rewind:
+    """
+    Return a plan as the rest of a move that was interrupted: what was overwritten is in that move's archive.
+
+    :param rewind: the plan, made on what the interrupted move has left.
+    :param kept: the archive of the interrupted move.
+    """
+    with plain_errors(checkpoint.location):
+        if _has_run_since(checkpoint, take_survey(checkpoint), kept):
+            return replace(rewind, before=kept.before)
+    removed = [path for path, (_, after) in kept.files.items() if after is None]
+    discarded = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))
+    return replace(rewind, before=kept.before, archive=kept.name, discarded=tuple(discarded), resumes=True)
+
+
 def apply_rewind(
     checkpoint: SparkCheckpoint,
     rewind: Rewind,
@@ -180,14 +195,15 @@ def apply_rewind(
     with plain_errors(checkpoint.location, "change"):
         if rewind.steps:
             survey = _wait_until_quiet(checkpoint, rewind, quiet_period)
-            write_archive(
-                checkpoint,
-                rewind,
-                newest_planned=max(survey.planned),
-                newest_committed=max(survey.committed),
-                token=token,
-                attachments=attachments or {},
-            )
+            if not rewind.resumes:
+                write_archive(
+                    checkpoint,
+                    rewind,
+                    newest_planned=max(survey.planned),
+                    newest_committed=max(survey.committed),
+                    token=token,
+                    attachments=attachments or {},
+                )
             for path in rewind.derived:
                 _carry_out(checkpoint, Step(path, None))
             for step in rewind.steps:

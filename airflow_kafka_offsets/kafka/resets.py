@@ -60,6 +60,7 @@ def plan_resets(
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
+    _check_named(scenario, scopes)
     refusals = active_groups(client, scopes)
     plans = []
     for group_id, scope in scopes.items():
@@ -163,19 +164,38 @@ def read_file(uri: str) -> FromFile:
 
 
 def given_offsets(scenario: Scenario, group_id: str, scope: TopicScope, groups: int) -> ToOffset | None:
-    """Return the offsets that a scenario names for a group, if it names partitions by itself."""
+    """
+    Return the offsets that a scenario names for a group, if it names partitions by itself.
+
+    :param groups: number of groups that are moved: offsets of one's own are then those of all of them.
+    :raises OffsetsFormatError: if the scope leaves a partition out that is named.
+    """
     if isinstance(scenario, FromFile):
         offsets = scenario.offsets(group_id, groups)
     elif isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping):
         offsets = dict(scenario.to)
+        if groups > 1:
+            offsets = {tp: offset for tp, offset in offsets.items() if tp in scope}
     else:
         return None
     outside = [tp for tp in offsets if tp not in scope]
     if outside:
-        raise OffsetsFormatError(
-            f"the offsets name {summarize(outside)}, which topics= leaves out: name them in both or in neither"
-        )
+        raise _left_out(outside)
     return ToOffset(offsets)
+
+
+def _check_named(scenario: Scenario, scopes: Mapping[str, TopicScope]) -> None:
+    """Refuse offsets of one's own for a partition that none of several groups is moved on."""
+    if isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping):
+        outside = [tp for tp in scenario.to if not any(tp in scope for scope in scopes.values())]
+        if outside:
+            raise _left_out(outside)
+
+
+def _left_out(partitions: Sequence[TopicPartition]) -> OffsetsFormatError:
+    return OffsetsFormatError(
+        f"the offsets name {summarize(partitions)}, which topics= and group_id leave out: name them in both or in neither"
+    )
 
 
 def _positions_to_move(

@@ -270,7 +270,8 @@ def check_plans(plans: Iterable[Refusable]) -> None:
 
     :raises PlanRefusedError: with every reason of every plan.
     """
-    refusals = [refusal for plan in plans for refusal in plan.refusals]
+    # A checkpoint and its group are often refused for the same reason.
+    refusals = list(dict.fromkeys(refusal for plan in plans for refusal in plan.refusals))
     if refusals:
         raise PlanRefusedError(refusals)
 

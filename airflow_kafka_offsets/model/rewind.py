@@ -96,6 +96,7 @@ class Rewind:
     :param refusals: why the plan must not be carried out; empty if it may.
     :param notes: what the reader should know.
     :param archive: name of the archive that keeps what is overwritten; ``None`` if nothing is.
+    :param resumes: the archive is there already: an earlier try has written it.
     :param undoes: name of the archive that is put back.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
     """
@@ -113,6 +114,7 @@ class Rewind:
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     archive: str | None = None
+    resumes: bool = False
     undoes: str | None = None
     times: RecordTimes = field(default_factory=dict, repr=False)
 
@@ -175,6 +177,7 @@ class RewindReceipt:
     location: str
     query_id: str
     before: Mapping[str, Offsets]
+    after: Mapping[str, Offsets]
     archive: str | None
 
 
@@ -189,12 +192,13 @@ def read_rewind_receipt(value: object) -> RewindReceipt | None:
     if part is None:
         return None
     texts = [part.get(name) for name in ("location", "query_id")] if isinstance(part, Mapping) else []
-    if not texts or not all(isinstance(text, str) for text in texts) or "before" not in part:
+    if not texts or not all(isinstance(text, str) for text in texts) or not {"before", "after"} <= set(part):
         raise OffsetsFormatError(f"receipt: found {shorten(part)} in place of the checkpoint's part")
     return RewindReceipt(
         part["location"],
         part["query_id"],
         read_sources(part["before"], "receipt, checkpoint, before"),
+        read_sources(part["after"], "receipt, checkpoint, after"),
         part.get("archive"),
     )
 

@@ -144,7 +144,7 @@ def test_a_reset_without_execute_shows_the_plan_and_changes_nothing(cli, group, 
     done = cli("group", "reset", name, "--topic", f"{topic}:0", "--to-latest")
     assert done.returncode == 0
     assert "Nothing was changed" in done.stderr
-    assert [topic, "0", "7", "10", "+3", "0", "10"] in [line.split() for line in done.stdout.splitlines()]
+    assert [topic, "0", "7", "10", "+3", "0", "10"] in [line.split()[:7] for line in done.stdout.splitlines()]
     assert kafka_tools.describe_rows(name) == before
 
 

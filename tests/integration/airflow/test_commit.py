@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def test_the_commit_says_which_run_and_query_made_it(
         (held,) = client.committed(group, [TopicPartition(topic, 0)]).values()
     said = json.loads(held.metadata)
     assert len(said.pop("token")) == 12
+    assert abs(said.pop("at") - time.time()) < 60
     assert said == {
         "dag": "flights",
         "run": "manual__1",

@@ -55,7 +55,7 @@ REFUSED = {
     "no commit": {True},
     "commit outside": {True},
     "future": {True},
-    "deleted": {False, True},
+    "deleted": {True},
 }
 """Verdict on a case -> whether ours may refuse it, or must."""
 

@@ -4,8 +4,15 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.local.tools import KafkaTools
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="session")
+def kafka_tools(bootstrap_servers):
+    """The tools as everybody uses them, a JVM for each call."""
+    return KafkaTools(bootstrap_servers)
 
 
 @pytest.fixture

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
+from airflow_kafka_offsets.model.rewind import (
+    Rewind,
+    RewindPolicy,
+    Step,
+    read_rewind_receipt,
+    read_sources,
+    sources_json,
+)
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+PAID = TopicPartition("paid", 0)
+BEFORE = {"0": {B: 7, A: 10}, "1": {PAID: 3}}
+AFTER = {"0": {A: 4, B: 7}, "1": {PAID: 5}}
+
+sources_of_offsets = st.dictionaries(
+    st.from_regex(r"[A-Za-z0-9_]{1,12}", fullmatch=True),
+    st.dictionaries(
+        st.builds(
+            TopicPartition, st.from_regex(r"[a-z0-9_-]{1,20}", fullmatch=True), st.integers(0, 2**31 - 1)
+        ),
+        st.integers(0, MAX_OFFSET),
+        min_size=1,
+        max_size=5,
+    ),
+    max_size=3,
+)
+
+
+def rewind(**changes):
+    values = {
+        "kind": "seek",
+        "location": "s3a://lake/cp",
+        "query_id": "975d5cb5",
+        "batch_id": 7,
+        "before": BEFORE,
+        "after": AFTER,
+        "steps": (Step("offsets/7", b"v1"),),
+        "found": {"offsets/7": b"v1\n"},
+        "archive": "0001-seek",
+    }
+    return Rewind(**(values | changes))
+
+
+def line(table, *cells):
+    return any(row.split() == list(cells) for row in table.splitlines())
+
+
+# --- policy
+
+
+def test_a_policy_allows_nothing_by_default():
+    assert RewindPolicy() == RewindPolicy("fail", None, None, False)
+
+
+@pytest.mark.parametrize("nothing", [None, "", "None"])
+def test_a_sink_that_a_template_left_empty_was_not_given(nothing):
+    assert RewindPolicy.parse("fail", nothing, "", False) == RewindPolicy()
+
+
+@pytest.mark.parametrize("sink", ["foreachBatch", "kafka", "noop", "file", "delta"])
+def test_a_policy_is_read_from_texts(sink):
+    assert RewindPolicy.parse("discard", sink, "s3a://lake/out", True) == RewindPolicy(
+        "discard", sink, "s3a://lake/out", True
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (("ignore", None, None, False), r"pending_batch='ignore': expected one of 'fail', 'discard'"),
+        (("", None, None, False), r"pending_batch='': expected one of"),
+        ((None, None, None, False), r"pending_batch=None: expected one of"),
+        (
+            ("fail", "parquet", None, False),
+            r"sink='parquet': .*'foreachBatch', 'kafka', 'noop', 'file', 'delta'",
+        ),
+        (("fail", "ForeachBatch", None, False), r"sink='ForeachBatch': expected one of"),
+        (("fail", None, None, "False"), r"allow_state='False': expected True or False, not a text"),
+        (("fail", None, None, None), r"allow_state=None: expected True or False"),
+        (("fail", None, None, 1), r"allow_state=1: expected True or False"),
+    ],
+)
+def test_a_value_outside_its_choices_is_refused_with_the_choices(values, says):
+    with pytest.raises(UsageError, match=says):
+        RewindPolicy.parse(*values)
+
+
+# --- plan
+
+
+def test_a_table_shows_every_partition_of_every_source_and_its_change():
+    table = rewind().table()
+
+    assert table.startswith("checkpoint s3a://lake/cp: is moved (seek, batch 7)\n")
+    assert line(table, "SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE")
+    assert line(table, "0", "orders", "0", "10", "4", "-6")
+    assert line(table, "0", "orders", "1", "7", "7", "+0")
+    assert line(table, "1", "paid", "0", "3", "5", "+2")
+    assert table.endswith("what is overwritten is kept in archive 0001-seek")
+
+
+def test_a_table_shows_the_times_of_the_log_where_they_are_known():
+    table = rewind(times={(A, 10): None, (A, 4): 1_767_268_800_000}).table()
+
+    assert line(table, "SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE", "FROM-TIME", "TO-TIME")
+    assert line(table, "0", "orders", "0", "10", "4", "-6", "end", "2026-01-01T12:00:00Z")
+    assert line(table, "0", "orders", "1", "7", "7", "+0", "-", "-")
+
+
+def test_a_table_names_the_unfinished_batches_that_go():
+    assert "discarded: unfinished batch 8, 9" in rewind(discarded=(8, 9)).table().splitlines()
+
+
+def test_a_table_ends_with_notes_and_refusals_and_promises_no_archive_then():
+    lines = rewind(notes=("a note",), refusals=("one", "two")).table().splitlines()
+
+    assert lines[-3:] == ["a note", "refused: one", "refused: two"]
+    assert not any("archive" in text for text in lines)
+
+
+def test_a_partition_that_a_truncated_batch_did_not_have_is_shown_without_an_offset():
+    table = rewind(kind="truncate", after={"0": {A: 4}}).table()
+
+    assert table.startswith("checkpoint s3a://lake/cp: goes back from batch 7\n")
+    assert line(table, "0", "orders", "1", "7", "-", "-")
+    assert line(table, "1", "paid", "0", "3", "-", "-")
+
+
+def test_a_table_of_no_change_says_so():
+    assert "stays as it is" in rewind(steps=(), after=BEFORE, archive=None).table()
+    assert "was moved by an earlier try" in rewind(steps=()).table()
+
+
+def test_a_plan_with_refusals_must_not_be_carried_out():
+    rewind().check()
+    with pytest.raises(PlanRefusedError) as refused:
+        rewind(refusals=("one", "two")).check()
+    assert refused.value.refusals == ("one", "two")
+
+
+# --- receipt
+
+
+def test_a_receipt_is_plain_json_without_the_content_of_files():
+    assert rewind(discarded=(8,)).receipt() == {
+        "kind": "seek",
+        "location": "s3a://lake/cp",
+        "query_id": "975d5cb5",
+        "batch_id": 7,
+        "before": {"0": {"orders": {"0": 10, "1": 7}}, "1": {"paid": {"0": 3}}},
+        "after": {"0": {"orders": {"0": 4, "1": 7}}, "1": {"paid": {"0": 5}}},
+        "discarded": [8],
+        "archive": "0001-seek",
+    }
+
+
+@pytest.mark.parametrize("archive", ["0001-seek", None])
+def test_a_receipt_reads_back(archive):
+    value = json.loads(json.dumps({"version": 1, "checkpoint": rewind(archive=archive).receipt()}))
+
+    kept = read_rewind_receipt(value)
+
+    assert (kept.location, kept.query_id, kept.archive) == ("s3a://lake/cp", "975d5cb5", archive)
+    assert (kept.before, kept.after) == (BEFORE, AFTER)
+
+
+@pytest.mark.parametrize("value", [{}, {"checkpoint": None}, {"before": {}}, [], None, "text"])
+def test_a_receipt_of_groups_alone_has_no_part_of_a_checkpoint(value):
+    assert read_rewind_receipt(value) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"location": None}, "in place of the checkpoint's part"),
+        ({"query_id": 5}, "in place of the checkpoint's part"),
+        ({"before": ...}, "in place of the checkpoint's part"),
+        ({"after": ...}, "in place of the checkpoint's part"),
+        ({"after": []}, r"receipt, checkpoint, after: found \[\]; expected offsets by source"),
+        ({"before": None}, "receipt, checkpoint, before: found None; expected offsets by source"),
+        ({"before": {"0": {"orders": {"0": -1}}}}, "receipt, checkpoint, before, 0: found -1"),
+    ],
+)
+def test_a_damaged_part_of_a_receipt_is_refused(change, says):
+    part = {name: value for name, value in (rewind().receipt() | change).items() if value is not ...}
+
+    with pytest.raises(OffsetsFormatError, match=says):
+        read_rewind_receipt({"checkpoint": part})
+
+
+@pytest.mark.parametrize("part", [5, "text", [1], True])
+def test_another_value_in_place_of_the_part_is_refused(part):
+    with pytest.raises(OffsetsFormatError, match="in place of the checkpoint's part"):
+        read_rewind_receipt({"checkpoint": part})
+
+
+@given(sources_of_offsets)
+def test_offsets_of_sources_read_back_from_json(sources):
+    assert read_sources(json.loads(json.dumps(sources_json(sources))), "x") == sources
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (None, "x: found None; expected offsets by source"),
+        ([], r"x: found \[\]; expected offsets by source"),
+        ({"0": {}}, "x, 0: found"),
+        ({"0": {"orders": {"0": 1}}, "1": {"orders": {"zero": 1}}}, "x, 1: found 'zero'"),
+        ({"0": {"orders": {"0": None}}}, "x, 0: found no offset"),
+        ({"0": "{"}, "x, 0: "),
+    ],
+)
+def test_what_is_no_offsets_of_sources_is_refused_with_the_source(value, says):
+    with pytest.raises(OffsetsFormatError, match=says):
+        read_sources(value, "x")
