@@ -299,6 +299,7 @@ def _say_where(home: Path, kafka: EmbeddedKafka, keep: bool, console: Console) -
     )
     say(f"Look:  {tool} checkpoint show {home / 'flights' / 'checkpoint'}")
     if keep:
-        say(f"Go on: . {home / 'environment.sh'}; airflow dags test daily_flights 2013-01-05")
+        since = '{"since": "2013-01-02T00:00:00-05:00"}'
+        say(f"Go on: . {home / 'environment.sh'}; airflow dags test recover_flights --conf '{since}'")
         say(f"       {tool} group lag {GROUP} --bootstrap-server {kafka.bootstrap_servers}")
         say(f"Kafka still runs as process {kafka.pid}; end it with: kill {kafka.pid}")
