@@ -9,7 +9,7 @@ A flight has the time at which it left, and records of a day may lie behind the 
 range is taken from ``EARLY`` before the day until ``LATE`` after it, and the job keeps the rows of the day.
 
 By hand: trigger it with ``day``. For days of the calendar: ``airflow backfill create --dag-id one_bad_day
---from-date 2013-01-02 --to-date 2013-01-02``.
+--from-date 2013-01-02 --to-date 2013-01-03``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The bad day and **all later days** are read again, since a checkpoint knows one 
 overwrites, so later days come out identical; the last task compares each day before and after.
 
 By hand: trigger it with ``since``. For a day of the calendar: ``airflow backfill create --dag-id recover_flights
---from-date 2013-01-02 --to-date 2013-01-02``. Of several days the earliest run does the work and the others, whose
+--from-date 2013-01-02 --to-date 2013-01-03``. Of several days the earliest run does the work and the others, whose
 days it reads as well, are skipped. Pause ``daily_flights`` first: one checkpoint, one query.
 """
 

@@ -1,0 +1,407 @@
+"""
+A move that is killed after any of its steps leaves a checkpoint that Spark starts from, and loses nothing.
+
+Run as a script, this file is the process whose children are killed: it reads one move a line, carries it out in a
+child that kills itself before its n-th change on the disk, and says how the child ended. How many changes a move
+makes nobody needs to know: n grows until a child comes to its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from airflow_kafka_offsets.checkpoint.archive import archive_of_run
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.rewind import apply_rewind, plan_seek, plan_truncate, plan_undo, resume
+from airflow_kafka_offsets.errors import CheckpointError
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.rewind import RewindPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Files = dict[str, bytes]
+    Query = Callable[[Path], Path]
+
+ORDERS_0, PAID_0 = TopicPartition("orders", 0), TopicPartition("paid", 0)
+DISCARD = RewindPolicy(pending_batch="discard", sink="foreachBatch")
+TOKEN = "one-task-run"
+AT_MOST = 80
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+# --- the moves
+
+
+def seek(spark: SparkCheckpoint) -> None:
+    apply_rewind(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD), quiet_period=0)
+
+
+def seek_of_a_task(spark: SparkCheckpoint) -> None:
+    """A seek whose retry takes up the archive of the first try, as a task does."""
+    rewind = plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD)
+    if (kept := archive_of_run(spark, TOKEN)) is not None:
+        rewind = resume(spark, rewind, kept)
+    apply_rewind(spark, rewind, quiet_period=0, token=TOKEN, attachments={"before.csv": "orders,0,7\n"})
+
+
+def truncate(spark: SparkCheckpoint) -> None:
+    apply_rewind(spark, plan_truncate(spark, 1, DISCARD), quiet_period=0)
+
+
+def undo(spark: SparkCheckpoint) -> None:
+    apply_rewind(spark, plan_undo(spark, policy=DISCARD), quiet_period=0)
+
+
+MOVES = {move.__name__: move for move in (seek, seek_of_a_task, truncate, undo)}
+
+
+# --- the process whose children are killed
+
+
+def kill_before(last: int, root: str) -> None:
+    """Kill this process before its change number ``last`` below ``root``, and with half of the data of a write."""
+    done = 0
+
+    def step() -> bool:
+        nonlocal done
+        done += 1
+        return done == last
+
+    def audit(event: str, args: tuple[Any, ...]) -> None:
+        changes = event in ("os.rename", "os.remove", "os.mkdir") or (event == "open" and args[2] & WRITES)
+        if changes and str(args[0]).startswith(root) and step():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def fsync(descriptor: int) -> None:
+        # What a crash leaves of a file that was written and is not on the disk yet.
+        if step():
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.fsync = fsync
+    sys.addaudithook(audit)
+
+
+def carry_out(move: str, root: str, last: int) -> None:
+    kill_before(last, root)
+    try:
+        MOVES[move](SparkCheckpoint(root))
+        print("done", flush=True)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the test is to say it
+        print(f"{type(error).__name__}: {error!s:.300}".replace("\n", " "), flush=True)
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        move, root, last = line.split()
+        child = os.fork()
+        if child == 0:
+            carry_out(move, root, int(last))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            print("killed", flush=True)
+
+
+if __name__ == "__main__":
+    serve()
+
+
+@pytest.fixture(scope="module")
+def end_of() -> Iterator[Callable[[str, Path, int], str]]:
+    """end_of(move, root, last): carries it out in a process that is killed, and returns killed, done or the error."""
+    process = subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def send(move: str, root: Path, last: int) -> str:
+        print(move, root, last, file=process.stdin, flush=True)
+        return process.stdout.readline().strip()
+
+    with process:
+        yield send
+        process.stdin.close()
+
+
+# --- the checkpoints that are moved
+
+
+def v1(offset: int) -> str:
+    return f'v1\n{{"batchTimestampMs":1795228309758}}\n{{"orders":{{"0":{offset}}}}}\n{{"logOffset":0}}'
+
+
+def v2(offset: int) -> str:
+    return f'v2\n{{"batchTimestampMs":1795228309758}}\nrt:10\n0:{{"orders":{{"0":{offset}}}}}'
+
+
+def v1_of_kafka_alone(offset: int) -> str:
+    return f'v1\n{{"batchTimestampMs":1795228309758}}\n{{"orders":{{"0":{offset}}}}}\n{{"paid":{{"0":{offset}}}}}'
+
+
+@pytest.fixture
+def batches(checkpoint: Callable[..., Path], with_checksums: Callable[[Path], Path]) -> Callable[..., Path]:
+    """batches(log, committed=3, planned=3): a checkpoint of so many batches, with Hadoop's checksums."""
+
+    def write(log: Callable[[int], str], committed: int = 3, planned: int = 3) -> Path:
+        root = checkpoint({number: log(5 + number) for number in range(planned)}, range(committed))
+        return with_checksums(root)
+
+    return write
+
+
+class Case(NamedTuple):
+    """A move, and the checkpoint that it is made on."""
+
+    move: str
+    root: Path
+
+
+def finished(batches: Callable[..., Path]) -> Case:
+    return Case("seek", batches(v1))
+
+
+def finished_v2(batches: Callable[..., Path]) -> Case:
+    return Case("seek", batches(v2))
+
+
+def with_a_pending_batch(batches: Callable[..., Path]) -> Case:
+    return Case("seek", batches(v1, planned=4))
+
+
+def by_a_task(batches: Callable[..., Path]) -> Case:
+    return Case("seek_of_a_task", batches(v1, planned=4))
+
+
+def after_an_undone_move(batches: Callable[..., Path]) -> Case:
+    case = with_a_pending_batch(batches)
+    seek(SparkCheckpoint(str(case.root)))
+    undo(SparkCheckpoint(str(case.root)))
+    return case
+
+
+def truncation(batches: Callable[..., Path]) -> Case:
+    return Case("truncate", batches(v1_of_kafka_alone))
+
+
+def truncation_with_a_pending_batch(batches: Callable[..., Path]) -> Case:
+    return Case("truncate", batches(v1_of_kafka_alone, planned=4))
+
+
+def truncation_with_state(batches: Callable[..., Path]) -> Case:
+    case = truncation(batches)
+    for store in ("state/0/0", "state/0/1"):
+        (case.root / store).mkdir(parents=True)
+        for version in (1, 2, 3):
+            (case.root / store / f"{version}.delta").write_bytes(b"changes")
+            (case.root / store / f"{version}.snapshot").write_bytes(b"state")
+            (case.root / store / f".{version}.snapshot.crc").write_bytes(b"crc")
+    return case
+
+
+def undo_of(before: Callable[..., Case]) -> Callable[..., Case]:
+    def make(batches: Callable[..., Path]) -> Case:
+        case = before(batches)
+        MOVES[case.move](SparkCheckpoint(str(case.root)))
+        return Case("undo", case.root)
+
+    make.__name__ = f"undo of {before.__name__}"
+    return make
+
+
+def undo_after_a_batch(batches: Callable[..., Path]) -> Case:
+    """The query has run once since the move: what is taken back is another batch's offsets."""
+    case = undo_of(with_a_pending_batch)(batches)
+    for directory, text in (("offsets", v1(4)), ("commits", "v1\n{}")):
+        (case.root / directory / "3").write_text(text)
+    return case
+
+
+def undo_after_half_a_batch(batches: Callable[..., Path]) -> Case:
+    case = undo_after_a_batch(batches)
+    (case.root / "commits/3").unlink()
+    return case
+
+
+FORWARD = [
+    finished,
+    finished_v2,
+    with_a_pending_batch,
+    by_a_task,
+    after_an_undone_move,
+    truncation,
+    truncation_with_a_pending_batch,
+    truncation_with_state,
+]
+BACK = [
+    undo_of(finished),
+    undo_of(with_a_pending_batch),
+    undo_of(truncation),
+    undo_of(truncation_with_a_pending_batch),
+    undo_after_a_batch,
+    undo_after_half_a_batch,
+]
+
+
+# --- what must hold after every kill
+
+
+def name_of(case: Callable[..., Case]) -> str:
+    return case.__name__.replace("_", " ")
+
+
+def sparks_own(found: Files) -> Files:
+    """The files that Spark reads, and checksums; not what is hidden otherwise: leftovers of the killed process."""
+    return {
+        path: data
+        for path, data in found.items()
+        if path.startswith(("offsets/", "commits/", "state/", "metadata")) and not path.endswith(".tmp")
+    }
+
+
+def without_checksums(found: Files) -> Files:
+    return {path: data for path, data in sparks_own(found).items() if not path.endswith(".crc")}
+
+
+def kept(found: Files, path: str, data: bytes) -> bool:
+    """Whether a file is in its place still, or in an archive that is whole."""
+    if found.get(path) == data:
+        return True
+    archives = [name.removesuffix("/manifest.json") for name in found if name.endswith("/manifest.json")]
+    return any(found.get(f"{archive}/{path}") == data for archive in archives)
+
+
+class Killed(NamedTuple):
+    """What a move left that was killed before one of its changes."""
+
+    root: Path
+    original: Files
+    undisturbed: Files
+
+
+@pytest.fixture
+def killed(
+    batches: Callable[..., Path],
+    end_of: Callable[[str, Path, int], str],
+    files: Callable[[Path], Files],
+    tmp_path: Path,
+) -> Callable[[Callable[..., Case]], Iterator[tuple[Case, Killed]]]:
+    """killed(case): every state that a killed move leaves, in the order of its changes; at least eight."""
+
+    def states(make: Callable[..., Case]) -> Iterator[tuple[Case, Killed]]:
+        case = make(batches)
+        original = files(case.root)
+        whole = shutil.copytree(case.root, tmp_path / "whole")
+        assert end_of(case.move, whole, 0) == "done"
+        undisturbed = sparks_own(files(whole))
+        for last in range(1, AT_MOST):
+            root = shutil.copytree(case.root, tmp_path / str(last))
+            end = end_of(case.move, root, last)
+            if end != "killed":
+                assert end == "done"
+                assert sparks_own(files(root)) == undisturbed
+                assert last > 8
+                return
+            yield case, Killed(root, original, undisturbed)
+        pytest.fail(f"the move makes more than {AT_MOST} changes")
+
+    return states
+
+
+@pytest.mark.parametrize("make", [*FORWARD, *BACK], ids=name_of)
+def test_a_killed_move_leaves_a_checkpoint_that_spark_starts_from_and_is_finished_by_its_retry(
+    make: Callable[..., Case],
+    killed: Callable[..., Iterator[tuple[Case, Killed]]],
+    files: Callable[[Path], Files],
+    spark_starts: Callable[[Path], tuple[int, int]],
+) -> None:
+    for case, (root, original, undisturbed) in killed(make):
+        left = files(root)
+
+        spark_starts(root)
+        lost = [
+            path
+            for path, data in without_checksums(original).items()
+            if not path.startswith("state/") and not kept(left, path, data)
+        ]
+        assert not lost, root.name
+
+        MOVES[case.move](SparkCheckpoint(str(root)))
+
+        assert sparks_own(files(root)) == undisturbed, root.name
+        spark_starts(root)
+
+
+@pytest.mark.parametrize("make", FORWARD, ids=name_of)
+def test_a_killed_move_is_taken_back_by_an_undo_or_has_changed_nothing(
+    make: Callable[..., Case],
+    killed: Callable[..., Iterator[tuple[Case, Killed]]],
+    files: Callable[[Path], Files],
+    spark_starts: Callable[[Path], tuple[int, int]],
+) -> None:
+    ends = []
+    for _, (root, original, _) in killed(make):
+        try:
+            undo(SparkCheckpoint(str(root)))
+            ends.append("undone")
+        except CheckpointError as error:
+            assert re.search("found no move to take back; there are: ", str(error))
+            ends.append("nothing to undo")
+        found, was = without_checksums(files(root)), without_checksums(original)
+        # Whole states are not kept: they can be made again from the changes, which stay.
+        assert {p: d for p, d in found.items() if not p.endswith(".snapshot")} == {
+            p: d for p, d in was.items() if not p.endswith(".snapshot")
+        }, root.name
+        spark_starts(root)
+    assert ends == sorted(ends)
+    assert set(ends) == {"nothing to undo", "undone"}
+
+
+@pytest.mark.parametrize("make", FORWARD, ids=name_of)
+def test_a_move_that_was_killed_and_finished_by_its_retry_is_taken_back_by_undos(
+    make: Callable[..., Case],
+    killed: Callable[..., Iterator[tuple[Case, Killed]]],
+    files: Callable[[Path], Files],
+) -> None:
+    for case, (root, original, _) in killed(make):
+        spark = SparkCheckpoint(str(root))
+        MOVES[case.move](spark)
+
+        undone = 0
+        with pytest.raises(CheckpointError, match="found no move to take back"):
+            while True:
+                undo(spark)
+                undone += 1
+
+        # Each try that came to its first change has kept what it found; a task's retry goes on with the first.
+        assert undone in ((1,) if case.move == "seek_of_a_task" else (1, 2)), root.name
+        found, was = without_checksums(files(root)), without_checksums(original)
+        assert {p: d for p, d in found.items() if not p.endswith(".snapshot")} == {
+            p: d for p, d in was.items() if not p.endswith(".snapshot")
+        }, root.name
+
+
+def test_whole_states_of_removed_batches_go_before_the_batches(
+    killed: Callable[..., Iterator[tuple[Case, Killed]]], files: Callable[[Path], Files]
+) -> None:
+    for _, (root, original, _) in killed(truncation_with_state):
+        left = files(root)
+        batches_are_whole = without_checksums(left).keys() >= {
+            path for path in without_checksums(original) if path.startswith(("offsets/", "commits/"))
+        }
+        assert batches_are_whole or not [path for path in left if path.endswith("/3.snapshot")], root.name
+        assert {path for path in left if path.endswith(".delta")} == {
+            path for path in original if path.endswith(".delta")
+        }
