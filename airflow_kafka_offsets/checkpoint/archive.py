@@ -53,6 +53,8 @@ class Archive:
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
     :param files: path -> digests of what the file held before and was to hold after, ``None`` for no file.
+    :param undoes: name of the archive that the move put back.
+    :param copies: whether it put the files back, and not the offsets alone.
     :param undone: the archive's move was taken back.
     """
 
@@ -66,6 +68,8 @@ class Archive:
     before: Mapping[str, Offsets]
     after: Mapping[str, Offsets]
     files: Mapping[str, tuple[str | None, str | None]]
+    undoes: str | None = None
+    copies: bool = False
     undone: bool = False
 
 
@@ -106,6 +110,8 @@ def write_archive(
         "newest_planned": newest_planned,
         "newest_committed": newest_committed,
         "token": token,
+        "undoes": rewind.undoes,
+        "copies": rewind.copies,
         "before": sources_json(rewind.before),
         "after": sources_json(rewind.after),
         "files": {
@@ -206,13 +212,15 @@ def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
             name=name,
             created=value["created"],
             query_id=value["query_id"],
-            batch_id=value["batch_id"],
-            newest_planned=value["newest_planned"],
-            newest_committed=value["newest_committed"],
+            batch_id=int(value["batch_id"]),
+            newest_planned=int(value["newest_planned"]),
+            newest_committed=int(value["newest_committed"]),
             token=value["token"],
             before=read_sources(value["before"], what),
             after=read_sources(value["after"], what),
             files={path: (change["before"], change["after"]) for path, change in value["files"].items()},
+            undoes=value["undoes"],
+            copies=value["copies"],
             undone=_read_attachment(checkpoint, name, "undone") is not None,
         )
     except (ValueError, KeyError, TypeError, AttributeError, OffsetsFormatError) as error:

@@ -29,6 +29,7 @@ from airflow_kafka_offsets.checkpoint.archive import (
     find_archive,
     mark_undone,
     next_name,
+    read_archives,
     read_copy,
     write_archive,
 )
@@ -150,13 +151,16 @@ def plan_undo(
                     f"{survey.state.query_id}: give the archive's own checkpoint"
                 ]
             )
-        if _has_run_since(checkpoint, survey, kept):
+        # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
+        begun = [one for one in read_archives(checkpoint) if one.undoes == kept.name and not one.copies]
+        if begun or _has_run_since(checkpoint, survey, kept):
             return plan_seek(checkpoint, kept.before, policy, kind="undo", undoes=kept.name)
         known = [Step(path, read_copy(checkpoint, kept, path)) for path in kept.files]
         steps = [step for step in known if read_file(checkpoint, step.path) != step.data]
         # What goes, goes newest first; then what comes, oldest first.
         steps.sort(key=_put_back_order)
-        return _rewind(checkpoint, survey, "undo", kept.before, steps, [], [], kept.name, ())
+        rewind = _rewind(checkpoint, survey, "undo", kept.before, steps, [], [], kept.name, ())
+        return replace(rewind, copies=True)
 
 
 def resume(checkpoint: SparkCheckpoint, rewind: Rewind, kept: Archive) -> Rewind:
@@ -262,6 +266,7 @@ def _rewind(
         steps=tuple(steps),
         found={step.path: read_file(checkpoint, step.path) for step in steps},
         discarded=discarded,
+        batches=(frozenset(survey.planned), frozenset(survey.committed)),
         refusals=tuple(refusals),
         notes=tuple(notes),
         archive=next_name(checkpoint, kind) if steps else None,
@@ -308,7 +313,7 @@ def _wait_until_quiet(checkpoint: SparkCheckpoint, rewind: Rewind, quiet_period:
                     "it first"
                 ]
             )
-    if survey.batch_id != rewind.batch_id or any(
+    if (frozenset(survey.planned), frozenset(survey.committed)) != rewind.batches or any(
         read_file(checkpoint, path) != data for path, data in rewind.found.items()
     ):
         raise PlanRefusedError(

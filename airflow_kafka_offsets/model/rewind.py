@@ -93,11 +93,13 @@ class Rewind:
     :param steps: files to change, in this order.
     :param found: what the files of the steps hold now, ``None`` for one that is not there.
     :param discarded: batches that are removed although they were not finished.
+    :param batches: those in ``offsets/`` and in ``commits/`` when the plan was made.
     :param refusals: why the plan must not be carried out; empty if it may.
     :param notes: what the reader should know.
     :param archive: name of the archive that keeps what is overwritten; ``None`` if nothing is.
     :param resumes: the archive is there already: an earlier try has written it.
     :param undoes: name of the archive that is put back.
+    :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
     """
 
@@ -111,11 +113,13 @@ class Rewind:
     steps: tuple[Step, ...] = ()
     found: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
     discarded: tuple[int, ...] = ()
+    batches: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     archive: str | None = None
     resumes: bool = False
     undoes: str | None = None
+    copies: bool = False
     times: RecordTimes = field(default_factory=dict, repr=False)
 
     def check(self) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from pyarrow import parquet
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -152,12 +156,46 @@ def test_a_recovery_whose_job_fails_is_a_failed_run_and_everything_is_put_back(
     assert [row["lag"] for row in rows] == [0, 0, 0]
 
 
-def test_a_run_by_hand_without_a_time_is_skipped(three_days, run_dag, stands):
-    before = stands()
-    run = run_dag("recover_flights.py")
-    assert run["state"] == "success"
-    assert run["states"]["since"] == run["states"]["reset"] == run["states"]["process"] == "skipped"
-    assert stands() == before
+@pytest.fixture(scope="module")
+def since():
+    """The function of the first task of the recovery."""
+    spec = importlib.util.spec_from_file_location("recover_flights", EXAMPLES / "recover_flights.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.since.function
+
+
+class Run:
+    """What the task sees of its run, and of the earlier ones that are active."""
+
+    def __init__(self, run_type, **active):
+        self.run_type, self.active = run_type, active
+
+    def get_previous_dagrun(self, state):
+        return self.active.get(state)
+
+
+MIDNIGHT = datetime(2013, 1, 2, 5, tzinfo=timezone.utc)
+
+
+def test_the_time_to_go_back_to_is_the_parameters_or_the_beginning_of_a_backfills_day(since):
+    by_hand, backfill = Run("manual"), Run("backfill")
+    assert since({"since": SINCE}, by_hand, by_hand) == SINCE
+    assert since({"since": ""}, backfill, backfill, MIDNIGHT) == MIDNIGHT.isoformat()
+
+
+@pytest.mark.parametrize("run_type", ["manual", "scheduled"])
+def test_a_run_without_a_time_is_skipped(run_type, since):
+    run = Run(run_type)
+    with pytest.raises(AirflowSkipException, match="Nothing to recover"):
+        since({"since": ""}, run, run, MIDNIGHT)
+
+
+@pytest.mark.parametrize("state", ["running", "queued"])
+def test_of_a_backfills_runs_the_earliest_moves_the_group(state, since):
+    run = Run("backfill", **{state: SimpleNamespace(run_id="backfill__2013-01-01")})
+    with pytest.raises(AirflowSkipException, match="backfill__2013-01-01 reads this day as well"):
+        since({"since": ""}, run, run, MIDNIGHT)
 
 
 def test_one_bad_day_is_written_again_and_nothing_moves(three_days, run_dag, stands, recovered):

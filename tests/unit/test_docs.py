@@ -88,7 +88,7 @@ def test_no_page_names_a_path_of_a_machine(page):
 def test_the_readmes_examples_are_those_of_the_files():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = re.findall(r"<!-- (dags_examples/\w+\.py)(?::(\w+))? -->\n```python\n(.*?)```", readme, re.DOTALL)
-    assert len(shown) == 3
+    assert len(shown) == 5
     for path, section, code in shown:
         source = (ROOT / path).read_text(encoding="utf-8")
         if section:
