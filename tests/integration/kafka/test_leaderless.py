@@ -1,0 +1,84 @@
+"""Partitions without a leader: those of a log directory that has failed, while the broker goes on."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from datetime import datetime, timezone
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from airflow_kafka_offsets.errors import BrokerError
+from airflow_kafka_offsets.kafka.apply import apply_plans
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.resets import plan_resets
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.scenarios import ToOffset
+from airflow_kafka_offsets.model.scope import TopicScope
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def halved(make_topic, produce, tmp_path_factory):
+    """(broker, topic, partitions with a leader, partitions without one) of a broker one of whose disks has failed."""
+    base = tmp_path_factory.mktemp("disks")
+    disks = [base / name for name in "abc"]
+    properties = {
+        "log.dirs": ",".join(map(str, disks)),
+        "metadata.log.dir": str(disks[0]),
+        # It notices a failed disk when it writes there.
+        "log.flush.offset.checkpoint.interval.ms": "500",
+        "offsets.topic.num.partitions": "1",
+    }
+    with EmbeddedKafka(base / "kafka", properties=properties) as kafka:
+        servers = kafka.bootstrap_servers
+        topic = make_topic(6, on=servers)
+        produce(topic, dict.fromkeys(range(6), 10), on=servers)
+        with OffsetsClient({"bootstrap.servers": servers}) as client:
+            client.commit("before", {TopicPartition(topic, number): 5 for number in range(6)})
+        held = [{file.name for file in disk.iterdir()} for disk in disks]
+        failed = next(number for number in (1, 2) if "__consumer_offsets-0" not in held[number])
+        shutil.rmtree(disks[failed])
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        deadline = time.monotonic() + 30
+        while True:
+            found = admin.list_topics(topic, timeout=5).topics[topic].partitions
+            without = sorted(number for number, partition in found.items() if partition.leader == -1)
+            if without and len(found) == 6:
+                break
+            assert time.monotonic() < deadline, "no partition has lost its leader"
+            time.sleep(0.2)
+        del admin
+        yield servers, topic, sorted(set(range(6)) - set(without)), without
+
+
+def reset(servers, group, topics):
+    with OffsetsClient({"bootstrap.servers": servers}, timeout=4) as client:
+        now = datetime.now(tz=timezone.utc)
+        plans = plan_resets(client, {group: TopicScope.parse(topics)}, ToOffset("latest"), now=now)
+        apply_plans(client, plans, CommitMetadata(tool="test"))
+
+
+def test_reset_offsets_with_partition_none_leader(halved, oracle, new_group):
+    servers, topic, _, without = halved
+    ours, theirs = new_group(), new_group()
+    with pytest.raises(BrokerError):
+        reset(servers, ours, topic)
+    flags = ("--topic", f"{topic}:{without[0]}", "--to-latest", "--execute", "--timeout", "1000")
+    assert oracle.reset(theirs, *flags, on=servers).error is not None
+    assert oracle.committed(ours, theirs, on=servers) == {ours: {}, theirs: {}}
+
+
+def test_reset_offsets_with_offline_partition_not_in_reset_target(halved, oracle, new_group):
+    servers, topic, with_leader, _ = halved
+    ours, theirs = new_group(), new_group()
+    target = f"{topic}:{','.join(map(str, with_leader))}"
+    reset(servers, ours, target)
+    oracle.reset(theirs, "--topic", target, "--to-latest", "--execute", on=servers)
+    committed = oracle.committed(ours, theirs, on=servers)
+    assert committed[ours] == committed[theirs]
+    assert committed[ours] == {TopicPartition(topic, number): 10 for number in with_leader}
