@@ -14,6 +14,7 @@ expected and what to do, in that order, and never holds a credential::
     │   └── CheckpointUnavailableError the storage did not answer, or files went while they were read (retriable)
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
+    │   └── WindowMismatchError       a group or store is neither at a window's start nor at its end
     ├── DriftError                    groups are not where their checkpoints are, or could not be checked
     └── BrokerError                   the broker or the client said no
         ├── BrokerUnavailableError    not reachable, or no answer within the deadline (retriable)
@@ -91,6 +92,34 @@ class PlanRefusedError(KafkaOffsetsError):
             super().__init__(lead + self.refusals[0])
         else:
             super().__init__(lead + "".join(f"\n  - {refusal}" for refusal in self.refusals))
+
+
+class WindowMismatchError(PlanRefusedError):
+    """
+    Offsets cannot be saved, since what is stored meets neither the beginning nor the end of their ranges.
+
+    :param where: what stores them, such as ``group 'orders'``.
+    :param found: partition -> what is stored (``None`` for nothing), what was expected, and the range's end.
+    """
+
+    def __init__(
+        self, where: str, found: Mapping[TopicPartition, tuple[int | None, int | None, int]]
+    ) -> None:
+        self.found = dict(found)
+        each = "; ".join(
+            f"{tp}: found {_or_nothing(held)}, the range goes from {_or_nothing(start)} to {end}"
+            for tp, (held, start, end) in sorted(found.items())
+        )
+        super().__init__(
+            [
+                f"{where} is neither at the beginning nor at the end of these ranges: {each}. Another run has moved it, or "
+                "the ranges are old: plan a new window from where it stands now"
+            ]
+        )
+
+
+def _or_nothing(offset: int | None) -> str:
+    return "nothing" if offset is None else str(offset)
 
 
 class DriftError(KafkaOffsetsError):

@@ -65,6 +65,24 @@ class LogRange(NamedTuple):
         return isinstance(offset, int) and self.start <= offset <= self.end
 
 
+class OffsetRange(NamedTuple):
+    """The half-open range [start, end) of one partition's offsets: Spark's ``OffsetRange``."""
+
+    start: int
+    """The first offset of the range."""
+    end: int
+    """The offset after the last one; equal to ``start`` for an empty range."""
+
+    @property
+    def size(self) -> int:
+        """Offsets in the range: as many records, or more than there are with transactions or compaction."""
+        return self.end - self.start
+
+
+OffsetRanges = dict[TopicPartition, OffsetRange]
+"""A range of offsets for each partition."""
+
+
 def is_topic_name(name: str) -> bool:
     """Whether Kafka would accept ``name`` for a topic."""
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")

@@ -1,0 +1,1 @@
+"""Runs in the Spark driver, and never imports Airflow."""

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, WindowMismatchError
+from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
+
+A, B, C = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("orders", 2)
+WINDOW = OffsetWindow({A: OffsetRange(5, 8), B: OffsetRange(0, 4), C: OffsetRange(7, 7)}, frozenset({B}))
+
+ranges = st.dictionaries(
+    st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 40)),
+    st.builds(
+        lambda start, count: OffsetRange(start, start + count), st.integers(0, 10**12), st.integers(0, 10**9)
+    ),
+    min_size=1,
+)
+
+
+@st.composite
+def windows(draw):
+    drawn = draw(ranges)
+    return OffsetWindow(
+        drawn, frozenset(draw(st.sets(st.sampled_from(sorted(drawn))))), {"start": "committed"}
+    )
+
+
+@given(windows())
+def test_a_window_comes_back_from_its_json(window):
+    assert OffsetWindow.parse(json.loads(json.dumps(window.as_json()))) == window
+    assert OffsetWindow.parse(json.dumps(window.as_json())) == window
+
+
+@given(windows(), st.integers(1, 10**10))
+def test_a_limited_window_starts_where_the_whole_one_does_and_is_as_large_as_it_may_be(window, limit):
+    limited = window.limited(limit)
+    assert limited.start == window.start
+    assert limited.records == min(limit, window.records)
+    for tp, whole in window.ranges.items():
+        assert 0 <= limited.ranges[tp].size <= whole.size
+        if window.records:
+            share = whole.size * min(limit, window.records) / window.records
+            assert abs(limited.ranges[tp].size - share) <= 1
+
+
+@given(windows())
+def test_windows_that_are_planned_one_after_another_meet(window):
+    first = window.limited(max(1, window.records // 3))
+    rest = OffsetWindow({tp: OffsetRange(first.end[tp], window.end[tp]) for tp in window.ranges})
+    assert first.records + rest.records == window.records
+
+
+@given(windows())
+def test_committing_it_twice_is_committing_it_once(window):
+    held = dict(window.committed)
+    held |= window.to_commit("group 'g'", held)
+    assert window.to_commit("group 'g'", held) == {}
+    assert held == {
+        tp: window.end[tp] if window.ranges[tp].size or tp in window.without_commit else window.start[tp]
+        for tp in held
+    }
+
+
+def test_a_half_written_commit_is_finished():
+    assert WINDOW.to_commit("group 'g'", {A: 8, B: None, C: 7}) == {B: 4}
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {A: 6, B: None, C: 7},
+        {A: None, B: None, C: 7},
+        {A: 5, B: 0, C: 7},
+        {A: 9, B: None, C: 7},
+        {A: 5, B: None, C: None},
+    ],
+    ids=["between", "commit lost", "commit made since", "beyond", "lost on an empty range"],
+)
+def test_a_group_that_stands_elsewhere_is_refused(held):
+    with pytest.raises(WindowMismatchError, match="group 'g' is neither at the beginning nor at the end"):
+        WINDOW.to_commit("group 'g'", held)
+
+
+def test_the_error_names_each_partition_with_what_was_found_and_expected():
+    with pytest.raises(WindowMismatchError) as refused:
+        WINDOW.to_commit("group 'g'", {A: 6, B: 1, C: 7})
+    assert "orders-0: found 6, the range goes from 5 to 8" in str(refused.value)
+    assert "orders-1: found 1, the range goes from nothing to 4" in str(refused.value)
+    assert "orders-2" not in str(refused.value)
+
+
+def test_spark_reads_it_by_assignment():
+    assert WINDOW.spark_options() == {
+        "assign": '{"orders":[0,1,2]}',
+        "startingOffsets": '{"orders":{"0":5,"1":0,"2":7}}',
+        "endingOffsets": '{"orders":{"0":8,"1":4,"2":7}}',
+    }
+
+
+def test_records_that_retention_took_are_counted():
+    logs = {A: LogRange(7, 20), B: LogRange(9, 20), C: LogRange(9, 20)}
+    assert WINDOW.lost(logs) == {A: 2, B: 4}
+    (refusal,) = WINDOW.refusals(logs)
+    assert refusal.startswith(
+        "6 records of the window are lost: retention has deleted them on orders-0, orders-1"
+    )
+
+
+def test_an_end_beyond_the_log_is_refused():
+    (refusal,) = WINDOW.refusals({A: LogRange(0, 6), B: LogRange(0, 4), C: LogRange(0, 7)})
+    assert refusal.startswith(
+        "the window ends beyond the log on orders-0 (orders-0: the window ends at 8, the log at 6)"
+    )
+
+
+def test_a_window_in_its_log_is_not_refused():
+    assert WINDOW.refusals({A: LogRange(5, 8), B: LogRange(0, 4), C: LogRange(7, 7)}) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 2}, "expected a window of version 1"),
+        ({"end": {"orders": {"0": 8}}}, "orders-1, orders-2 is not in all of start, end and committed"),
+        ({"end": {"orders": {"0": 4, "1": 4, "2": 7}}}, "found start 5, end 4 and committed 5 of orders-0"),
+        ({"committed": {"orders": {"0": 6, "1": 4, "2": 7}}}, "and committed 6 of orders-0"),
+        ({"start": None}, "window, start: found None"),
+        ({"source": "plan"}, "in place of its source"),
+    ],
+)
+def test_json_that_is_no_window_is_refused(change, said):
+    with pytest.raises(OffsetsFormatError, match=said):
+        OffsetWindow.parse({**WINDOW.as_json(), **change})
