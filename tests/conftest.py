@@ -10,11 +10,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_oracle import kafka_tools, oracle  # noqa: F401
+from shared_kafka import SharedKafka, shared_kafka
+from two_workers import BySharing, rank
 
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
 USERS_BROKER = "KAFKA_BOOTSTRAP_SERVERS"
 DEADLINE = 30.0
@@ -26,11 +29,24 @@ def pytest_configure(config: pytest.Config) -> None:
     home = tempfile.TemporaryDirectory(prefix="airflow-home-", ignore_cleanup_errors=True)
     config.add_cleanup(home.cleanup)
     os.environ["AIRFLOW_HOME"] = home.name
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(BySharing())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=rank)
 
 
 @pytest.fixture(scope="session")
-def _embedded_kafka() -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka() as kafka:
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the whole test run, where its processes meet."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def _embedded_kafka(run_directory: Path) -> Iterator[SharedKafka]:
+    with shared_kafka(run_directory) as kafka:
         yield kafka
 
 
@@ -42,7 +58,7 @@ def bootstrap_servers(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def kafka(request: pytest.FixtureRequest) -> EmbeddedKafka:
+def kafka(request: pytest.FixtureRequest) -> SharedKafka:
     """The embedded broker that all tests share; who wants to stop or freeze one takes own_kafka."""
     if os.environ.get(USERS_BROKER):
         pytest.skip(f"needs the embedded Kafka, and {USERS_BROKER} names another one")

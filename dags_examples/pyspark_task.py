@@ -1,0 +1,82 @@
+"""
+A stream inside an Airflow task: ``@task.pyspark`` brings the session, ``committing`` the consumer group.
+
+The task reads what is new in the topic, counts the orders of each shop, and stops. Each finished batch is committed to the
+group that the source names. If a commit failed, the task fails as well, after the query has ended.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, task
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LAKE = os.environ.get("LAKE", "s3a://lake")
+
+shops = KafkaPipeline(
+    group_id="shops", topics=["shop-orders"], checkpoint_location=f"{LAKE}/checkpoints/shops"
+)
+
+with DAG(
+    dag_id="pyspark_task",
+    schedule=CronDataIntervalTimetable("@hourly", timezone="UTC"),
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    catchup=False,
+    max_active_runs=1,
+    tags=["kafka", "spark", "example"],
+    doc_md=__doc__,
+) as dag:
+    # --8<-- [start:task]
+    @task.pyspark(
+        conn_id="spark_local",
+        config_kwargs={
+            "spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+        },
+    )
+    def count_orders(servers: str, spark: SparkSession) -> dict[str, Any]:
+        """Count the new orders of each shop, batch by batch."""
+        from airflow_kafka_offsets.spark.listener import committing
+
+        counted: dict[str, int] = {}
+
+        def count(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001
+            for row in batch.groupBy(batch.key.cast("string").alias("shop")).count().collect():
+                counted[row["shop"]] = counted.get(row["shop"], 0) + row["count"]
+
+        orders = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", servers)
+            .option("subscribe", "shop-orders")
+            .option("startingOffsets", "earliest")
+            .option("consumer.commit.groupid", shops.group_id)
+            .load()
+        )
+        with committing(spark, raise_errors=True):
+            query = (
+                orders.writeStream.foreachBatch(count)
+                .option("checkpointLocation", shops.checkpoint_location)
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+        return counted
+
+    # --8<-- [end:task]
+
+    caught_up = ConsumerGroupLagSensor(
+        task_id="caught_up", max_lag=1_000, deferrable=True, poke_interval=10, timeout=600, **shops
+    )
+
+    count_orders(f"{{{{ conn.{shops.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}") >> caught_up

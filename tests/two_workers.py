@@ -1,0 +1,48 @@
+"""Which tests may run beside which? What shares an Airflow or a Spark stays in one process, in its order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+LONGEST_FIRST = (
+    "tests/system/",
+    "tests/integration/spark/",
+    "tests/compatibility/",
+    "tests/integration/stores/",
+    "tests/integration/kafka/test_differential.py",
+    "tests/integration/kafka/test_trouble.py",
+    "tests/integration/kafka/test_acceptance.py",
+    "tests/integration/airflow/test_spark.py",
+    "tests/integration/",
+)
+ONE_SPARK = ("tests/integration/spark/", "tests/compatibility/")
+
+
+def scope(nodeid: str) -> str:
+    """Return what a test must run with in one process: its folder, or its file."""
+    if nodeid.startswith(ONE_SPARK):
+        return "spark"
+    return "system" if nodeid.startswith("tests/system/") else nodeid.partition("::")[0]
+
+
+def rank(item: pytest.Item) -> int:
+    """Return how early a test is to start: what takes longest first, so that no process waits for it at the end."""
+    ranks = (number for number, path in enumerate(LONGEST_FIRST) if item.nodeid.startswith(path))
+    return next(ranks, len(LONGEST_FIRST))
+
+
+class BySharing:
+    """Loaded as a plugin where pytest-xdist is there."""
+
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: object) -> object:
+        from xdist.scheduler import LoadScopeScheduling
+
+        class Scheduler(LoadScopeScheduling):
+            def _split_scope(self, nodeid: str) -> str:
+                return scope(nodeid)
+
+        config.option.loadscopereorder = False
+        return Scheduler(config, log)
