@@ -113,6 +113,12 @@ def _wait_until_visible(bootstrap_servers: str, topic: str, partitions: int) -> 
 
 
 @pytest.fixture(scope="session")
+def wait_for_topic(bootstrap_servers: str) -> Callable[[str, int], None]:
+    """wait_for_topic(topic, partitions) returns when a new topic can be read."""
+    return lambda topic, partitions: _wait_until_visible(bootstrap_servers, topic, partitions)
+
+
+@pytest.fixture(scope="session")
 def _created_topics(bootstrap_servers: str) -> Iterator[dict[str, list[str]]]:
     """Topics by broker; those on the user's broker are deleted at the end of the session."""
     topics: dict[str, list[str]] = {}

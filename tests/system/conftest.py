@@ -8,10 +8,29 @@ from pathlib import Path
 
 import pytest
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
 from airflow_kafka_offsets.local.demo_days import MARK
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
+
+RUN = """
+import importlib.util, json, sys
+from datetime import datetime, timezone
+
+file, conf = sys.argv[1], json.loads(sys.argv[2])
+spec = importlib.util.spec_from_file_location("the_dag", file)
+module = importlib.util.module_from_spec(spec)
+sys.modules["the_dag"] = module
+spec.loader.exec_module(module)
+at = datetime.fromisoformat(sys.argv[3]) if sys.argv[3:] else datetime.now(tz=timezone.utc)
+run = module.dag.test(run_conf=conf, logical_date=at)
+instances = run.get_task_instances()
+results = {ti.task_id: ti.xcom_pull(task_ids=ti.task_id) for ti in instances}
+states = {ti.task_id: str(ti.state) for ti in instances}
+print("@@" + json.dumps({"state": str(run.state), "states": states, "results": results}, default=str))
+"""
 
 
 @pytest.fixture(scope="session")
@@ -61,3 +80,34 @@ def run_days(airflow):
 def output(airflow):
     """What the daily DAG has written."""
     return airflow.home / "flights" / "output"
+
+
+@pytest.fixture(scope="session")
+def run_dag(airflow):
+    """
+    run_dag("recover_flights.py", since=...) -> the state of the run, and what its tasks left in XCom.
+
+    logical_date: ISO 8601 text; variables: of the environment; the other keywords are the run's conf.
+    """
+
+    def run(name, *, logical_date=None, variables=None, **conf):
+        date = [logical_date] if logical_date else []
+        done = airflow("-c", RUN, str(EXAMPLES / name), json.dumps(conf), *date, **(variables or {}))
+        told = [line for line in done.stdout.splitlines() if line.startswith("@@")]
+        assert told, done.stdout[-4000:] + done.stderr[-2000:]
+        print(done.stdout)  # shown where a test fails
+        return json.loads(told[0][2:])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def broker_end(bootstrap_servers):
+    """broker_end(topic) -> {partition: log end}."""
+
+    def ends(topic):
+        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+            partitions = [TopicPartition(topic, number) for number in client.partitions([topic])[topic]]
+            return {tp.partition: log.end for tp, log in client.log_ranges(partitions).items()}
+
+    return ends

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,36 +24,6 @@ LEFT = {FIRST: 838, SECOND: 935, THIRD: 904}
 GROUP = "flights-daily"
 SINCE = f"{SECOND}T00:00:00-05:00"
 SINCE_MS = 1357102800000
-
-RUN = """
-import importlib.util, json, sys
-from datetime import datetime, timezone
-
-file, conf = sys.argv[1], json.loads(sys.argv[2])
-spec = importlib.util.spec_from_file_location("the_dag", file)
-module = importlib.util.module_from_spec(spec)
-sys.modules["the_dag"] = module
-spec.loader.exec_module(module)
-run = module.dag.test(run_conf=conf, logical_date=datetime.now(tz=timezone.utc))
-instances = run.get_task_instances()
-results = {ti.task_id: ti.xcom_pull(task_ids=ti.task_id) for ti in instances}
-states = {ti.task_id: str(ti.state) for ti in instances}
-print("@@" + json.dumps({"state": str(run.state), "states": states, "results": results}, default=str))
-"""
-
-
-@pytest.fixture(scope="module")
-def run_dag(airflow):
-    """run_dag("recover_flights.py", since=...) -> the state of the run, and what its tasks left in XCom."""
-
-    def run(name, **conf):
-        done = airflow("-c", RUN, str(EXAMPLES / name), json.dumps(conf))
-        told = [line for line in done.stdout.splitlines() if line.startswith("@@")]
-        assert told, done.stdout[-4000:] + done.stderr[-2000:]
-        print(done.stdout)  # shown where a test fails
-        return json.loads(told[0][2:])
-
-    return run
 
 
 @pytest.fixture(scope="module")
