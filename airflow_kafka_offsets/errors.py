@@ -12,6 +12,7 @@ expected and what to do, in that order, and never holds a credential::
     │   ├── CheckpointNotFoundError   no such directory, or nothing of a checkpoint in it
     │   ├── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
     │   └── CheckpointUnavailableError the storage did not answer, or files went while they were read (retriable)
+    ├── WindowReadError               records of a window are gone from the log, or not in it yet
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
     │   └── WindowMismatchError       a group or store is neither at a window's start nor at its end
@@ -122,6 +123,10 @@ def _or_nothing(offset: int | None) -> str:
     return "nothing" if offset is None else str(offset)
 
 
+class WindowReadError(KafkaOffsetsError):
+    """Records of an offset window are gone from the log, or not in it yet, so that it cannot be read whole."""
+
+
 class DriftError(KafkaOffsetsError):
     """
     Groups are not where their checkpoints are, or that could not be found out.
@@ -169,7 +174,15 @@ class UnknownTopicPartitionError(BrokerError):
 
 
 class GroupActiveError(BrokerError):
-    """The group has members, so only they may commit its offsets."""
+    """
+    The group has members, so only they may commit its offsets.
+
+    :param retriable: whether they are there for a moment only, as one that commits a window.
+    """
+
+    def __init__(self, message: str, *, code: str | None = None, retriable: bool = False) -> None:
+        super().__init__(message, code=code)
+        self.retriable = retriable
 
 
 class CommitError(BrokerError):

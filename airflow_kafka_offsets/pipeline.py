@@ -93,16 +93,20 @@ def group_uri(kafka_config_id: str, group_id: str) -> str:
     return f"{KAFKA_GROUP_SCHEME}://{kafka_config_id}/{quote(group_id, safe='')}"
 
 
-def check_location(location: object) -> None:
+def check_location(
+    location: object, parameter: str = "checkpoint_location", conn_parameter: str = "checkpoint_conn_id"
+) -> None:
     """
     Refuse a location with a password in it.
 
+    :param parameter: what the location was given as, for the error text.
+    :param conn_parameter: what names the connection of its storage.
     :raises UsageError: without repeating the password.
     """
     # Old Hadoop wrote s3a://KEY:SECRET@bucket; a secret may hold slashes.
     if isinstance(location, str) and re.match(r"[A-Za-z0-9+.-]+://[^/@]*:[^@]*@", location):
         scheme = location.partition(":")[0]
         raise UsageError(
-            f"checkpoint_location ({scheme}://...) holds a password, which logs and the UI would show: put the "
-            "credentials into an Airflow connection and name it with checkpoint_conn_id"
+            f"{parameter} ({scheme}://...) holds a password, which logs and the UI would show: put the "
+            f"credentials into an Airflow connection and name it with {conn_parameter}"
         )

@@ -37,7 +37,7 @@ with DAG(
 ) as dag:
     # --8<-- [start:task]
     @task.pyspark(
-        conn_id="spark_local",
+        conn_id="spark_default",
         config_kwargs={
             "spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
             "spark.driver.host": "127.0.0.1",

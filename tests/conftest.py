@@ -11,6 +11,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_oracle import kafka_tools, oracle  # noqa: F401
 from shared_kafka import SharedKafka, shared_kafka
+from spark_connect import connect, connect_url  # noqa: F401
+from spark_session import spark, spark_settings  # noqa: F401
 from two_workers import BySharing, rank
 
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka

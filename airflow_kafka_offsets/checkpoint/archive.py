@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.storage import list_names, read_bytes, replace_file
+from airflow_kafka_offsets.checkpoint.storage import list_names, replace_file
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.rewind import Rewind, read_sources, sources_json
@@ -174,7 +174,7 @@ def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes
     before, _ = archive.files[path]
     if before is None:
         return None
-    data = _read_attachment(checkpoint, archive.name, path)
+    data = checkpoint.read_file(f"{DIRECTORY}/{archive.name}/{path}")
     if digest(data) != before:
         raise CheckpointError(
             f"{checkpoint.name(f'{DIRECTORY}/{archive.name}/{path}')}: is {'gone' if data is None else 'changed'} since it "
@@ -185,22 +185,15 @@ def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes
 
 def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) -> str:
     """Return a text that was kept beside the copies, empty if there is none."""
-    return (_read_attachment(checkpoint, archive.name, name) or b"").decode()
+    return (checkpoint.read_file(f"{DIRECTORY}/{archive.name}/{name}") or b"").decode()
 
 
 def _directories(checkpoint: SparkCheckpoint) -> list[str]:
     return list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or []
 
 
-def _read_attachment(checkpoint: SparkCheckpoint, archive: str, path: str) -> bytes | None:
-    try:
-        return read_bytes(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}/{archive}/{path}")
-    except FileNotFoundError:
-        return None
-
-
 def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
-    data = _read_attachment(checkpoint, name, MANIFEST)
+    data = checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}")
     if data is None:
         return None
     what = checkpoint.name(f"{DIRECTORY}/{name}/{MANIFEST}")
@@ -221,7 +214,7 @@ def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
             files={path: (change["before"], change["after"]) for path, change in value["files"].items()},
             undoes=value["undoes"],
             copies=value["copies"],
-            undone=_read_attachment(checkpoint, name, "undone") is not None,
+            undone=checkpoint.read_file(f"{DIRECTORY}/{name}/undone") is not None,
         )
     except (ValueError, KeyError, TypeError, AttributeError, OffsetsFormatError) as error:
         raise CheckpointFormatError(

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, decode, parse_offset_log
+from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import has_version, is_stateful
-from airflow_kafka_offsets.checkpoint.storage import list_names, open_location, read_bytes
+from airflow_kafka_offsets.checkpoint.storage import list_names, open_location
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
 from airflow_kafka_offsets.model.rewind import RewindPolicy
@@ -47,23 +47,13 @@ def take_survey(checkpoint: SparkCheckpoint) -> Survey:
             f"{checkpoint.location}: no batch has finished, so there is nothing to move: give the query startingOffsets, "
             "which it reads as long as no batch was planned, or let its first batch finish"
         )
-    name = checkpoint.name(f"offsets/{state.batch_id}")
-    data = read_file(checkpoint, f"offsets/{state.batch_id}") or b""
     return Survey(
         state,
         state.batch_id,
-        parse_offset_log(decode(data, name), name),
+        checkpoint.entry(state.batch_id),
         checkpoint.batches("offsets"),
         checkpoint.batches("commits"),
     )
-
-
-def read_file(checkpoint: SparkCheckpoint, path: str) -> bytes | None:
-    """Return what a file of the checkpoint holds, ``None`` if it is not there."""
-    try:
-        return read_bytes(checkpoint.fs, f"{checkpoint.root}/{path}")
-    except FileNotFoundError:
-        return None
 
 
 def not_restartable(survey: Survey) -> list[str]:

@@ -69,6 +69,16 @@ class OffsetLogEntry:
         timestamp = self.metadata.get("batchTimestampMs")
         return timestamp if isinstance(timestamp, int) and not isinstance(timestamp, bool) else None
 
+    @property
+    def kafka_offsets(self) -> dict[str, Offsets]:
+        """
+        The offsets of each Kafka source, by index or name.
+
+        They are not merged: two sources may read the same topic and stand at different offsets.
+        """
+        found = {source: kafka_offsets(text) for source, text in self.sources if text is not None}
+        return {source: offsets for source, offsets in found.items() if offsets is not None}
+
     def with_offsets(self, offsets: Mapping[str, Offsets]) -> str:
         """
         Return the file's text with other offsets in the lines of Kafka sources; all else stays as it is.
@@ -76,12 +86,13 @@ class OffsetLogEntry:
         :param offsets: source -> its offsets. A partition that is not named keeps its offset.
         """
         lines = list(self.lines)
-        for number, (source, text) in enumerate(self.sources, 2):
-            there = None if text is None else kafka_offsets(text)
-            if there is None or source not in offsets or there == there | offsets[source]:
+        there = self.kafka_offsets
+        for number, (source, _) in enumerate(self.sources, 2):
+            if source not in there or source not in offsets:
                 continue
-            prefix = "" if self.version == 1 else f"{source}:"
-            lines[number] = prefix + offsets_text(there | offsets[source])
+            after = there[source] | offsets[source]
+            if after != there[source]:
+                lines[number] = ("" if self.version == 1 else f"{source}:") + offsets_text(after)
         return "\n".join(lines)
 
 

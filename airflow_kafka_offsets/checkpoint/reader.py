@@ -16,7 +16,6 @@ from airflow_kafka_offsets.checkpoint.log import (
     OffsetLogEntry,
     check_commit_log,
     decode,
-    kafka_offsets,
     parse_offset_log,
     parse_query_id,
 )
@@ -28,6 +27,7 @@ from airflow_kafka_offsets.checkpoint.storage import (
     read_bytes,
 )
 from airflow_kafka_offsets.errors import (
+    CheckpointError,
     CheckpointFormatError,
     CheckpointNotFoundError,
     CheckpointUnavailableError,
@@ -155,6 +155,32 @@ class SparkCheckpoint:
         with plain_errors(self.location):
             return modified(self.fs, f"{self.root}/commits/{batch_id}")
 
+    def entry(self, batch_id: int) -> OffsetLogEntry:
+        """
+        Return what Spark has planned for a batch: its file in ``offsets``.
+
+        :param batch_id: a batch that Spark still keeps.
+        :raises CheckpointError: if it is not there.
+        :raises CheckpointFormatError: if its file is not in a form that is known.
+        :raises CheckpointUnavailableError: if the storage does not answer.
+        """
+        try:
+            with plain_errors(self.location):
+                return parse_offset_log(*self._batch_file("offsets", batch_id))
+        except _FileGoneError:
+            raise CheckpointError(
+                f"{self.name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has planned and not removed "
+                "yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
+            ) from None
+
+    def read_file(self, path: str) -> bytes | None:
+        """
+        Return what a file of the checkpoint holds, ``None`` if it is not there.
+
+        :param path: under the checkpoint, such as ``offsets/7``.
+        """
+        return read_bytes(self.fs, f"{self.root}/{path}")
+
     def _read_once(self) -> CheckpointState:
         query_id = self._query_id()
         # Offsets before commits. Spark writes offsets/N, runs the batch, writes commits/N. Listed in the same
@@ -185,14 +211,13 @@ class SparkCheckpoint:
 
     def _query_id(self) -> str:
         name = self.name("metadata")
-        try:
-            data = read_bytes(self.fs, f"{self.root}/metadata")
-        except FileNotFoundError:
+        data = self.read_file("metadata")
+        if data is None:
             found = location_hints.describe(self.fs, self.root)
             raise CheckpointNotFoundError(
                 f"{self.location}: found {found}; expected the directory that the Spark job has as "
                 "checkpointLocation, with the file metadata and the directories offsets and commits in it"
-            ) from None
+            )
         return parse_query_id(decode(data, name), name)
 
     def batches(self, directory: str) -> set[int]:
@@ -203,12 +228,11 @@ class SparkCheckpoint:
 
     def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
         """Return the text and the name of a batch's file."""
-        name = self.name(f"{directory}/{batch_id}")
-        try:
-            data = read_bytes(self.fs, f"{self.root}/{directory}/{batch_id}")
-        except FileNotFoundError:
-            raise _FileGoneError(name) from None
-        return decode(data, name), name
+        path = f"{directory}/{batch_id}"
+        data = self.read_file(path)
+        if data is None:
+            raise _FileGoneError(self.name(path))
+        return decode(data, self.name(path)), self.name(path)
 
     def name(self, path: str) -> str:
         """Return what a file of the checkpoint is called in messages."""
@@ -241,10 +265,8 @@ def _span(batches: set[int]) -> str:
 
 
 def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
-    sources = []
-    for source, text in entry.sources:
-        offsets = None if text is None else kafka_offsets(text)
-        sources.append(CheckpointSource(source, offsets, offsets is not None))
+    known = entry.kafka_offsets
+    sources = [CheckpointSource(source, known.get(source), source in known) for source, _ in entry.sources]
     # Version 2 has its lines in any order, and another one in each file.
     return tuple(sorted(sources, key=_plan_order))
 

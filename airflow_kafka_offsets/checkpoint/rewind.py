@@ -37,19 +37,16 @@ from airflow_kafka_offsets.checkpoint.guards import (
     Survey,
     not_restartable,
     pending_refusals,
-    read_file,
     state_refusals,
     take_survey,
     truncate_refusals,
     unknown_partitions,
 )
-from airflow_kafka_offsets.checkpoint.log import decode, kafka_offsets, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import whole_states_after
 from airflow_kafka_offsets.checkpoint.storage import (
     modified,
     plain_errors,
-    read_bytes,
     remove_file,
     replace_file,
 )
@@ -107,13 +104,7 @@ def plan_truncate(checkpoint: SparkCheckpoint, batch_id: int, policy: RewindPoli
     with plain_errors(checkpoint.location):
         survey = take_survey(checkpoint)
         refusals = truncate_refusals(checkpoint, survey, batch_id, policy)
-        after: dict[str, Offsets] = {}
-        if batch_id in survey.planned:
-            name = checkpoint.name(f"offsets/{batch_id}")
-            data = read_bytes(checkpoint.fs, f"{checkpoint.root}/offsets/{batch_id}")
-            entry = parse_offset_log(decode(data, name), name)
-            found = {source: kafka_offsets(text, name) for source, text in entry.sources if text is not None}
-            after = {source: offsets for source, offsets in found.items() if offsets is not None}
+        after = checkpoint.entry(batch_id).kafka_offsets if batch_id in survey.planned else {}
         # commits/N before offsets/N: in between, N is a batch that Spark would run again.
         steps = [
             Step(f"{directory}/{number}", None)
@@ -156,7 +147,7 @@ def plan_undo(
         if begun or _has_run_since(checkpoint, survey, kept):
             return plan_seek(checkpoint, kept.before, policy, kind="undo", undoes=kept.name)
         known = [Step(path, read_copy(checkpoint, kept, path)) for path in kept.files]
-        steps = [step for step in known if read_file(checkpoint, step.path) != step.data]
+        steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
         # What goes, goes newest first; then what comes, oldest first.
         steps.sort(key=_put_back_order)
         rewind = _rewind(checkpoint, survey, "undo", kept.before, steps, [], [], kept.name, ())
@@ -264,7 +255,7 @@ def _rewind(
         before=survey.state.kafka_offsets,
         after=after,
         steps=tuple(steps),
-        found={step.path: read_file(checkpoint, step.path) for step in steps},
+        found={step.path: checkpoint.read_file(step.path) for step in steps},
         discarded=discarded,
         batches=(frozenset(survey.planned), frozenset(survey.committed)),
         refusals=tuple(refusals),
@@ -286,7 +277,7 @@ def _has_run_since(checkpoint: SparkCheckpoint, survey: Survey, kept: Archive) -
     if max(survey.planned) > kept.newest_planned or max(survey.committed) > kept.newest_committed:
         return True
     # Half a move, too, is one or the other, file by file.
-    return any(digest(read_file(checkpoint, path)) not in known for path, known in kept.files.items())
+    return any(digest(checkpoint.read_file(path)) not in known for path, known in kept.files.items())
 
 
 def _wait_until_quiet(checkpoint: SparkCheckpoint, rewind: Rewind, quiet_period: float) -> Survey:
@@ -314,7 +305,7 @@ def _wait_until_quiet(checkpoint: SparkCheckpoint, rewind: Rewind, quiet_period:
                 ]
             )
     if (frozenset(survey.planned), frozenset(survey.committed)) != rewind.batches or any(
-        read_file(checkpoint, path) != data for path, data in rewind.found.items()
+        checkpoint.read_file(path) != data for path, data in rewind.found.items()
     ):
         raise PlanRefusedError(
             [

@@ -107,16 +107,12 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
         return None
 
 
-def read_bytes(fs: AbstractFileSystem, path: str) -> bytes:
-    """
-    Return a file's content.
-
-    :raises FileNotFoundError: if there is no such file.
-    """
+def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
+    """Return a file's content, ``None`` if there is no such file."""
     try:
         data: bytes = fs.cat_file(path)
-    except (IsADirectoryError, NotADirectoryError) as error:
-        raise FileNotFoundError(path) from error
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
     return data
 
 

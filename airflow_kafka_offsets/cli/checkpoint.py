@@ -13,6 +13,7 @@ from airflow_kafka_offsets.cli.moves import (
     execute_options,
     finish,
     is_executed,
+    out_of_range_option,
     rewind_options,
     rewind_policy,
     scenario_of,
@@ -24,6 +25,7 @@ from airflow_kafka_offsets.cli.options import (
     output_option,
     print_json,
     print_rows,
+    topics_option,
 )
 from airflow_kafka_offsets.model.scope import TopicScope
 
@@ -61,15 +63,9 @@ def checkpoint_show(uri: str, output: str) -> None:
 
 @checkpoint.command("seek")
 @click.argument("uri")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only these; may be repeated.")
+@topics_option
 @scenario_options
-@click.option(
-    "--on-out-of-range",
-    type=click.Choice(["fail", "clamp", "skip"]),
-    default="fail",
-    show_default=True,
-    help="For an offset outside the log or a time in the future.",
-)
+@out_of_range_option()
 @execute_options
 @rewind_options
 @broker_options
@@ -89,7 +85,7 @@ def checkpoint_seek(
     it shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.joint import plan_checkpoint_seek
+    from airflow_kafka_offsets.joint.reset import plan_checkpoint_seek
 
     scenario = scenario_of({name: options.pop(name) for name in SCENARIO_OPTIONS})
     execute, policy = is_executed(options), rewind_policy(options)
@@ -131,7 +127,7 @@ def checkpoint_truncate(uri: str, to_batch: int, quiet_period: float, output: st
     """
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.checkpoint.rewind import plan_truncate
-    from airflow_kafka_offsets.joint import JointPlan
+    from airflow_kafka_offsets.model.joint import JointPlan
 
     execute = is_executed(options)
     spark_checkpoint = SparkCheckpoint(uri)
@@ -162,7 +158,7 @@ def checkpoint_undo(uri: str, archive: str | None, quiet_period: float, output: 
     """
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.checkpoint.rewind import plan_undo
-    from airflow_kafka_offsets.joint import JointPlan
+    from airflow_kafka_offsets.model.joint import JointPlan
 
     execute = is_executed(options)
     spark_checkpoint = SparkCheckpoint(uri)

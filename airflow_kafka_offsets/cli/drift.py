@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from airflow_kafka_offsets.cli.options import REFUSED, broker_options, open_client, output_option, print_json
+from airflow_kafka_offsets.cli.options import (
+    REFUSED,
+    broker_options,
+    open_client,
+    output_option,
+    print_json,
+    topics_option,
+)
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
 from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
 
@@ -15,7 +22,7 @@ from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
 @click.command()
 @click.argument("uri")
 @click.argument("group_id", metavar="GROUP")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only these; may be repeated.")
+@topics_option
 @click.option(
     "--grace",
     default="0",
@@ -32,7 +39,7 @@ def drift(uri: str, group_id: str, topics: Sequence[str], grace: str, output: st
     GROUP is a group, or JSON such as {"orders": "orders-etl", "source:1": "other"}.
     """
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.drift import pipeline_drift
+    from airflow_kafka_offsets.joint.drift import pipeline_drift
 
     groups, scope, wait = parse_group_id(group_id), TopicScope.parse(list(topics)), parse_grace(grace)
     checkpoint = SparkCheckpoint(uri)

@@ -14,6 +14,7 @@ from airflow_kafka_offsets.cli.moves import (
     execute_options,
     finish,
     is_executed,
+    out_of_range_option,
     rewind_options,
     rewind_policy,
     scenario_names_partitions,
@@ -27,6 +28,7 @@ from airflow_kafka_offsets.cli.options import (
     output_option,
     print_json,
     print_rows,
+    topics_option,
 )
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import load_json
@@ -40,7 +42,7 @@ def group() -> None:
 
 @group.command("lag")
 @click.argument("group_id", metavar="GROUP")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only these; may be repeated.")
+@topics_option
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
@@ -105,16 +107,10 @@ def group_describe(group_ids: Sequence[str], output: str, **broker: Any) -> None
 @group.command("reset")
 @click.argument("group_ids", metavar="GROUP...", nargs=-1)
 @click.option("--all-groups", is_flag=True, help="Every group of the cluster.")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only these; may be repeated.")
+@topics_option
 @click.option("--all-topics", is_flag=True, help="All partitions that the group has commits for.")
 @scenario_options
-@click.option(
-    "--on-out-of-range",
-    type=click.Choice(["fail", "clamp", "skip"]),
-    default="fail",
-    show_default=True,
-    help="For an offset outside the log or a time in the future.",
-)
+@out_of_range_option()
 @click.option(
     "--on-no-commit",
     type=click.Choice(["fail", "earliest", "latest", "skip"]),
@@ -154,8 +150,9 @@ def group_reset(
 ) -> None:
     """Move the offsets of each GROUP. Without --execute it shows what it would do and changes nothing."""
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.joint import JointPlan, plan_joint_reset
+    from airflow_kafka_offsets.joint.reset import plan_joint_reset
     from airflow_kafka_offsets.kafka.resets import plan_resets
+    from airflow_kafka_offsets.model.joint import JointPlan
 
     scenario = scenario_of({name: options.pop(name) for name in SCENARIO_OPTIONS})
     execute, policy = is_executed(options), rewind_policy(options)
@@ -204,13 +201,7 @@ def group_reset(
 )
 @click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to put back.")
 @click.option("--checkpoint", "location", metavar="URI", help="Move this Spark checkpoint back as well.")
-@click.option(
-    "--on-out-of-range",
-    type=click.Choice(["fail", "clamp", "skip"]),
-    default="fail",
-    show_default=True,
-    help="For an offset that is outside the log by now.",
-)
+@out_of_range_option("For an offset that is outside the log by now.")
 @click.option(
     "--on-no-commit",
     type=click.Choice(["skip", "earliest"]),
@@ -239,7 +230,7 @@ def group_restore(
     GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.joint import plan_restore_file, plan_restore_receipt
+    from airflow_kafka_offsets.joint.restore import plan_restore_file, plan_restore_receipt
 
     if bool(receipt_file) == bool(from_file):
         raise UsageError("give --receipt or --from-file: one of them")

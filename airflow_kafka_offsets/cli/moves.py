@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
 from airflow_kafka_offsets.cli.options import print_json
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.plan import OutOfRangePolicy
 from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, RewindPolicy, Sink
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.joint import JointPlan
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.joint import JointPlan
     from airflow_kafka_offsets.model.scenarios import Scenario
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def scenario_options(command: Any) -> Any:
@@ -72,6 +75,19 @@ def scenario_names_partitions(scenario: Scenario) -> bool:
 
     return isinstance(scenario, FromFile) or (
         isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping)
+    )
+
+
+def out_of_range_option(
+    text: str = "For an offset outside the log or a time in the future.",
+) -> Callable[[F], F]:
+    """Return the option ``--on-out-of-range``; the text says for what."""
+    return click.option(
+        "--on-out-of-range",
+        type=click.Choice(get_args(OutOfRangePolicy)),
+        default="fail",
+        show_default=True,
+        help=text,
     )
 
 
@@ -146,7 +162,7 @@ def finish(
     :param save: file for the groups' offsets that will be overwritten, as Kafka's CSV.
     :param export: print the groups' planned offsets as Kafka's CSV, and no table.
     """
-    from airflow_kafka_offsets.joint import apply_joint, look_up_times
+    from airflow_kafka_offsets.joint.apply import apply_joint, look_up_times
     from airflow_kafka_offsets.model.metadata import CommitMetadata
     from airflow_kafka_offsets.model.offsets import format_csv
 
@@ -160,9 +176,8 @@ def finish(
         before = {group.group_id: group.overwritten for group in plan.groups}
         save.write_text(format_csv(before), encoding="utf-8")
     if execute:
-        query = plan.rewind.query_id if plan.rewind else ""
-        metadata = CommitMetadata(tool=f"airflow-kafka-offsets {command}", query=query, at=int(time.time()))
-        apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
+        metadata = CommitMetadata(tool=f"airflow-kafka-offsets {command}", at=int(time.time()))
+        apply_joint(client, checkpoint, plan, plan.stamped(metadata), quiet_period=quiet_period)
     if output == "json" and not export:
         print_json(plan.receipt(plan_only=not execute, verified=execute))
     if not execute:

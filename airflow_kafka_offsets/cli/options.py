@@ -24,6 +24,10 @@ output_option = click.option(
     help="Form of the output.",
 )
 
+topics_option = click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only these; may be repeated."
+)
+
 
 def broker_options(command: Any) -> Any:
     """Add the options that say which broker, and how long to wait for it."""

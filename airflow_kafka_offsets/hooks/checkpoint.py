@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fsspec import AbstractFileSystem
+
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.pipeline import check_location
@@ -17,16 +19,28 @@ def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoi
     :raises CheckpointError: if no installed provider knows the storage.
     """
     check_location(location)
+    return SparkCheckpoint(location, fs=storage_of(location, conn_id))
+
+
+def storage_of(
+    location: str, conn_id: str | None, conn_parameter: str = "checkpoint_conn_id"
+) -> AbstractFileSystem | None:
+    """
+    Return the storage that a connection describes, ``None`` without one: fsspec then makes it.
+
+    :param location: URI of something there.
+    :param conn_parameter: what names the connection, for the error text.
+    :raises CheckpointError: if no installed provider knows the storage.
+    """
     if not conn_id:
-        return SparkCheckpoint(location)
+        return None
     from airflow.sdk import ObjectStoragePath
 
     try:
-        fs = ObjectStoragePath(location, conn_id=conn_id).fs
+        return ObjectStoragePath(location, conn_id=conn_id).fs
     except (ImportError, ValueError) as error:
         scheme = location.partition(":")[0]
         raise CheckpointError(
             f"no storage for {scheme}:// with connection {conn_id!r} ({error}): install the Airflow provider of that "
-            "storage (amazon for s3a, google for gs, microsoft-azure for abfss), or leave checkpoint_conn_id out"
+            f"storage (amazon for s3a, google for gs, microsoft-azure for abfss), or leave {conn_parameter} out"
         ) from error
-    return SparkCheckpoint(location, fs=fs)

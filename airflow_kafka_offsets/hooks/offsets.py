@@ -9,8 +9,8 @@ from typing import Any
 from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
 
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.drift import pipeline_drift
 from airflow_kafka_offsets.kafka.positions import (
     IsolationLevel,
     group_positions,

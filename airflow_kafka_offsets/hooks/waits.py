@@ -21,7 +21,8 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.positions import IsolationLevel, group_positions, lag_of, partitions_in
 from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy, past_log_start, remaining
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, offsets_json, parse_offsets
-from airflow_kafka_offsets.model.plan import align, one_of, read_receipt
+from airflow_kafka_offsets.model.plan import align, one_of
+from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.scenarios import offsets_at_time, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.scope import TopicScope, group_scopes, parse_group_id
 

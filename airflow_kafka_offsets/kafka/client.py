@@ -34,6 +34,7 @@ from airflow_kafka_offsets.kafka.failures import (
     Failure,
     explain,
 )
+from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.groups import GroupCalls, GroupDescription, GroupListing, GroupMember
 from airflow_kafka_offsets.kafka.record_times import fetch_times, positions_in_logs
 from airflow_kafka_offsets.kafka.refusals import and_then, not_committed
@@ -45,8 +46,10 @@ from airflow_kafka_offsets.kafka.requests import (
     read_commits,
     read_offsets,
     read_topics,
+    without_leader,
 )
 from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
@@ -289,6 +292,31 @@ class OffsetsClient:
                         ),
                     )
 
+    def commit_window(
+        self, group_id: str, window: OffsetWindow, metadata: str = "", *, fenced: bool = True
+    ) -> Offsets:
+        """
+        Commit a window's end to a group that stands at its start, see :mod:`airflow_kafka_offsets.kafka.fenced`.
+
+        :param group_id: the group.
+        :param window: the ranges; where the group is at the end already, there is nothing to do.
+        :param metadata: a text that is kept with each offset.
+        :param fenced: join the group, so that comparing and writing are one step. Without it every end is written,
+            and another commit could come between the two.
+        :return: what was written.
+        :raises WindowMismatchError: if the group stands elsewhere; nothing was written.
+        :raises GroupActiveError: if the group has other members.
+        """
+        if fenced:
+            commit = FencedCommit(
+                self._config, self._groups, group_id, window, metadata, chunk_size=self._chunk_size
+            )
+            return commit.run(Deadline(self._timeout))
+        held = self.committed(group_id, window.ranges)
+        window.to_commit(f"group {group_id!r}", {tp: commit and commit.offset for tp, commit in held.items()})
+        self.commit(group_id, window.end, metadata)
+        return window.end
+
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """
         Return state and members of groups; a group that does not exist is ``Dead``.
@@ -392,7 +420,9 @@ class OffsetsClient:
                 )
             # One that does not pass first: there is no use in asking again for the others.
             for failure in sorted(failures.values(), key=lambda failure: failure.code in _PASSES):
-                raise Failed(failure)
+                # While a partition has no leader the client says as well that it does not know it.
+                hidden = failure.code in UNKNOWN_PARTITION and without_leader(connection, unknown, timeout)
+                raise Failed(hidden or failure)
             return found
 
         return self._ask(what, question, deadline, isolation_level=isolation_level) if wanted else {}

@@ -17,6 +17,8 @@ from airflow_kafka_offsets.errors import (
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
 
+NO_LEADER = "LEADER_NOT_AVAILABLE"
+
 RETRIABLE = frozenset(
     {
         "_ALL_BROKERS_DOWN",
@@ -33,7 +35,7 @@ RETRIABLE = frozenset(
         "COORDINATOR_NOT_AVAILABLE",
         "FENCED_LEADER_EPOCH",
         "KAFKA_STORAGE_ERROR",
-        "LEADER_NOT_AVAILABLE",
+        NO_LEADER,
         "NETWORK_EXCEPTION",
         "NOT_CONTROLLER",
         "NOT_COORDINATOR",
@@ -229,6 +231,11 @@ def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: 
     if code in ACTIVE_GROUP:
         return GroupActiveError(
             f"{what}: the group has active members, and only they may commit ({code}): stop them first",
+            code=code,
+        )
+    if code == NO_LEADER:
+        return BrokerUnavailableError(
+            f"{what}: {failure.text}; asked {servers} for {timeout:g} s; bring the broker that holds it back, then try again",
             code=code,
         )
     if code in RETRIABLE:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection
-from airflow_kafka_offsets.kafka.failures import UNKNOWN_PARTITION, Failed, Failure
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, Failed, Failure
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
+    from confluent_kafka.admin import TopicMetadata
 
 LOG_END, LOG_START = -1, -2
 """In place of a time."""
@@ -39,12 +40,8 @@ def read_topics(connection: Connection, topic: str | None, timeout: float) -> di
 
     :raises Failed: if there is no answer, or not one for this user.
     """
-    if topic is None:
-        found = connection.ask(lambda consumer: consumer.list_topics(timeout=timeout)).topics
-    else:
-        found = connection.ask(lambda consumer: consumer.list_topics(topic, timeout=timeout)).topics
     topics: dict[str, list[int]] = {}
-    for name, described in found.items():
+    for name, described in _list_topics(connection, topic, timeout).items():
         if described.error is None:
             topics[name] = sorted(described.partitions)
         elif topic is not None:
@@ -63,6 +60,35 @@ def missing_partitions(
     for topic in sorted({tp.topic for tp in wanted}):
         topics.update(read_topics(connection, topic, timeout))
     return [tp for tp in wanted if tp.partition not in topics.get(tp.topic, ())]
+
+
+def without_leader(
+    connection: Connection, partitions: Iterable[TopicPartition], timeout: float
+) -> Failure | None:
+    """Return how those fail that are there and have no leader now; ``None`` if there are none."""
+    wanted = set(partitions)
+    found: dict[TopicPartition, Sequence[int]] = {}
+    for topic in sorted({tp.topic for tp in wanted}):
+        for described in _list_topics(connection, topic, timeout).values():
+            for number, partition in described.partitions.items():
+                if partition.leader < 0 and TopicPartition(topic, number) in wanted:
+                    found[TopicPartition(topic, number)] = partition.replicas
+    if not found:
+        return None
+    brokers = sorted({broker for replicas in found.values() for broker in replicas})
+    return Failure(
+        NO_LEADER,
+        f"partition {summarize(found)} has no leader: none of the brokers that hold it ({', '.join(map(str, brokers))}) "
+        "can be it now",
+    )
+
+
+def _list_topics(connection: Connection, topic: str | None, timeout: float) -> dict[str, TopicMetadata]:
+    named = () if topic is None else (topic,)
+    topics: dict[str, TopicMetadata] = connection.ask(
+        lambda consumer: consumer.list_topics(*named, timeout=timeout)
+    ).topics
+    return topics
 
 
 def read_commits(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
@@ -16,19 +16,25 @@ FIRST_ATTEMPT = 1.0
 _LEAST = 0.1
 
 
-def until(deadline: Deadline, attempt: Callable[[float], T], causes: Callable[[], Causes]) -> T:
+def until(
+    deadline: Deadline,
+    attempt: Callable[[float], T],
+    causes: Callable[[], Causes],
+    also: Collection[str] = (),
+) -> T:
     """
     Make a call until it succeeds, fails for good, or the time is up.
 
     :param attempt: makes the call; is given the seconds it may take.
     :param causes: what was seen in the background; a cause that waiting does not mend ends it.
+    :param also: errors that pass in this call, besides those that always do.
     :raises Failed: with the last error.
     """
 
     def again(error: BaseException) -> bool:
         return (
             isinstance(error, Failed)
-            and error.failure.code in RETRIABLE | UNKNOWN_PARTITION
+            and (error.failure.code in RETRIABLE | UNKNOWN_PARTITION or error.failure.code in also)
             and causes().final is None
         )
 

@@ -113,7 +113,8 @@ class OffsetWindow:
             first = next(iter(lost))
             refusals.append(
                 f"{sum(lost.values())} records of the window are lost: retention has deleted them on {summarize(lost)} "
-                f"({first}: the window starts at {self.ranges[first].start}, the log at {logs[first].start})"
+                f"({first}: the window starts at {self.ranges[first].start}, the log at {logs[first].start}); to go on with "
+                "what is left, move the group there with ResetOffsetsOperator, or plan a window that starts later"
             )
         beyond = [tp for tp, offsets in sorted(self.ranges.items()) if offsets.end > logs[tp].end]
         if beyond:
@@ -181,6 +182,12 @@ class OffsetWindow:
             "spark_options": self.spark_options(),
             "source": dict(self.source),
         }
+
+    def as_text(self) -> str:
+        """Return JSON text without what follows from the rest: short enough for an argument, where it may be."""
+        form = self.as_json()
+        told = ("version", "start", "end", "committed", "source")
+        return json.dumps({name: form[name] for name in told}, separators=(",", ":"))
 
     @classmethod
     def parse(cls, value: object, what: str = "window") -> OffsetWindow:

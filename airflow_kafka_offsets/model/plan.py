@@ -1,9 +1,8 @@
 """
-What will a move of a group's offsets change, may it, and what is left to prove and undo it?
+What will a move of a group's offsets change, and may it?
 
 An :class:`OffsetPlan` holds, for each partition of one group, the offset before and after and what the
-log holds. Everything is checked on the plan, before the first write; the *receipt* is the plan as plain
-JSON, stored before the first write, so that what was overwritten can be restored.
+log holds. Everything is checked on the plan, before the first write.
 """
 
 from __future__ import annotations
@@ -12,21 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
-from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.offsets import (
-    LogRange,
-    Offsets,
-    Positions,
-    TopicPartition,
-    offsets_json,
-    parse_offsets,
-    parse_positions,
-    shorten,
-    summarize,
-)
+from airflow_kafka_offsets.errors import CommitError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.scenarios import iso_time
-
-RECEIPT_VERSION = 1
 
 RecordTimes = Mapping[tuple[TopicPartition, int], "int | None"]
 """Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows."""
@@ -208,22 +195,6 @@ class OffsetPlan:
                 written=[tp for tp in self.after if tp not in differs],
             )
 
-    def receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
-        """Return the plan as plain JSON, see :func:`receipt`."""
-        return {
-            "version": RECEIPT_VERSION,
-            "group_id": self.group_id,
-            "before": offsets_json(self.before),
-            "after": offsets_json(self.after),
-            "log_start": offsets_json({move.topic_partition: move.log.start for move in self.moves}),
-            "log_end": offsets_json({move.topic_partition: move.log.end for move in self.moves}),
-            "changed": self.changed,
-            "records": self.records,
-            "plan_only": plan_only,
-            "verified": verified,
-            "source": dict(self.source),
-        }
-
     def table(self) -> str:
         """Return the plan as lines for a log: a header, a line per partition, and the remarks."""
         header = ["TOPIC", "PARTITION", "FROM", "TO", "CHANGE", "LOG-START", "LOG-END"]
@@ -274,65 +245,6 @@ def check_plans(plans: Iterable[Refusable]) -> None:
     refusals = list(dict.fromkeys(refusal for plan in plans for refusal in plan.refusals))
     if refusals:
         raise PlanRefusedError(refusals)
-
-
-def receipt(
-    plans: Sequence[OffsetPlan], *, plan_only: bool = False, verified: bool = False
-) -> dict[str, Any]:
-    """
-    Return plans that are carried out together as one receipt: plain JSON with string keys.
-
-    For one group: ``version``, ``group_id``, ``before``, ``after``, ``log_start``, ``log_end`` (each
-    ``{topic: {partition: offset}}``, ``null`` = no commit), ``changed`` (partitions), ``records``,
-    ``plan_only``, ``verified`` (whether the commit was read back) and ``source``. For several groups:
-    the totals, and ``groups``, a list of such receipts.
-    """
-    each = [plan.receipt(plan_only=plan_only, verified=verified) for plan in plans]
-    if len(each) == 1:
-        return each[0]
-    return {
-        "version": RECEIPT_VERSION,
-        "groups": each,
-        "changed": sum(plan.changed for plan in plans),
-        "records": sum(plan.records for plan in plans),
-        "plan_only": plan_only,
-        "verified": verified,
-        "source": dict(plans[0].source) if plans else {},
-    }
-
-
-@dataclass(frozen=True)
-class GroupReceipt:
-    """One group's part of a receipt, read back from JSON."""
-
-    group_id: str
-    before: Positions
-    after: Offsets
-    plan_only: bool
-
-
-def read_receipt(value: object) -> tuple[GroupReceipt, ...]:
-    """
-    Read a receipt as :func:`receipt` gives it.
-
-    :raises OffsetsFormatError: if it is none, or of another version.
-    """
-    if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
-        raise OffsetsFormatError(
-            f"found {shorten(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return it"
-        )
-    groups = value.get("groups", [value])
-    if not isinstance(groups, Sequence):
-        raise OffsetsFormatError(f"receipt: found {shorten(groups)} in place of the list of groups")
-    result = []
-    for group in groups:
-        if not isinstance(group, Mapping) or not isinstance(group.get("group_id"), str):
-            raise OffsetsFormatError(f"receipt: found {shorten(group)} in place of one group's receipt")
-        # A plan with nothing in scope has no partitions at all.
-        before = parse_positions(group["before"], "receipt, before") if group.get("before") else {}
-        after = parse_offsets(group["after"], "receipt, after") if group.get("after") else {}
-        result.append(GroupReceipt(group["group_id"], before, after, bool(group.get("plan_only"))))
-    return tuple(result)
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:

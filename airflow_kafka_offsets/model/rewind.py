@@ -8,13 +8,13 @@ in which every interruption leaves a checkpoint that Spark starts from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets, shorten
-from airflow_kafka_offsets.model.plan import RecordTimes, align, check_plans, one_of, time_cell
+from airflow_kafka_offsets.model.plan import OffsetPlan, RecordTimes, align, check_plans, one_of, time_cell
 
 PendingBatch = Literal["fail", "discard"]
 """What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed."""
@@ -129,6 +129,13 @@ class Rewind:
         :raises PlanRefusedError: with every reason.
         """
         check_plans([self])
+
+    def judged(self, plans: Iterable[OffsetPlan]) -> Rewind:
+        """Return the plan with the refusals and notes of plans that compared its targets with the logs."""
+        found = list(plans)
+        refusals = [refusal for plan in found for refusal in plan.refusals]
+        notes = [note for plan in found for note in plan.notes]
+        return replace(self, refusals=(*refusals, *self.refusals), notes=(*notes, *self.notes))
 
     def receipt(self) -> dict[str, Any]:
         """

@@ -13,7 +13,8 @@ from airflow.sdk import BaseOperator
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-from airflow_kafka_offsets.joint import JointPlan, apply_joint, look_up_times
+from airflow_kafka_offsets.joint.apply import apply_joint, look_up_times
+from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, PendingBatch, RewindPolicy, Sink
@@ -42,6 +43,7 @@ class OffsetsOperator(BaseOperator):
     template_fields: Sequence[str] = PIPELINE_PARAMETERS
     template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
     ui_color = "#e8f4ea"
+    needs_group: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class OffsetsOperator(BaseOperator):
         self.checkpoint_location = checkpoint_location
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
-        if group_id is None:
+        if group_id is None and self.needs_group:
             raise UsageError(
                 f"task {self.task_id}: group_id is missing: name the consumer group, or **pipeline"
             )
@@ -92,6 +94,7 @@ class OffsetsOperator(BaseOperator):
 
         :return: the receipt.
         """
+        metadata = plan.stamped(metadata)
         if plan_only:
             plan = look_up_times(client, plan)
         for table in plan.tables():

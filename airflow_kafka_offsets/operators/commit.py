@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.failures import failing_at_once
-from airflow_kafka_offsets.joint import JointPlan
+from airflow_kafka_offsets.hooks.window_file import load_window
 from airflow_kafka_offsets.kafka.apply import plan_moves
+from airflow_kafka_offsets.kafka.window_commits import apply_window_commits, plan_window_commits
+from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.offsets import parse_offsets, summarize
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.scope import GroupOffsets, TopicScope, group_offsets, parse_group_id
-from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
+from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata, push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -30,7 +32,7 @@ class _Target(NamedTuple):
 
 class CommitOffsetsOperator(OffsetsOperator):
     """
-    Commit the offsets of a Spark checkpoint's newest committed batch to a consumer group.
+    Commit the offsets of a Spark checkpoint's newest committed batch to a consumer group, or the end of a window.
 
     A batch counts as committed when Spark wrote both ``offsets/N`` and ``commits/N``. A pending batch, which
     Spark will run again, never counts. All partitions of the batch are committed, also when none of them
@@ -41,10 +43,21 @@ class CommitOffsetsOperator(OffsetsOperator):
     Spark query; a topic that the broker does not have; an offset outside its partition's log; a group with
     members, since only they may commit.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.plan.receipt`): plain JSON with the offsets
+    With a ``window`` its end is committed, for each partition: where the group stands at the window's start it is
+    written, where it is at its end it is done. If it stands anywhere else in one of them, nothing is written at all. A
+    window that was planned without a commit in a partition needs that there is none still. All groups are compared
+    before the first write, and each again as it is written.
+
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
     before and after.
 
     :param offsets: commit these offsets, ``{"topic": {"0": 42}}``, in place of the checkpoint's. (templated)
+    :param window: commit the end of this window: what ``PlanOffsetWindowOperator`` returned, its JSON, or the URI of its
+        file. (templated)
+    :param window_conn_id: Airflow connection of the window file's storage. (templated)
+    :param fenced: for a window, join the group while it is compared and written, so that nobody else can commit in
+        between. It takes as long as the broker lets the first member of a group wait
+        (``group.initial.rebalance.delay.ms``, 3 seconds by default). Without it another commit may come between.
     :param allow_rewind: whether the group may go backwards.
     :param allow_new_query: whether the query may take over a group that another query followed, as after
         starting with a new checkpoint.
@@ -52,16 +65,26 @@ class CommitOffsetsOperator(OffsetsOperator):
         partition, for an offset outside the log. (templated)
     """
 
-    template_fields: Sequence[str] = (*OffsetsOperator.template_fields, "offsets", "on_out_of_range")
+    template_fields: Sequence[str] = (
+        *OffsetsOperator.template_fields,
+        "offsets",
+        "window",
+        "window_conn_id",
+        "on_out_of_range",
+    )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **OffsetsOperator.template_fields_renderers,
         "offsets": "json",
+        "window": "json",
     }
 
     def __init__(
         self,
         *,
         offsets: Mapping[str, Mapping[str, int]] | str | None = None,
+        window: Mapping[str, Any] | str | None = None,
+        window_conn_id: str | None = None,
+        fenced: bool = True,
         allow_rewind: bool = False,
         allow_new_query: bool = False,
         on_out_of_range: OutOfRangePolicy = "fail",
@@ -69,28 +92,55 @@ class CommitOffsetsOperator(OffsetsOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.offsets = offsets
+        self.window = window
+        self.window_conn_id = window_conn_id
+        self.fenced = fenced
         self.allow_rewind = allow_rewind
         self.allow_new_query = allow_new_query
         self.on_out_of_range = on_out_of_range
-        if offsets is None and self.checkpoint_location is None:
+        self._of_window = window is not None
+        if offsets is not None and self._of_window:
+            raise UsageError(f"task {self.task_id}: offsets and window are both given: expected one of them")
+        if offsets is None and not self._of_window and self.checkpoint_location is None:
             raise UsageError(
                 f"task {self.task_id}: nothing to commit: give checkpoint_location, the URI that the Spark job has, or "
-                "offsets"
+                "offsets, or window"
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit, and return the receipt."""
         with failing_at_once():
-            return self._execute(context)
+            return self._commit_window(context) if self._of_window else self._execute(context)
+
+    def _commit_window(self, context: Context) -> dict[str, Any]:
+        policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
+        window = load_window(self.window, self.window_conn_id)
+        group_id, scope = parse_group_id(self.group_id), TopicScope.parse(self.topics)
+        targets = group_offsets({"window": window.end}, group_id, scope, "the window")
+        self._name_left_out(targets)
+        with self.open_client() as client:
+            plan = JointPlan(
+                plan_window_commits(
+                    client,
+                    window,
+                    targets.by_group,
+                    source={"window": dict(window.source)},
+                    on_out_of_range=policy,
+                )
+            )
+            for table in plan.tables():
+                self.log.info("%s", table)
+            push_result(context, plan.receipt())
+            metadata = commit_metadata(context)
+            apply_window_commits(client, window, plan.groups, metadata, fenced=self.fenced)
+            self.tell_assets(context, plan.groups, metadata)
+            return plan.receipt(verified=True)
 
     def _execute(self, context: Context) -> dict[str, Any]:
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
         target = self._given_offsets() or self._checkpoint_offsets()
         targets, query, batch = target.targets, target.query, target.batch
-        if targets.left_out:
-            self.log.info(
-                "Left out, since topics does not name it: %s", summarize(targets.left_out, limit=20)
-            )
+        self._name_left_out(targets)
         with self.open_client() as client:
             plans = plan_moves(
                 client,
@@ -102,6 +152,12 @@ class CommitOffsetsOperator(OffsetsOperator):
             )
             metadata = commit_metadata(context, query=query, batch=batch)
             return self.carry_out(context, client, JointPlan(plans), metadata)
+
+    def _name_left_out(self, targets: GroupOffsets) -> None:
+        if targets.left_out:
+            self.log.info(
+                "Left out, since topics does not name it: %s", summarize(targets.left_out, limit=20)
+            )
 
     def _given_offsets(self) -> _Target | None:
         if self.offsets is None or self.offsets == "":

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageErr
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.failures import failing_at_once
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-from airflow_kafka_offsets.kafka.drift import pipeline_drift
+from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
 from airflow_kafka_offsets.model.offsets import load_json, shorten
 from airflow_kafka_offsets.model.plan import one_of

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.hooks.failures import failing_at_once
-from airflow_kafka_offsets.joint import JointPlan, plan_joint_reset
+from airflow_kafka_offsets.joint.reset import plan_joint_reset
 from airflow_kafka_offsets.kafka.resets import parse_scenario, plan_resets
+from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.offsets import offsets_json, parse_positions
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.scenarios import NoCommit, exactly_one
@@ -45,7 +45,7 @@ class ResetOffsetsOperator(RewindingOperator):
     What may happen to the checkpoint is said with the parameters of :class:`RewindingOperator`: ``pending_batch``,
     ``sink``, ``sink_location``, ``allow_state`` and ``quiet_period``.
 
-    Returns the receipt (see :func:`airflow_kafka_offsets.model.plan.receipt`): plain JSON with the offsets
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
     before and after. It is stored before the first write. On Airflow 3.3 and later a retry still shows the offsets
     from before the first try; earlier versions keep nothing of a task's own over a retry.
 
@@ -124,8 +124,6 @@ class ResetOffsetsOperator(RewindingOperator):
                 plan = plan_joint_reset(
                     client, checkpoint, group_id, scope, scenario, policy=self.rewind_policy(), **policies
                 )
-            if plan.rewind is not None:
-                metadata = replace(metadata, query=plan.rewind.query_id, batch=plan.rewind.batch_id)
             if not (self.plan_only or plan.refused):
                 plan = keep_first_before(context, plan)
             return self.carry_out(

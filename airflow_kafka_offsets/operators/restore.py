@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.failures import failing_at_once
-from airflow_kafka_offsets.joint import JointPlan, plan_restore_file, plan_restore_receipt
+from airflow_kafka_offsets.joint.restore import plan_restore_file, plan_restore_receipt
+from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.offsets import load_json
-from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of, read_receipt
+from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
+from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.scenarios import RestoreNoCommit
 from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
 from airflow_kafka_offsets.operators.base import RewindingOperator, commit_metadata
@@ -111,8 +112,6 @@ class RestoreOffsetsOperator(RewindingOperator):
             plan = self._plan(client, checkpoint)
             if plan is None:
                 return None
-            if plan.rewind is not None:
-                metadata = replace(metadata, query=plan.rewind.query_id, batch=plan.rewind.batch_id)
             return self.carry_out(
                 context, client, plan, metadata, checkpoint=checkpoint, quiet_period=self.quiet_period
             )

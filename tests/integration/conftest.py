@@ -12,6 +12,7 @@ from confluent_kafka import Consumer
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -85,6 +86,27 @@ def broker(bootstrap_servers: str) -> Iterator[OffsetsClient]:
     """A client that sees what tests have done, and prepares their groups."""
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         yield client
+
+
+@pytest.fixture
+def commit(broker: OffsetsClient) -> Callable[[str, str, Mapping[int, int]], None]:
+    """commit(group, topic, {0: 5})."""
+
+    def make(group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        broker.commit(group, {TopicPartition(topic, number): offset for number, offset in offsets.items()})
+
+    return make
+
+
+@pytest.fixture
+def committed(broker: OffsetsClient) -> Callable[[str, str], dict[int, int]]:
+    """committed(group, topic) -> {partition: offset} of the first three, without those that have no commit."""
+
+    def look(group: str, topic: str) -> dict[int, int]:
+        found = broker.committed(group, [TopicPartition(topic, number) for number in range(3)])
+        return {tp.partition: commit.offset for tp, commit in found.items() if commit is not None}
+
+    return look
 
 
 @pytest.fixture

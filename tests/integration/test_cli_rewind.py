@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import NamedTuple
 
 import pytest
 
 from airflow_kafka_offsets.cli import main
-from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = pytest.mark.integration
 
@@ -47,9 +47,9 @@ def topic(make_topic, produce):
 
 
 @pytest.fixture
-def group(topic, new_group, broker):
+def group(topic, new_group, commit):
     name = new_group()
-    broker.commit(name, {TopicPartition(topic, number): offset for number, offset in READ.items()})
+    commit(name, topic, READ)
     return name
 
 
@@ -59,12 +59,9 @@ def query(topic, new_query):
 
 
 @pytest.fixture
-def committed(broker, group, topic):
-    def look():
-        found = broker.committed(group, [TopicPartition(topic, number) for number in ENDS])
-        return {tp.partition: commit.offset for tp, commit in found.items()}
-
-    return look
+def committed(committed, group, topic):
+    """committed() -> {partition: offset} of the group."""
+    return partial(committed, group, topic)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from fsspec.implementations.local import LocalFileSystem
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import DriftError, UnknownTopicPartitionError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.drift import pipeline_drift
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.scope import TopicScope

@@ -45,14 +45,6 @@ def topic(make_log):
 
 
 @pytest.fixture
-def commit(broker):
-    def make(group, topic, offsets):
-        broker.commit(group, {TopicPartition(topic, number): offset for number, offset in offsets.items()})
-
-    return make
-
-
-@pytest.fixture
 def group(topic, new_group, commit):
     name = new_group()
     commit(name, topic, COMMITTED)
@@ -62,17 +54,6 @@ def group(topic, new_group, commit):
 @pytest.fixture
 def query(topic, new_query):
     return new_query({topic: READ})
-
-
-@pytest.fixture
-def committed(broker):
-    """committed(group, topic) -> {partition: offset}, without those that have no commit."""
-
-    def look(group, topic):
-        found = broker.committed(group, [TopicPartition(topic, number) for number in ENDS])
-        return {tp.partition: commit.offset for tp, commit in found.items() if commit is not None}
-
-    return look
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ import pytest
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.rewind import plan_undo
-from airflow_kafka_offsets.joint import apply_joint, plan_joint_reset
+from airflow_kafka_offsets.joint.apply import apply_joint
+from airflow_kafka_offsets.joint.reset import plan_joint_reset
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -35,7 +36,8 @@ import os, signal, sys
 from datetime import datetime, timezone
 from airflow_kafka_offsets.checkpoint import archive, rewind
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.joint import apply_joint, plan_joint_reset
+from airflow_kafka_offsets.joint.apply import apply_joint
+from airflow_kafka_offsets.joint.reset import plan_joint_reset
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.rewind import RewindPolicy

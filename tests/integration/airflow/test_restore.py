@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -35,9 +36,9 @@ def topic(make_topic, produce):
 
 
 @pytest.fixture
-def group(topic, new_group, broker):
+def group(topic, new_group, commit):
     name = new_group()
-    broker.commit(name, {TopicPartition(topic, number): offset for number, offset in COMMITTED.items()})
+    commit(name, topic, COMMITTED)
     return name
 
 
@@ -47,14 +48,9 @@ def query(topic, new_query):
 
 
 @pytest.fixture
-def committed(broker, group, topic):
-    """committed() -> {partition: offset} of the group, without those that have no commit."""
-
-    def look():
-        found = broker.committed(group, [TopicPartition(topic, number) for number in ENDS])
-        return {tp.partition: commit.offset for tp, commit in found.items() if commit is not None}
-
-    return look
+def committed(committed, group, topic):
+    """committed() -> {partition: offset} of the group."""
+    return partial(committed, group, topic)
 
 
 @pytest.fixture

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import logging
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import pytest
@@ -31,42 +28,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
-CONF = {
-    "spark.jars.packages": CONNECTOR,
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
-
-
-@pytest.fixture(scope="module")
-def spark():
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("tests")
-    for name, value in CONF.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    # It logs once more when the interpreter ends and pytest has closed its streams.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    yield session
-    session.stop()
-    # PySpark keeps its JVM, and the pipes to it, for the next session; here there is none.
-    gateway = session.sparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(30)
-    SparkContext._gateway = SparkContext._jvm = None
-    del session, gateway, builder
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 @pytest.fixture
@@ -274,7 +235,7 @@ stream.writeStream.foreachBatch(write).option("checkpointLocation", location).tr
 
 
 def test_a_job_killed_in_the_middle_of_a_batch_has_that_batch_not_committed_and_goes_on(
-    make_topic, produce, location, tmp_path, new_group, holds, context, bootstrap_servers
+    make_topic, produce, location, tmp_path, new_group, holds, context, bootstrap_servers, spark_settings
 ):
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 10})
@@ -286,7 +247,10 @@ def test_a_job_killed_in_the_middle_of_a_batch_has_that_batch_not_committed_and_
         command = [sys.executable, str(tmp_path / "job.py"), bootstrap_servers, topic, location, str(output)]
         with (tmp_path / "log").open("a") as log:
             return subprocess.Popen(
-                [*command, json.dumps(CONF), str(block_at)], stdout=log, stderr=log, start_new_session=True
+                [*command, json.dumps(spark_settings), str(block_at)],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     job = launch(block_at=1)

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from airflow_kafka_offsets.errors import BrokerError
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.apply import apply_plans
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.resets import plan_resets
@@ -66,7 +66,8 @@ def reset(servers, group, topics):
 def test_reset_offsets_with_partition_none_leader(halved, oracle, new_group):
     servers, topic, _, without = halved
     ours, theirs = new_group(), new_group()
-    with pytest.raises(BrokerError):
+    named = rf"partition {topic}-{without[0]}[^;]* has no leader: [^;]*; [^;]*; bring the broker that holds it back"
+    with pytest.raises(BrokerUnavailableError, match=named):
         reset(servers, ours, topic)
     flags = ("--topic", f"{topic}:{without[0]}", "--to-latest", "--execute", "--timeout", "1000")
     assert oracle.reset(theirs, *flags, on=servers).error is not None

@@ -24,7 +24,8 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
 
 pytestmark = pytest.mark.integration
 
@@ -146,6 +147,20 @@ def test_a_group_that_may_only_be_looked_at_is_not_committed_to(connect, topics,
     assert client.committed(group, [partition]) == {partition: None}
     with pytest.raises(BrokerAuthenticationError, match=r"grant it Read on the group.*; nothing was written"):
         client.commit(group, {partition: 0})
+
+
+def test_a_window_of_a_group_that_is_not_allowed_says_what_to_grant(connect, topics, new_group, grant):
+    group, partition = new_group(), TopicPartition(topics[0], 0)
+    window = OffsetWindow({partition: OffsetRange(0, 0)}, frozenset({partition}))
+    grant(ResourceType.TOPIC, topics[0], AclOperation.READ)
+    grant(ResourceType.GROUP, group, AclOperation.DESCRIBE)
+    client = connect("bob", "can-we-fix-it")
+    with pytest.raises(
+        BrokerAuthenticationError, match=r"grant it Read on the group.*fenced=False.*; nothing was written"
+    ):
+        client.commit_window(group, window)
+    grant(ResourceType.GROUP, group, AclOperation.READ)
+    assert client.commit_window(group, window) == {partition: 0}
 
 
 def test_a_topic_that_is_not_allowed_says_what_to_grant(connect, topics, new_group, grant):

@@ -9,7 +9,8 @@ import pytest
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, CommitError
 from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
 
 pytestmark = pytest.mark.integration
 
@@ -40,6 +41,19 @@ def test_a_coordinator_that_moves_is_waited_for(on_proxy, proxy, new_group, api_
     assert client.committed(group, [partition]) == {partition: Committed(0, "done")}
     assert client.committed_everywhere(group) == {partition: Committed(0, "done")}
     assert proxy.refused == 3
+
+
+@pytest.mark.parametrize("api_key", [OFFSET_FETCH, OFFSET_COMMIT])
+def test_a_coordinator_that_moves_under_a_fenced_commit_is_joined_again(on_proxy, proxy, new_group, api_key):
+    client, partition = on_proxy
+    group = new_group()
+    client.commit(group, {partition: 0})
+    proxy.refuse((api_key,), NOT_COORDINATOR, times=2)
+    window = OffsetWindow({partition: OffsetRange(0, 0)})
+    assert client.commit_window(group, window, "done") == {}
+    client.commit_window(group, OffsetWindow({partition: OffsetRange(0, 7)}), "done")
+    assert client.committed(group, [partition]) == {partition: Committed(7, "done")}
+    assert proxy.refused == 2
 
 
 @pytest.mark.parametrize("code", [COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR])

@@ -153,7 +153,7 @@ def test_a_file_that_was_cut_in_half_is_named(file, two_batches, tmp_path, new_g
     topic, whole = two_batches
     location, group = tmp_path / "cut", new_group()
     shutil.copytree(whole, location)
-    commit(group, location=str(location), offsets={topic: {"0": 3}})
+    commit(group, str(location), offsets={topic: {"0": 3}})
     _cut(location / file, (location / file).stat().st_size // 2)
     with pytest.raises(AirflowFailException, match=rf"{location}/{file}(, line \d)?: found"):
         commit(group, str(location))

@@ -11,30 +11,12 @@ from airflow_kafka_offsets.errors import CheckpointNotFoundError, CheckpointUnav
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 s3fs = pytest.importorskip("s3fs")
-moto_server = pytest.importorskip("moto.server")
+pytest.importorskip("moto.server")
 
 ORDERS_0 = TopicPartition("orders", 0)
-
-
-@pytest.fixture(scope="module")
-def storage_options() -> Iterator[dict[str, Any]]:
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "key": "testing",
-        "secret": "testing",
-        "endpoint_url": f"http://{host}:{port}",
-        "client_kwargs": {"region_name": "us-east-1"},
-    }
-    try:
-        s3fs.S3FileSystem(**options).call_s3("create_bucket", Bucket="lake")
-        yield options
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "s3n", "s3"])

@@ -12,7 +12,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.reader import CheckpointSource, CheckpointState, SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointFormatError, CheckpointNotFoundError
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, CheckpointNotFoundError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -28,6 +28,20 @@ def read(root: Path) -> CheckpointState:
 
 
 # --- which batch
+
+
+def test_any_batch_that_is_kept_can_be_read_and_one_that_is_not_is_named(
+    checkpoint: Callable[..., Path],
+) -> None:
+    kept = SparkCheckpoint(str(checkpoint({3: 5, 4: 6, 5: 9}, [3, 4])))
+    assert [kept.entry(batch).kafka_offsets for batch in (3, 5)] == [
+        {"0": {ORDERS_0: 5}},
+        {"0": {ORDERS_0: 9}},
+    ]
+    with pytest.raises(
+        CheckpointError, match="offsets/2: is not there; expected a batch that Spark has planned"
+    ):
+        kept.entry(2)
 
 
 def test_the_committed_batch_is_the_highest_in_both_directories(checkpoint: Callable[..., Path]) -> None:

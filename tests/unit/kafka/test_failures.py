@@ -34,6 +34,7 @@ def test_each_name_is_one_that_the_client_uses(name):
     [
         ("_TRANSPORT", BrokerUnavailableError, True),
         ("NOT_COORDINATOR", BrokerUnavailableError, True),
+        ("LEADER_NOT_AVAILABLE", BrokerUnavailableError, True),
         ("_AUTHENTICATION", BrokerAuthenticationError, False),
         ("_SSL", BrokerAuthenticationError, False),
         ("GROUP_AUTHORIZATION_FAILED", BrokerAuthenticationError, False),

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import CommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, one_of, read_receipt, receipt
+from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, one_of
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
@@ -67,35 +65,6 @@ def test_reading_back_another_offset_is_an_error_that_names_the_partition():
     with pytest.raises(CommitError, match="orders-1: planned 50, read back 49") as error:
         plan.verify({A: 30, B: 49})
     assert error.value.written == (A,)
-
-
-def test_the_receipt_is_plain_json_that_reads_back():
-    plan = make({A: 30, B: 50})
-    value = json.loads(json.dumps(plan.receipt()))
-    assert value["version"] == 1
-    assert value["before"] == {"orders": {"0": 20, "1": None}}
-    assert value["after"] == {"orders": {"0": 30, "1": 50}}
-    assert value["log_start"] == {"orders": {"0": 10, "1": 0}}
-    assert value["log_end"] == {"orders": {"0": 100, "1": 50}}
-    assert value["changed"] == 2
-    assert value["source"] == {"checkpoint": "/c"}
-    (read,) = read_receipt(value)
-    assert (read.group_id, read.before, read.after) == ("g", plan.before, plan.after)
-
-
-def test_a_receipt_of_several_groups_keeps_them_apart():
-    plans = [make({A: 30}), OffsetPlan.make("h", {B: 5}, {B: 0}, LOG)]
-    value = json.loads(json.dumps(receipt(plans, verified=True)))
-    assert value["changed"] == 2
-    assert [group.group_id for group in read_receipt(value)] == ["g", "h"]
-
-
-@pytest.mark.parametrize(
-    "value", [None, {}, {"version": 2}, {"version": 1}, {"version": 1, "groups": [3]}, "x"]
-)
-def test_what_is_no_receipt_is_refused(value):
-    with pytest.raises(OffsetsFormatError, match="receipt"):
-        read_receipt(value)
 
 
 def test_the_table_has_a_line_for_each_partition_and_each_refusal():

@@ -1,0 +1,98 @@
+"""
+From where to where does a batch of a query go?
+
+The ends are in ``offsets/<batch>``. Where it begins is in the file before it, whatever number that has; for a source's
+first batch in ``sources/<source>/0``, which Spark's Kafka source writes once and which later partitions are not in.
+"""
+
+from __future__ import annotations
+
+from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, decode, kafka_offsets
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.storage import plain_errors
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
+from airflow_kafka_offsets.model.offsets import SPARK_FORM, Offsets, shorten
+
+_INITIAL = b"\0v1\n"
+"""How ``sources/<source>/0`` of Spark's Kafka source begins; the zero byte is for Spark 2.1 (SPARK-19517)."""
+
+
+class CheckpointBatch:
+    """
+    A batch, and where it begins.
+
+    :param checkpoint: the query's.
+    :param batch_id: a batch that is in ``offsets/``, as is the one before it.
+    :raises CheckpointError: if it is not planned, or where it begins is not kept any more.
+    """
+
+    def __init__(self, checkpoint: SparkCheckpoint, batch_id: int) -> None:
+        self.checkpoint = checkpoint
+        self.batch_id = batch_id
+        known = _kafka_sources(checkpoint.entry(batch_id))
+        self.ends: dict[str, Offsets] = {name: ends for name, ends in known.items() if ends is not None}
+        # Gaps between the numbers are normal.
+        earlier = [number for number in checkpoint.batches("offsets") if number < batch_id]
+        if batch_id > 0 and not earlier:
+            raise CheckpointError(
+                f"{checkpoint.name(f'offsets/{batch_id}')}: there is no batch before it any more, so where it begins is not "
+                "known; expected the batch that is running now: older ones are removed "
+                "(spark.sql.streaming.minBatchesToRetain)"
+            )
+        self._before = _kafka_sources(checkpoint.entry(max(earlier))) if earlier else {}
+
+    def kafka_sources(self, source: str | None) -> list[str]:
+        """
+        Return the names of the sources to look at.
+
+        :param source: one of them; default: all that have offsets in this batch.
+        :raises UsageError: if there is none.
+        """
+        if source is None and self.ends:
+            return [name for name, ends in self.ends.items() if ends]
+        if source is not None and source in self.ends:
+            return [source]
+        wanted = "a Kafka source" if source is None else f"a Kafka source {source}"
+        raise UsageError(
+            f"{self.checkpoint.location}: batch {self.batch_id} has no offsets of {wanted}; its Kafka sources: "
+            f"{', '.join(sorted(self.ends)) or 'none'}"
+        )
+
+    def begin(self, source: str) -> Offsets:
+        """Return where a source begins in this batch; partitions that are added with it are not in there."""
+        before = self._before.get(source)
+        return self._initial(source) if before is None else before
+
+    def _initial(self, source: str) -> Offsets:
+        """Return where a source began when it was new, which Spark notes once."""
+        path = f"sources/{source}/0"
+        name = self.checkpoint.name(path)
+        with plain_errors(self.checkpoint.location):
+            data = self.checkpoint.read_file(path)
+        if data is None:
+            raise CheckpointError(
+                f"{name}: is not there; expected where source {source} began, which Spark writes before the source's first "
+                "batch. A query with named sources needs spark.sql.streaming.offsetLog.formatVersion=2: without it, names "
+                "and offsets cannot be told to belong together"
+            )
+        if not data.startswith(_INITIAL):
+            raise CheckpointFormatError(
+                f"{name}: found {data[:20]!r}; expected a zero byte, v1 and the first offsets, as Spark's Kafka source "
+                "writes them"
+            )
+        text = decode(data[len(_INITIAL) :], name)
+        offsets = _kafka_or_empty(text, name)
+        if offsets is None:
+            raise CheckpointFormatError(f"{name}: found {shorten(text)}; expected {SPARK_FORM}")
+        return offsets
+
+
+def _kafka_sources(entry: OffsetLogEntry) -> dict[str, Offsets | None]:
+    """Return the offsets of each source that may be Kafka's; ``None`` for a source that had none yet."""
+    found = {name: None if text is None else _kafka_or_empty(text) for name, text in entry.sources}
+    return {name: found[name] for name, text in entry.sources if text is None or found[name] is not None}
+
+
+def _kafka_or_empty(text: str, name: str = "offset") -> Offsets | None:
+    # What Kafka's source writes while its pattern matches no topic.
+    return {} if text.strip() == "{}" else kafka_offsets(text, name)

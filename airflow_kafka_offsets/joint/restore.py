@@ -1,0 +1,180 @@
+"""How are a checkpoint, and the groups that follow it, put back to what a receipt or a file has kept?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.rewind import plan_seek, plan_undo
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.joint.reset import moving_sources
+from airflow_kafka_offsets.kafka.apply import plan_moves
+from airflow_kafka_offsets.kafka.resets import active_groups, read_file
+from airflow_kafka_offsets.model.joint import JointPlan, offsets_after
+from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
+from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.rewind import Rewind, RewindPolicy, RewindReceipt, read_rewind_receipt
+from airflow_kafka_offsets.model.scenarios import RestoreNoCommit
+from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, group_offsets, source_offsets
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+def plan_restore_receipt(
+    client: OffsetsClient,
+    value: object,
+    checkpoint: SparkCheckpoint | None,
+    group_id: GroupIds,
+    *,
+    on_out_of_range: OutOfRangePolicy = "fail",
+    on_no_commit: RestoreNoCommit = "skip",
+    policy: RewindPolicy | None = None,
+) -> JointPlan:
+    """
+    Plan to put back what a receipt says was overwritten.
+
+    :param value: the receipt, as the reset returned it.
+    :param checkpoint: the checkpoint that moved along; without it only the groups are restored.
+    :param group_id: the pipeline's groups, which the receipt must be of.
+    :param on_no_commit: what becomes of a partition that had no commit, which cannot be taken away again:
+        ``skip`` leaves it where it is, ``earliest`` moves it to its log start.
+    :return: the plan with its refusals; nothing was written.
+    """
+    groups = read_receipt(value)
+    if any(group.plan_only for group in groups):
+        raise PlanRefusedError(
+            ["the receipt is of a plan that was only shown, so there is nothing to restore"]
+        )
+    before = {group.group_id: group.before for group in groups if group.before}
+    ours = _names(group_id)
+    if not set(before) <= set(ours):
+        raise UsageError(
+            f"the receipt is of group {', '.join(sorted(set(before) - set(ours)))}, and group_id names {', '.join(ours)}: "
+            "give the receipt of this pipeline's reset"
+        )
+    without = {group: [tp for tp, offset in held.items() if offset is None] for group, held in before.items()}
+    targets: dict[str, Offsets] = {
+        group: {tp: offset for tp, offset in held.items() if offset is not None}
+        for group, held in before.items()
+    }
+    if on_no_commit == "earliest":
+        logs = client.log_ranges(sorted({tp for partitions in without.values() for tp in partitions}))
+        for group, partitions in without.items():
+            targets[group] |= {tp: logs[tp].start for tp in partitions}
+    plans = _moves(client, targets, {"restore": "receipt"}, on_out_of_range)
+    remark = "had no committed offset, which cannot be restored; " + (
+        "left where it is" if on_no_commit == "skip" else "moved to its log start"
+    )
+    plans = [plan.noting(without.get(plan.group_id, []), remark) for plan in plans]
+    kept = read_rewind_receipt(value)
+    if kept is None:
+        return JointPlan(plans)
+    if checkpoint is None:
+        remark = (
+            f"the checkpoint {kept.location} moved with it, and is not moved back: no checkpoint is given"
+        )
+        return JointPlan([replace(plan, notes=(*plan.notes, remark)) for plan in plans])
+    query_id = checkpoint.read().query_id
+    if query_id != kept.query_id:
+        raise PlanRefusedError(
+            [
+                f"{checkpoint.location}: the receipt is of query {kept.query_id}, and the checkpoint is of query {query_id}: "
+                "the checkpoint was replaced since; restore the groups alone with checkpoint_location=None"
+            ]
+        )
+    rewind = _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy)
+    return JointPlan.make(plans, rewind)
+
+
+def plan_restore_file(
+    client: OffsetsClient,
+    uri: str,
+    checkpoint: SparkCheckpoint | None,
+    group_id: GroupIds,
+    *,
+    scope: TopicScope | None = None,
+    on_out_of_range: OutOfRangePolicy = "fail",
+    policy: RewindPolicy | None = None,
+) -> JointPlan:
+    """
+    Plan to put back offsets that were saved in Kafka's CSV.
+
+    :param uri: the file.
+    :param checkpoint: moved along, if one is given.
+    :param group_id: the pipeline's groups.
+    :param scope: partitions outside are left out.
+    :raises UsageError: if the file cannot be read.
+    :raises OffsetsFormatError: if it is not Kafka's CSV, or has no line for a group.
+    """
+    scope = scope or TopicScope()
+    offsets = read_file(uri).groups(_names(group_id))
+    left_out = [tp for held in offsets.values() for tp in held if tp not in scope]
+    within = {group: {tp: held[tp] for tp in held if tp in scope} for group, held in offsets.items()}
+    plans = _moves(client, within, {"restore": uri}, on_out_of_range)
+    plans = [plan.noting(left_out, "left out, since topics does not name it") for plan in plans]
+    if checkpoint is None:
+        return JointPlan(plans)
+    sources = moving_sources(checkpoint)
+    group_offsets(sources, group_id)  # refuses names that do not fit
+    targets = source_offsets(sources, group_id, offsets_after(plans))
+    reached = {tp for held in targets.values() for tp in held}
+    outside = [tp for plan in plans for tp in plan.after if tp not in reached]
+    rewind = plan_seek(checkpoint, targets, policy, kind="undo")
+    plans = [
+        plan.noting([tp for tp in outside if tp in plan.after], "not in the checkpoint, only the group moves")
+        for plan in plans
+    ]
+    return JointPlan.make(plans, rewind)
+
+
+def _restored_checkpoint(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    kept: RewindReceipt,
+    on_out_of_range: OutOfRangePolicy,
+    policy: RewindPolicy | None,
+) -> Rewind:
+    now = checkpoint.read().kafka_offsets
+    plans = {
+        source: OffsetPlan.make(
+            source,
+            offsets,
+            {tp: now.get(source, {}).get(tp) for tp in offsets},
+            client.log_ranges(offsets),
+            on_out_of_range=on_out_of_range,
+        )
+        for source, offsets in kept.before.items()
+    }
+    targets = {source: plan.after for source, plan in plans.items()}
+    archives = {archive.name: archive for archive in read_archives(checkpoint)}
+    archive = archives.get(kept.archive or "")
+    # Of a move that was refused there is a receipt and no archive, and a later one may have taken its name.
+    if archive is not None and (
+        archive.undone or (archive.before, archive.after) != (kept.before, kept.after)
+    ):
+        archive = None
+    if archive is not None and targets == kept.before:
+        rewind = plan_undo(checkpoint, archive.name, policy)
+    else:
+        rewind = plan_seek(checkpoint, targets, policy, kind="undo")
+    return rewind.judged(plans.values())
+
+
+def _moves(
+    client: OffsetsClient,
+    targets: Mapping[str, Offsets],
+    source: Mapping[str, Any],
+    on_out_of_range: OutOfRangePolicy,
+) -> list[OffsetPlan]:
+    refusals = active_groups(client, targets)
+    plans = plan_moves(client, targets, source=source, on_out_of_range=on_out_of_range)
+    return [replace(plan, refusals=(*plan.refusals, *refusals.get(plan.group_id, ()))) for plan in plans]
+
+
+def _names(group_id: GroupIds) -> list[str]:
+    return [group_id] if isinstance(group_id, str) else sorted(set(group_id.values()))

@@ -1,0 +1,99 @@
+"""
+What is left of a move to prove and undo it?
+
+The *receipt* is a plan as plain JSON, stored before the first write, so that what was overwritten can be restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.offsets import (
+    Offsets,
+    Positions,
+    offsets_json,
+    parse_offsets,
+    parse_positions,
+    shorten,
+)
+from airflow_kafka_offsets.model.plan import OffsetPlan
+
+RECEIPT_VERSION = 1
+
+
+def receipt(
+    plans: Sequence[OffsetPlan], *, plan_only: bool = False, verified: bool = False
+) -> dict[str, Any]:
+    """
+    Return plans that are carried out together as one receipt: plain JSON with string keys.
+
+    For one group: ``version``, ``group_id``, ``before``, ``after``, ``log_start``, ``log_end`` (each
+    ``{topic: {partition: offset}}``, ``null`` = no commit), ``changed`` (partitions), ``records``,
+    ``plan_only``, ``verified`` (whether the commit was read back) and ``source``. For several groups:
+    the totals, and ``groups``, a list of such receipts.
+    """
+    each = [_of_group(plan, plan_only, verified) for plan in plans]
+    if len(each) == 1:
+        return each[0]
+    return {
+        "version": RECEIPT_VERSION,
+        "groups": each,
+        "changed": sum(plan.changed for plan in plans),
+        "records": sum(plan.records for plan in plans),
+        "plan_only": plan_only,
+        "verified": verified,
+        "source": dict(plans[0].source) if plans else {},
+    }
+
+
+@dataclass(frozen=True)
+class GroupReceipt:
+    """One group's part of a receipt, read back from JSON."""
+
+    group_id: str
+    before: Positions
+    after: Offsets
+    plan_only: bool
+
+
+def read_receipt(value: object) -> tuple[GroupReceipt, ...]:
+    """
+    Read a receipt as :func:`receipt` gives it.
+
+    :raises OffsetsFormatError: if it is none, or of another version.
+    """
+    if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
+        raise OffsetsFormatError(
+            f"found {shorten(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return it"
+        )
+    groups = value.get("groups", [value])
+    if not isinstance(groups, Sequence):
+        raise OffsetsFormatError(f"receipt: found {shorten(groups)} in place of the list of groups")
+    result = []
+    for group in groups:
+        if not isinstance(group, Mapping) or not isinstance(group.get("group_id"), str):
+            raise OffsetsFormatError(f"receipt: found {shorten(group)} in place of one group's receipt")
+        # A plan with nothing in scope has no partitions at all.
+        before = parse_positions(group["before"], "receipt, before") if group.get("before") else {}
+        after = parse_offsets(group["after"], "receipt, after") if group.get("after") else {}
+        result.append(GroupReceipt(group["group_id"], before, after, bool(group.get("plan_only"))))
+    return tuple(result)
+
+
+def _of_group(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
+    return {
+        "version": RECEIPT_VERSION,
+        "group_id": plan.group_id,
+        "before": offsets_json(plan.before),
+        "after": offsets_json(plan.after),
+        "log_start": offsets_json({move.topic_partition: move.log.start for move in plan.moves}),
+        "log_end": offsets_json({move.topic_partition: move.log.end for move in plan.moves}),
+        "changed": plan.changed,
+        "records": plan.records,
+        "plan_only": plan_only,
+        "verified": verified,
+        "source": dict(plan.source),
+    }

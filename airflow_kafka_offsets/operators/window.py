@@ -1,0 +1,259 @@
+"""Which records does this run read? The answer is planned once, and handed to the job and to the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow.providers.common.compat.sdk import AirflowSkipException
+
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.hooks.window_file import MAX_ARGUMENT
+from airflow_kafka_offsets.hooks.window_memory import WindowMemory, fingerprint
+from airflow_kafka_offsets.kafka.windows import check_window, plan_window, topics_like
+from airflow_kafka_offsets.model.offset_window import WINDOW_CONF_KEY, OffsetWindow
+from airflow_kafka_offsets.model.offsets import shorten
+from airflow_kafka_offsets.model.plan import align, one_of
+from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, parse_group_id
+from airflow_kafka_offsets.model.window_bounds import NoStart, WindowBound
+from airflow_kafka_offsets.operators.base import OffsetsOperator, push_result
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+OnEmpty = Literal["skip", "fail", "continue"]
+"""What becomes of a run whose window holds nothing: what follows is skipped, the task fails, or it goes on."""
+
+WINDOW_XCOM = "window"
+"""Key of the XCom that goes into a job's configuration: the window as JSON text, or the URI of its file."""
+
+_ASKED = ("start", "end", "group_id", "topics", "topics_pattern", "max_records", "kafka_config_id")
+
+
+class PlanOffsetWindowOperator(OffsetsOperator):
+    """
+    Plan which records this run reads: a range of offsets for each partition, from ``start`` until ``end``.
+
+    Nothing is changed in Kafka. The job reads exactly these records (see
+    :func:`airflow_kafka_offsets.spark.read.read_window`), and ``CommitOffsetsOperator(window=plan.output)`` then
+    moves the group to the window's end, if it still stands at its start.
+
+    A time stands for the first record at or after it. The end is exclusive. A partition that was added to a topic
+    since the last commit is read from its log start.
+
+    A task that has planned a window gives the same one again when it is tried again or its run is cleared: Airflow
+    3.3 keeps it with the task, and ``window_file`` keeps it on any version. Where it is not kept, times and offsets
+    give the same records again, and with ``committed``, ``earliest`` or ``latest`` a run that was cleared, or
+    that has committed already, is refused. A window that was skipped because it is empty is planned anew.
+
+    Refused: a window of no length, as the data intervals of plain cron strings are in Airflow 3; an end before the
+    start, or in the future; records that retention has deleted, with their number; a group without a commit, unless
+    ``on_no_commit`` says otherwise. Where the group stands elsewhere than at the window's start, the window is
+    planned, and the log says that it cannot be committed.
+
+    Returns :meth:`airflow_kafka_offsets.model.offset_window.OffsetWindow.as_json`; its ``source`` says what was asked
+    for, when and by which run. With ``window_file`` it also names the file, and of a window that is too large for an
+    argument it holds only ``version``, ``records``, ``partitions``, ``source`` and ``window_file``. The XCom ``window`` is
+    for the job, see :meth:`spark_conf`.
+
+    :param group_id: the group that reads the topics, or ``{topic: group}``; ``None`` for a replay that no group takes
+        note of. (templated, the mapping's keys are not)
+    :param topics: topics or ``topic:0,1``; by default those that the group has commits on. (templated)
+    :param topics_pattern: in place of ``topics``, a regular expression for the whole name, as Python has them. A topic
+        that appears later counts as one without a commit. (templated)
+    :param start: ``committed`` (default), ``earliest``, a time, or offsets as ``{"topic": {"0": 42}}``. (templated)
+    :param end: ``latest`` (default), a time, or offsets. (templated)
+    :param max_records: at most so many records, shared over the partitions in proportion. (templated)
+    :param on_no_commit: where ``committed`` starts in a topic that the group has no commit on: ``fail`` (default),
+        ``earliest``, ``latest``, or ``skip`` the topic. (templated)
+    :param on_empty: for a window without records: ``skip`` what follows (default), ``fail``, or ``continue``.
+        (templated)
+    :param window_file: URI of a file to write the window to, another one for each run. (templated)
+    :param window_conn_id: Airflow connection of the file's storage. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *OffsetsOperator.template_fields,
+        "topics_pattern",
+        "start",
+        "end",
+        "max_records",
+        "on_no_commit",
+        "on_empty",
+        "window_file",
+        "window_conn_id",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **OffsetsOperator.template_fields_renderers,
+        "start": "json",
+        "end": "json",
+    }
+    needs_group: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        topics_pattern: str | None = None,
+        start: datetime | str | Mapping[str, Mapping[str, int]] = "committed",
+        end: datetime | str | Mapping[str, Mapping[str, int]] = "latest",
+        max_records: int | str | None = None,
+        on_no_commit: NoStart = "fail",
+        on_empty: OnEmpty = "skip",
+        window_file: str | None = None,
+        window_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topics_pattern = topics_pattern
+        self.start = start
+        self.end = end
+        self.max_records = max_records
+        self.on_no_commit = on_no_commit
+        self.on_empty = on_empty
+        self.window_file = window_file
+        self.window_conn_id = window_conn_id
+
+    def spark_conf(self) -> dict[str, str]:
+        """
+        Return the configuration from which a Spark job reads the window, for ``conf=``.
+
+        It is a template, which the task that runs the job renders; that task has to run after this one.
+        """
+        pulled = f"{{{{ ti.xcom_pull(task_ids='{self.task_id}', key='{WINDOW_XCOM}') }}}}"
+        return {WINDOW_CONF_KEY: pulled}
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Plan the window, keep it, and return it."""
+        with failing_at_once():
+            return self._execute(context)
+
+    def _execute(self, context: Context) -> dict[str, Any]:
+        on_empty = one_of(self.on_empty, OnEmpty, "on_empty")
+        memory = WindowMemory(context, self.window_file, self.window_conn_id)
+        with self.open_client() as client:
+            window = self._known(client, memory) or self._plan(client, memory)
+        self._show(window)
+        if not window and on_empty == "fail":
+            raise PlanRefusedError(
+                ["the window is empty: there are no records between its start and its end"]
+            )
+        # A place at the log end is the group's only when it is committed: skipping would lose what comes until then.
+        starts_here = self.on_no_commit == "latest" and window.without_commit
+        if not window and on_empty == "skip" and not starts_here:
+            push_result(context, window.as_json())
+            raise AirflowSkipException("The window is empty: what follows is skipped")
+        return self._hand_over(context, memory, window)
+
+    def _plan(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow:
+        start, end = self._bounds()
+        group_id, scope = self._group(), self._scope(client)
+        if not (start.lasting and end.lasting):
+            memory.refuse_other_records(client, group_id, scope)
+        now = datetime.now(tz=timezone.utc)
+        window = plan_window(
+            client,
+            group_id,
+            scope,
+            start,
+            end,
+            now=now,
+            max_records=_whole(self.max_records),
+            on_no_commit=one_of(self.on_no_commit, NoStart, "on_no_commit"),
+        )
+        told = {
+            "topics": self.topics,
+            "topics_pattern": self.topics_pattern,
+            "kafka_config_id": self.kafka_config_id,
+            "max_records": self.max_records,
+            "asked": self._asked(),
+            "planned_at": now.isoformat(timespec="seconds"),
+        }
+        return replace(window, source={**window.source, **told, **memory.run})
+
+    def _known(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow | None:
+        """Return the window that this run has had before."""
+        window = memory.recall()
+        if window is None:
+            return None
+        if window.source.get("asked") != self._asked():
+            if all(bound.lasting for bound in self._bounds()):
+                self.log.info("Planned anew: the parameters are others than before")
+                return None
+            raise PlanRefusedError(
+                [
+                    f"this run has a window since {window.source.get('planned_at')}, planned with other parameters than now "
+                    f"(start={window.source.get('start')}, end={window.source.get('end')}, "
+                    f"topics={window.source.get('topics')}, max_records={window.source.get('max_records')}): put them back, "
+                    "or trigger a new run"
+                ]
+            )
+        check_window(client, window, self._group())
+        self.log.info("The window that this run has since %s", window.source.get("planned_at"))
+        return window
+
+    def _hand_over(self, context: Context, memory: WindowMemory, window: OffsetWindow) -> dict[str, Any]:
+        text, result = window.as_text(), window.as_json()
+        if len(text) > MAX_ARGUMENT and not self.window_file:
+            raise PlanRefusedError(
+                [
+                    f"the window of {len(window.ranges)} partitions takes {len(text)} bytes of JSON, and one argument of a "
+                    'program holds 128 KiB: set window_file, such as \'s3://bucket/{{ run_id | replace(":", "") }}.json\', '
+                    "where both the task and the job can reach it"
+                ]
+            )
+        memory.keep(window)
+        if self.window_file:
+            if len(text) > MAX_ARGUMENT:
+                result = {name: result[name] for name in ("version", "records", "source")}
+                result["partitions"] = len(window.ranges)
+            result["window_file"] = text = self.window_file
+        if "ti" in context:
+            context["ti"].xcom_push(key=WINDOW_XCOM, value=text)
+        return result
+
+    def _show(self, window: OffsetWindow) -> None:
+        limited = ", limited by max_records" if window.source.get("limited") else ""
+        self.log.info("%d records in %d partitions%s", window.records, len(window.ranges), limited)
+        rows = [["TOPIC", "PARTITION", "FROM", "TO", "RECORDS"]]
+        for tp, offsets in sorted(window.ranges.items()):
+            rows.append([tp.topic, *map(str, (tp.partition, offsets.start, offsets.end, offsets.size))])
+        for line in align(rows):
+            self.log.info("%s", line)
+
+    def _bounds(self) -> tuple[WindowBound, WindowBound]:
+        return WindowBound.start(self.start), WindowBound.end(self.end)
+
+    def _asked(self) -> str:
+        """Return what is the same as long as the same is asked for."""
+        asked = {name: getattr(self, name) for name in _ASKED}
+        asked |= {"start": self._bounds()[0].as_text(), "end": self._bounds()[1].as_text()}
+        return fingerprint({name: None if _absent(value) else value for name, value in asked.items()})
+
+    def _group(self) -> GroupIds | None:
+        return None if _absent(self.group_id) else parse_group_id(self.group_id)
+
+    def _scope(self, client: OffsetsClient) -> TopicScope:
+        if _absent(self.topics_pattern) or self.topics_pattern is None:
+            return TopicScope.parse(self.topics)
+        if not _absent(self.topics):
+            raise UsageError("topics and topics_pattern are both given: expected one of them")
+        return topics_like(client, self.topics_pattern)
+
+
+def _absent(value: object) -> bool:
+    """Whether a parameter is not given, also by a template."""
+    return value in (None, "", "None")
+
+
+def _whole(value: object) -> int | None:
+    if _absent(value):
+        return None
+    text = str(value).strip()
+    if isinstance(value, bool) or not (text.isascii() and text.isdigit()):
+        raise UsageError(f"max_records={shorten(value)}: expected a whole number from 1")
+    return int(text)

@@ -1,0 +1,245 @@
+"""
+Do the tests in this folder pass on other versions of Spark?
+
+Each version gets an environment of its own, without Airflow, with the Kafka connector of that version; it is
+kept in a cache directory for the next time. Run it from the development environment::
+
+    python tests/compatibility/run.py            # Spark 3.5, 4.0 and 4.2
+    python tests/compatibility/run.py 3.5 --python 3.5=python3.10
+    python tests/compatibility/run.py 4.2 -- -k pending
+
+The exit status is 1 if a test failed anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+import click
+from jgo.config import GlobalSettings
+from jgo.maven import MavenContext
+from rich.console import Console
+from rich.table import Table
+
+from airflow_kafka_offsets.local.directories import cache_directory
+from airflow_kafka_offsets.local.jars import kafka_classpath
+
+ROOT = Path(__file__).parents[2]
+TESTS = "tests/compatibility"
+INSTALL_LIMIT, TEST_LIMIT, LAST_WORDS = 1200, 1200, 60
+REQUEST_LIMIT = 30
+# What the package needs outside Airflow, and what the tests need.
+NEEDS = ("click", "confluent-kafka", "fsspec", "rich", "sqlalchemy", "tenacity")
+TESTS_NEED = ("hypothesis", "pytest", "pytest-timeout")
+
+
+class Version(NamedTuple):
+    """A version of Spark, and what it runs with."""
+
+    pyspark: str
+    jars: tuple[str, ...]
+    """The Kafka connector with its dependencies, as Maven coordinates."""
+    pins: tuple[str, ...] = ("pandas<3",)
+    """What Spark Connect's client needs and would be too new."""
+
+
+def _spark(artifact: str, scala: str, version: str) -> str:
+    return f"org.apache.spark:{artifact}_{scala}:{version}"
+
+
+def _spark_4(version: str) -> Version:
+    return Version(
+        version,
+        (
+            _spark("spark-sql-kafka-0-10", "2.13", version),
+            # It fits the later connectors too, and not every mirror of Maven Central has theirs.
+            _spark("spark-token-provider-kafka-0-10", "2.13", "4.0.0"),
+            "org.apache.kafka:kafka-clients:3.9.0",
+            "org.apache.commons:commons-pool2:2.12.0",
+        ),
+    )
+
+
+VERSIONS = {
+    "3.5": Version(
+        "3.5.3",
+        (
+            _spark("spark-sql-kafka-0-10", "2.12", "3.5.3"),
+            _spark("spark-token-provider-kafka-0-10", "2.12", "3.5.3"),
+            "org.apache.kafka:kafka-clients:3.4.1",
+            "org.apache.commons:commons-pool2:2.11.1",
+            # Since Spark 4 the server of Spark Connect is in PySpark itself.
+            _spark("spark-connect", "2.12", "3.5.4"),
+        ),
+        # NumPy 2 came after this Spark; setuptools has distutils, which Python 3.12 has not.
+        ("pandas<3", "numpy<2", "setuptools<80"),
+    ),
+    "4.0": _spark_4("4.0.0"),
+    "4.1": _spark_4("4.1.1"),
+    "4.2": _spark_4("4.2.0"),
+}
+BY_DEFAULT = ("3.5", "4.0", "4.2")
+
+
+class Outcome(NamedTuple):
+    """How the tests of one version went."""
+
+    python: str
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+    trouble: str = ""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("words", nargs=-1, metavar="[VERSION]... [-- PYTEST_ARGUMENT...]", type=click.UNPROCESSED)
+@click.option("--directory", type=click.Path(path_type=Path), help="Where environments and jars are kept.")
+@click.option("--python", "pythons", multiple=True, metavar="VERSION=PROGRAM", help="Python for a version.")
+def main(words: tuple[str, ...], directory: Path | None, pythons: tuple[str, ...]) -> None:
+    """Run the compatibility suite on VERSIONS of Spark (default: 3.5 4.0 4.2; there is 4.1, too)."""
+    versions = [word for word in words if word in VERSIONS] or list(BY_DEFAULT)
+    arguments = [word for word in words if word not in VERSIONS]
+    directory = (directory or cache_directory() / "compatibility").absolute()
+    programs = dict(choice.split("=", 1) for choice in pythons)
+    console = Console(stderr=True)
+    # The environments have no jgo: the broker's jars are in the user's cache when they come to look.
+    kafka_classpath(console.print)
+    outcomes = {}
+    for version in versions:
+        console.rule(f"Spark {VERSIONS[version].pyspark}")
+        outcomes[version] = _run(version, directory, programs.get(version, sys.executable), arguments)
+    Console().print(_table(outcomes))
+    sys.exit(any(outcome.failed or outcome.trouble for outcome in outcomes.values()))
+
+
+def _run(version: str, directory: Path, program: str, arguments: list[str]) -> Outcome:
+    spark = VERSIONS[version]
+    started = time.monotonic()
+    try:
+        jars = [_jar(coordinate, directory / "jars") for coordinate in spark.jars]
+        python = _environment(spark, directory / f"spark-{spark.pyspark}", program)
+        return _test(spark, python, jars, arguments)
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        return Outcome(program, 0, 0, 0, time.monotonic() - started, str(error))
+
+
+def _jar(coordinate: str, repository: Path) -> Path:
+    group, artifact, version = coordinate.split(":")
+    context = MavenContext(
+        repo_cache=repository,
+        remote_repos={**GlobalSettings.load().repositories, **MavenContext().remote_repos},
+        timeout=REQUEST_LIMIT,
+    )
+    jar = Path(context.project(group, artifact).at_version(version).artifact().resolve())
+    if not zipfile.is_zipfile(jar):
+        jar.unlink()
+        raise RuntimeError(f"{jar.name} had arrived only in part and was removed: run this again")
+    return jar
+
+
+def _environment(spark: Version, directory: Path, program: str) -> Path:
+    """Make the environment unless it is there as it should be, and return its Python."""
+    asked = [program, "-c", "import sys; print(sys.version_info[:2] >= (3, 11), sys.version)"]
+    modern, identity = _output(asked).split(" ", 1)
+    requirements = [f"pyspark[connect]=={spark.pyspark}", *spark.pins, *NEEDS, *TESTS_NEED]
+    constraints = directory.with_suffix(".constraints")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    # The set is made for Python 3.11 and Spark 4.
+    fits = modern == "True" and not spark.pyspark.startswith("3.")
+    constraints.write_text(_constraints() if fits else "")
+    made, wanted = directory / "made-from", "\n".join([identity, *requirements, constraints.read_text()])
+    python = directory / "bin" / "python"
+    if not made.exists() or made.read_text() != wanted:
+        shutil.rmtree(directory, ignore_errors=True)
+        _output([program, "-m", "venv", str(directory)])
+        _output([str(python), "-m", "pip", "install", "-q", "-c", str(constraints), *requirements])
+        made.write_text(wanted)
+    return python
+
+
+def _constraints() -> str:
+    """Return the versions that the tests run with otherwise, but for those that hang on Spark's."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines(keepends=True)
+    return "".join(line for line in lines if not re.match("py4j|pyspark|pandas|numpy", line))
+
+
+def _output(command: list[str]) -> str:
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_LIMIT, check=False)
+    if answer.returncode != 0:
+        raise RuntimeError(
+            f"{' '.join(command[:4])} ... failed:\n{(answer.stdout + answer.stderr).strip()[-2000:]}"
+        )
+    return answer.stdout
+
+
+def _test(spark: Version, python: Path, jars: list[Path], arguments: list[str]) -> Outcome:
+    report = python.parents[1] / "report.xml"
+    report.unlink(missing_ok=True)
+    started = time.monotonic()
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not re.match("AIRFLOW__|PYTEST_|PYSPARK_|SPARK_", name)
+    } | {
+        "COMPATIBILITY_SPARK_VERSION": spark.pyspark,
+        "SPARK_CONNECTOR_JARS": ",".join(map(str, jars)),
+        "PATH": os.pathsep.join([str(python.parent), os.environ.get("PATH", "")]),
+        # Instead of an installation: that would ask for Airflow, and for Python 3.11.
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", TESTS]
+    trouble = _in_time([*command, *arguments], environment)
+    version = _output([str(python), "-c", "import platform; print(platform.python_version())"]).strip()
+    seconds = time.monotonic() - started
+    if not report.exists():
+        return Outcome(version, 0, 0, 0, seconds, trouble or "pytest did not get as far as a report")
+    suite = next(ElementTree.parse(report).iter("testsuite"))
+    tests, failures, errors, skipped = (
+        int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")
+    )
+    failed = failures + errors
+    return Outcome(version, tests - failed - skipped, failed, skipped, seconds, trouble)
+
+
+def _in_time(command: list[str], environment: dict[str, str]) -> str:
+    """Run the tests, and end them with everything that they have started if they take too long."""
+    tests = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    trouble = ""
+    try:
+        tests.wait(TEST_LIMIT)
+    except subprocess.TimeoutExpired:
+        trouble = f"not finished after {TEST_LIMIT} s"
+    finally:
+        # Also when Ctrl-C came meanwhile, which does not reach another session.
+        if tests.poll() is None:
+            tests.send_signal(signal.SIGINT)
+            try:
+                tests.wait(LAST_WORDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(tests.pid, signal.SIGKILL)
+                tests.wait()
+    return trouble
+
+
+def _table(outcomes: dict[str, Outcome]) -> Table:
+    table = Table("Spark", "Python", "passed", "failed", "skipped", "seconds", "trouble")
+    for version, outcome in outcomes.items():
+        python, *counts, seconds, trouble = outcome
+        table.add_row(VERSIONS[version].pyspark, python, *map(str, counts), f"{seconds:.0f}", trouble)
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""The one Spark of all tests, of whatever version is installed, and the streams and queries that they run on it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+import time
+import warnings
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.local.connector import Spark, default_scala
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+CONNECTOR_JARS = "SPARK_CONNECTOR_JARS"
+DEADLINE = 60.0
+
+
+def connector_setting() -> dict[str, str]:
+    """Return the setting that loads the Kafka connector: the jars in SPARK_CONNECTOR_JARS, or what fits from Maven."""
+    if jars := os.environ.get(CONNECTOR_JARS):
+        return {"spark.jars": jars}
+    version = metadata.version("pyspark")
+    return {"spark.jars.packages": Spark(version, default_scala(version)).connector}
+
+
+@pytest.fixture(scope="session")
+def spark_settings() -> dict[str, str]:
+    """Everything that a Spark of the tests is started with; for jobs in a process of their own, too."""
+    return {
+        **connector_setting(),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        # The fast compiler only, as for the broker: no test runs long enough for the other one.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(spark_settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The Spark of all tests in this process."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.delenv("SPARK_HOME", raising=False)
+        builder = SparkSession.builder.master("local[2]").appName("tests")
+        for name, value in spark_settings.items():
+            builder = builder.config(name, value)
+        warehouse = str(tmp_path_factory.mktemp("warehouse"))
+        session = builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        # It logs once more when the interpreter ends and pytest has closed its streams.
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        yield session
+        session.stop()
+        # PySpark keeps its JVM, and the pipes to it, for the next session; here there is none.
+        gateway = SparkContext._gateway
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(DEADLINE)
+        SparkContext._gateway = SparkContext._jvm = None
+        del session, gateway, builder
+        with warnings.catch_warnings():
+            # The sockets to the JVM are left to the garbage collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    """Where a query may keep its checkpoint."""
+    return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture(scope="session")
+def stream(spark: SparkSession, bootstrap_servers: str) -> Callable[..., DataFrame]:
+    """stream(topic, **options) -> a stream over it from the start; options are the Kafka source's."""
+
+    def read(topic: str | None = None, **options: Any) -> DataFrame:
+        if topic is not None:
+            options["subscribe"] = topic
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
+        return reader.option("startingOffsets", "earliest").options(**options).load()
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def start(spark: SparkSession) -> Iterator[Callable[..., StreamingQuery]]:
+    """start(frame, location, availableNow=True) -> the running query; the keywords are its trigger."""
+    queries: list[StreamingQuery] = []
+
+    def run(
+        frame: DataFrame, location: str, *, batch_does: Any = None, mode: str = "append", **trigger: Any
+    ) -> StreamingQuery:
+        writer = frame.writeStream.option("checkpointLocation", location).outputMode(mode)
+        writer = writer.format("noop") if batch_does is None else writer.foreachBatch(batch_does)
+        query = writer.trigger(**trigger).start()
+        queries.append(query)
+        return query
+
+    yield run
+    for query in queries:
+        query.stop()
+
+
+@pytest.fixture(scope="session")
+def run(start: Callable[..., StreamingQuery]) -> Callable[..., StreamingQuery]:
+    """run(frame, location) -> the query, which has processed everything there was and ended."""
+
+    def to_the_end(frame: DataFrame, location: str, **parameters: Any) -> StreamingQuery:
+        query = start(frame, location, availableNow=True, **parameters)
+        assert query.awaitTermination(DEADLINE), "the query did not end"
+        return query
+
+    return to_the_end
+
+
+@pytest.fixture
+def holds(bootstrap_servers: str) -> Callable[[str], dict[tuple[str, int], int]]:
+    """holds(group) -> {(topic, partition): offset} of everything that the group has committed."""
+
+    def committed(group: str) -> dict[tuple[str, int], int]:
+        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+            found = client.committed_everywhere(group)
+        return {tuple(partition): commit.offset for partition, commit in found.items()}
+
+    return committed
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], object]], None]:
+    """wait_until(condition) returns when it holds, and fails the test if that takes a minute."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.05)
+
+    return wait

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.receipt import read_receipt, receipt
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
+
+
+def make(group, targets):
+    return OffsetPlan.make(group, targets, {A: 20, B: None}, LOG, source={"checkpoint": "/c"})
+
+
+def test_the_receipt_is_plain_json_that_reads_back():
+    plan = make("g", {A: 30, B: 50})
+    value = json.loads(json.dumps(receipt([plan])))
+    assert value["version"] == 1
+    assert value["before"] == {"orders": {"0": 20, "1": None}}
+    assert value["after"] == {"orders": {"0": 30, "1": 50}}
+    assert value["log_start"] == {"orders": {"0": 10, "1": 0}}
+    assert value["log_end"] == {"orders": {"0": 100, "1": 50}}
+    assert value["changed"] == 2
+    assert value["source"] == {"checkpoint": "/c"}
+    (read,) = read_receipt(value)
+    assert (read.group_id, read.before, read.after) == ("g", plan.before, plan.after)
+
+
+def test_a_receipt_of_several_groups_keeps_them_apart():
+    plans = [make("g", {A: 30}), make("h", {B: 5})]
+    value = json.loads(json.dumps(receipt(plans, verified=True)))
+    assert value["changed"] == 2
+    assert [group.group_id for group in read_receipt(value)] == ["g", "h"]
+
+
+@pytest.mark.parametrize(
+    "value", [None, {}, {"version": 2}, {"version": 1}, {"version": 1, "groups": [3]}, "x"]
+)
+def test_what_is_no_receipt_is_refused(value):
+    with pytest.raises(OffsetsFormatError, match="receipt"):
+        read_receipt(value)
