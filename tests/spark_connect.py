@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,11 +74,7 @@ def connect(connect_url: str) -> Iterator[SparkSession]:
 def _skip_without_connect(settings: dict[str, str]) -> None:
     try:
         import pyspark
-
-        with warnings.catch_warnings():
-            # Of Spark 4.2 about pandas 3.
-            warnings.simplefilter("ignore", FutureWarning)
-            import pyspark.sql.connect.session
+        import pyspark.sql.connect.session
     except ImportError as error:
         pytest.skip(f"Spark Connect's client cannot be imported: {error}")
     own = Path(pyspark.__file__).parent.glob("jars/spark-connect_*.jar")

@@ -11,14 +11,14 @@ LONGEST_FIRST = (
     "tests/system/",
     "tests/integration/spark/",
     "tests/compatibility/",
+    "tests/integration/airflow/test_spark.py",
     "tests/integration/stores/",
     "tests/integration/kafka/test_differential.py",
     "tests/integration/kafka/test_trouble.py",
     "tests/integration/kafka/test_acceptance.py",
-    "tests/integration/airflow/test_spark.py",
     "tests/integration/",
 )
-ONE_SPARK = ("tests/integration/spark/", "tests/compatibility/")
+ONE_SPARK = ("tests/integration/spark/", "tests/compatibility/", "tests/integration/airflow/test_spark.py")
 
 
 def scope(nodeid: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.hooks.window_file import load_window
 from airflow_kafka_offsets.kafka.apply import plan_moves
 from airflow_kafka_offsets.kafka.window_commits import apply_window_commits, plan_window_commits
@@ -32,7 +33,7 @@ class _Target(NamedTuple):
 
 class CommitOffsetsOperator(OffsetsOperator):
     """
-    Commit the offsets of a Spark checkpoint's newest committed batch to a consumer group, or the end of a window.
+    Commit to a consumer group what a Spark checkpoint's newest committed batch has read, or a window, or a store.
 
     A batch counts as committed when Spark wrote both ``offsets/N`` and ``commits/N``. A pending batch, which
     Spark will run again, never counts. All partitions of the batch are committed, also when none of them
@@ -48,6 +49,8 @@ class CommitOffsetsOperator(OffsetsOperator):
     window that was planned without a commit in a partition needs that there is none still. All groups are compared
     before the first write, and each again as it is written.
 
+    With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
+
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
     before and after.
 
@@ -58,6 +61,10 @@ class CommitOffsetsOperator(OffsetsOperator):
     :param fenced: for a window, join the group while it is compared and written, so that nobody else can commit in
         between. It takes as long as the broker lets the first member of a group wait
         (``group.initial.rebalance.delay.ms``, 3 seconds by default). Without it another commit may come between.
+    :param store_conn_id: Airflow connection (``common.sql``) of the database in which the job keeps its offsets with
+        :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`: commit those, in place of the checkpoint's. (templated)
+    :param store_table: the store's table, or ``schema.table``. (templated)
+    :param store_pipeline: the name that the job saves under; by default ``group_id``. (templated)
     :param allow_rewind: whether the group may go backwards.
     :param allow_new_query: whether the query may take over a group that another query followed, as after
         starting with a new checkpoint.
@@ -70,6 +77,9 @@ class CommitOffsetsOperator(OffsetsOperator):
         "offsets",
         "window",
         "window_conn_id",
+        "store_conn_id",
+        "store_table",
+        "store_pipeline",
         "on_out_of_range",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -85,6 +95,9 @@ class CommitOffsetsOperator(OffsetsOperator):
         window: Mapping[str, Any] | str | None = None,
         window_conn_id: str | None = None,
         fenced: bool = True,
+        store_conn_id: str | None = None,
+        store_table: str = "kafka_offsets",
+        store_pipeline: str | None = None,
         allow_rewind: bool = False,
         allow_new_query: bool = False,
         on_out_of_range: OutOfRangePolicy = "fail",
@@ -95,16 +108,23 @@ class CommitOffsetsOperator(OffsetsOperator):
         self.window = window
         self.window_conn_id = window_conn_id
         self.fenced = fenced
+        self.store_conn_id = store_conn_id
+        self.store_table = store_table
+        self.store_pipeline = store_pipeline
         self.allow_rewind = allow_rewind
         self.allow_new_query = allow_new_query
         self.on_out_of_range = on_out_of_range
         self._of_window = window is not None
-        if offsets is not None and self._of_window:
-            raise UsageError(f"task {self.task_id}: offsets and window are both given: expected one of them")
-        if offsets is None and not self._of_window and self.checkpoint_location is None:
+        given = {"offsets": offsets, "window": window, "store_conn_id": store_conn_id}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) > 1:
+            raise UsageError(
+                f"task {self.task_id}: {' and '.join(named)} are both given: expected one of them"
+            )
+        if not named and self.checkpoint_location is None:
             raise UsageError(
                 f"task {self.task_id}: nothing to commit: give checkpoint_location, the URI that the Spark job has, or "
-                "offsets, or window"
+                "offsets, or window, or store_conn_id"
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -138,7 +158,7 @@ class CommitOffsetsOperator(OffsetsOperator):
 
     def _execute(self, context: Context) -> dict[str, Any]:
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
-        target = self._given_offsets() or self._checkpoint_offsets()
+        target = self._given_offsets() or self._stored_offsets() or self._checkpoint_offsets()
         targets, query, batch = target.targets, target.query, target.batch
         self._name_left_out(targets)
         with self.open_client() as client:
@@ -166,6 +186,20 @@ class CommitOffsetsOperator(OffsetsOperator):
         group_id = parse_group_id(self.group_id)
         targets = group_offsets({"given": offsets}, group_id, TopicScope.parse(self.topics), "offsets")
         return _Target(targets, {"offsets": "given"})
+
+    def _stored_offsets(self) -> _Target | None:
+        if not self.store_conn_id:
+            return None
+        group_id = parse_group_id(self.group_id)
+        pipeline = self.store_pipeline or group_id
+        if not isinstance(pipeline, str):
+            raise UsageError(
+                "store_pipeline is missing: with several groups name what the job saves its offsets under"
+            )
+        offsets = stored_offsets(self.store_conn_id, pipeline, self.store_table)
+        source = {"store": self.store_conn_id, "table": self.store_table, "pipeline": pipeline}
+        targets = group_offsets({"store": offsets}, group_id, TopicScope.parse(self.topics), "the store")
+        return _Target(targets, source)
 
     def _checkpoint_offsets(self) -> _Target:
         if not self.checkpoint_location:

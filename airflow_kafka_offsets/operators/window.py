@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -173,7 +174,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             "asked": self._asked(),
             "planned_at": now.isoformat(timespec="seconds"),
         }
-        return replace(window, source={**window.source, **told, **memory.run})
+        source = {**window.source, **told, **memory.run}
+        # As it comes back from XCom and from a file: what is compared later must not differ by a tuple.
+        return replace(window, source=json.loads(json.dumps(source, default=str)))
 
     def _known(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow | None:
         """Return the window that this run has had before."""

@@ -11,6 +11,9 @@ MARKS = (
     pytest.mark.spark,
     # PySpark leaves sockets to its JVM open until the process ends.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    # What PySpark's own modules say of themselves: 3.5 and 4.2, in this order.
+    pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 )
 
 

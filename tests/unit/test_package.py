@@ -38,6 +38,7 @@ def imported_by(statement):
         ("checkpoint.reader", {"airflow", "confluent_kafka", "pyspark"}),
         ("kafka.resets", {"airflow", "pyspark"}),
         ("joint.restore", {"airflow", "pyspark"}),
+        ("spark.read", {"airflow", "confluent_kafka", "fsspec", "pyspark", "tenacity"}),
         ("cli", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
         ("operators.reset", {"pyspark"}),
     ],

@@ -1,0 +1,56 @@
+"""How does a task read the offsets that a job keeps in a database of its own?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseHook
+
+from airflow_kafka_offsets.errors import NoCommitError, SetupError, UsageError
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.model.offsets import Offsets
+
+
+def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") -> Offsets:
+    """
+    Return the next offset of each partition in a :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`.
+
+    :param conn_id: Airflow connection of the database, of any type whose hook is a ``DbApiHook`` of the provider
+        ``common.sql``, such as ``postgres``.
+    :param pipeline: the name that the job saves under.
+    :param table: name of the table, or ``schema.table``.
+    :raises NoCommitError: if nothing was saved under the name.
+    :raises SetupError: if SQLAlchemy is missing.
+    :raises UsageError: if the connection is none of a database, or the table is not there.
+    """
+    try:
+        from sqlalchemy.exc import ProgrammingError
+
+        from airflow_kafka_offsets.spark.stores import SqlOffsetStore
+    except ImportError as error:
+        raise SetupError(
+            f"SQLAlchemy 2 is missing ({error}): pip install 'airflow-kafka-offsets[sql]'"
+        ) from error
+    hook = BaseHook.get_hook(conn_id)
+    if not hasattr(hook, "get_sqlalchemy_engine"):
+        raise UsageError(
+            f"connection {conn_id!r}: found {type(hook).__name__}; expected a connection to a database, whose hook is a "
+            "DbApiHook of the provider common.sql"
+        )
+    engine = hook.get_sqlalchemy_engine()
+    try:
+        offsets = SqlOffsetStore(engine, table).load(pipeline)
+    except ProgrammingError as error:
+        raise UsageError(
+            f"connection {conn_id!r}: table {table!r} cannot be read ({error.orig}): correct the table's name, or create "
+            "it with SqlOffsetStore.create_table()"
+        ) from error
+    finally:
+        engine.dispose()
+    if not offsets:
+        raise NoCommitError(
+            f"connection {conn_id!r}: found no offsets of pipeline {pipeline!r} in table {table!r}; expected those that "
+            "the job saved: correct the pipeline's name, or run the job first"
+        )
+    return offsets

@@ -1,0 +1,109 @@
+"""How does a Spark job commit what it has read by itself, after its output was written?"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.metadata import CommitMetadata, foreign_query
+from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.plan import one_of
+from airflow_kafka_offsets.spark.source_options import librdkafka_config
+
+MissingCommit = Literal["begin", "fail"]
+"""What a partition without a commit counts as."""
+
+
+def commit_ranges(
+    group_id: str,
+    ranges: OffsetWindow | Mapping[TopicPartition, OffsetRange],
+    *,
+    options: Mapping[str, Any] | None = None,
+    client_config: Mapping[str, Any] | None = None,
+    on_no_commit: MissingCommit = "begin",
+    query: str = "",
+    batch: int | None = None,
+    allow_new_query: bool = False,
+    fenced: bool = True,
+    timeout: float = 30.0,
+) -> Offsets:
+    """
+    Commit the ends of ranges to a group that stands at their beginnings.
+
+    For all partitions together: at the beginning -> written; at the end already -> done; anything else -> refused,
+    and nothing is written. So a batch that runs again commits nothing twice, and a late one cannot take the group
+    back. It may be called from any thread. It needs confluent-kafka where it is called.
+
+    The group must have no members. With ``fenced`` each commit joins it for a moment: 0.1 s, and the broker's
+    ``group.initial.rebalance.delay.ms`` (3 s by default) in addition. Without it, another commit could come between
+    comparing and writing; with a single job in the group there is none.
+
+    :param group_id: the consumer group.
+    :param ranges: what :func:`~airflow_kafka_offsets.spark.batch.batch_ranges` returned, or a window.
+    :param options: those of Spark's Kafka source, to reach the brokers.
+    :param client_config: librdkafka's settings, in place of ``options``.
+    :param on_no_commit: ``begin`` (default): a partition without a commit counts as at the beginning of its range,
+        since nothing contradicts it: it is new, or Kafka has forgotten the group. ``fail``: it is refused. A window
+        knows by itself which partitions had no commit.
+    :param query: id of the Spark query, which the commit then names; refused if the group follows another query.
+    :param batch: id of the batch, which the commit then names.
+    :param allow_new_query: whether the query may take over a group that another query followed.
+    :param fenced: join the group, so that comparing and writing are one step.
+    :param timeout: seconds for each of two steps, the look at group and log, and the commit.
+    :return: what was written; empty if the group was at every end.
+    :raises WindowMismatchError: if the group stands elsewhere.
+    :raises PlanRefusedError: if the group follows another query, or a range ends beyond the log.
+    :raises GroupActiveError: if the group has members.
+    :raises BrokerError: if it could not be done, or not wholly; doing it again finishes it.
+    """
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+    one_of(on_no_commit, MissingCommit, "on_no_commit")
+    if options is None and client_config is None:
+        raise UsageError(
+            "neither options nor client_config is given: expected one of them, to reach the brokers"
+        )
+    config = librdkafka_config(options or {}) if client_config is None else client_config
+    window = ranges if isinstance(ranges, OffsetWindow) else OffsetWindow(dict(ranges))
+    metadata = driver_metadata("commit_ranges", query=query, batch=batch).text(len(window.ranges))
+    with OffsetsClient(config, timeout=timeout) as client:
+        held = client.committed(group_id, window.ranges)
+        logs = client.log_ranges(window.ranges)
+        if ranges is not window and on_no_commit == "begin":
+            missing = frozenset(tp for tp, commit in held.items() if commit is None)
+            window = OffsetWindow(window.ranges, without_commit=missing)
+        beyond = [tp for tp, end in window.end.items() if end > logs[tp].end]
+        if beyond:
+            raise PlanRefusedError(
+                [
+                    f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: {window.end[beyond[0]]}, the log ends "
+                    f"at {logs[beyond[0]].end}): the options lead to another cluster, or the topic was made anew"
+                ]
+            )
+        if query and not allow_new_query:
+            texts = {tp: commit.metadata for tp, commit in held.items() if commit is not None}
+            if refusal := foreign_query(group_id, texts, query):
+                raise PlanRefusedError([refusal])
+        return client.commit_window(group_id, window, metadata, fenced=fenced)
+
+
+def driver_metadata(tool: str, *, query: str = "", batch: int | None = None) -> CommitMetadata:
+    """
+    Return what a commit from a Spark driver says about itself.
+
+    Airflow tells the processes that its tasks start which task they belong to (``AIRFLOW_CTX_*``), and a driver in
+    client mode is one of them.
+    """
+    return CommitMetadata(
+        dag=os.environ.get("AIRFLOW_CTX_DAG_ID", ""),
+        run=os.environ.get("AIRFLOW_CTX_DAG_RUN_ID", ""),
+        task=os.environ.get("AIRFLOW_CTX_TASK_ID", ""),
+        query=query,
+        batch=batch,
+        tool=tool,
+        at=int(time.time()),
+    )

@@ -1,0 +1,370 @@
+"""What is committed for the queries of a session, when, and what is refused?"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from airflow_kafka_offsets.errors import (
+    BrokerUnavailableError,
+    CommitError,
+    KafkaOffsetsError,
+    PlanRefusedError,
+    SetupError,
+)
+from airflow_kafka_offsets.kafka.config import SERVERS
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.scope import GroupIds
+from airflow_kafka_offsets.spark.commit import driver_metadata
+from airflow_kafka_offsets.spark.group_commit import (
+    GroupClient,
+    commit_forward,
+    is_refusal,
+    refuse_other_query,
+)
+from airflow_kafka_offsets.spark.query_sources import RunningQuery, SourceState
+from airflow_kafka_offsets.spark.source_options import kafka_settings
+
+log = logging.getLogger(__name__)
+
+REFRESH = 3_600.0
+"""Seconds until a query without new data commits again: Kafka forgets groups of which it hears nothing for days."""
+
+GIVE_UP = 60.0
+"""Seconds after its end for which a query's last commit is tried again."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_FLUSH_PAUSE = 0.5
+
+
+class Counts(NamedTuple):
+    """What became of the commits so far."""
+
+    committed: int = 0
+    """Commits that were read back."""
+    refused: int = 0
+    """Commits that must not be made, wholly or in part."""
+    failed: int = 0
+    """Attempts that did not succeed."""
+
+
+class _Target(NamedTuple):
+    settings: tuple[tuple[str, str], ...]
+    """The client's, sorted: queries with the same ones share a client."""
+    group_id: str
+
+    @property
+    def cluster(self) -> str:
+        return dict(self.settings).get(SERVERS, "")
+
+
+@dataclass
+class _Run:
+    query: RunningQuery
+    batch: int | None = None
+    wanted: bool = False
+    due: float = 0.0
+    attempts: int = 0
+    ended: float | None = None
+    committed: float | None = None
+    claims: dict[tuple[str, str], set[TopicPartition]] = field(default_factory=dict)
+    clients: set[tuple[tuple[str, str], ...]] = field(default_factory=set)
+    said: set[str] = field(default_factory=set)
+
+
+class Committer:
+    """
+    Follows queries, and commits what they have finished.
+
+    What it is told (:meth:`follow`, :meth:`finished`, :meth:`idle`, :meth:`ended`) is only noted; the commits are made
+    by :meth:`step`, on whichever thread calls it. Of a query only the newest state is committed.
+
+    :param new_client: makes a client from the ``kafka.*`` settings of a source.
+    :param group_id: the group, or ``{topic: group}``, of sources that name none in their options.
+    :param allow_new_query: whether a query may take over a group that another query followed.
+    """
+
+    def __init__(
+        self,
+        new_client: Callable[[Mapping[str, str]], GroupClient],
+        *,
+        group_id: GroupIds | None = None,
+        allow_new_query: bool = False,
+    ) -> None:
+        self._new_client = new_client
+        self._group_id = group_id
+        self._allow_new_query = allow_new_query
+        self._runs: dict[str, _Run] = {}
+        self._clients: dict[tuple[tuple[str, str], ...], GroupClient] = {}
+        self._errors: dict[tuple[str, str], KafkaOffsetsError] = {}
+        self._counts = Counts()
+        self._noting = threading.Lock()
+        self._committing = threading.Lock()
+
+    @property
+    def counts(self) -> Counts:
+        """What became of the commits so far."""
+        return self._counts
+
+    @property
+    def errors(self) -> list[KafkaOffsetsError]:
+        """Why groups are not where their queries are; one that was mended is not in it."""
+        with self._noting:
+            return list(self._errors.values())
+
+    def followed(self, run_id: str) -> RunningQuery | None:
+        """Return the query of which this is a run, if it is followed."""
+        with self._noting:
+            run = self._runs.get(run_id)
+        return None if run is None else run.query
+
+    def queries(self) -> list[RunningQuery]:
+        """Return all that are followed."""
+        with self._noting:
+            return [run.query for run in self._runs.values()]
+
+    def follow(self, run_id: str, query: RunningQuery) -> None:
+        """Follow a query from now on."""
+        with self._noting:
+            self._runs.setdefault(run_id, _Run(query))
+
+    def finished(self, run_id: str, batch: int | None) -> None:
+        """Note that a query has finished a batch."""
+        self._want(run_id, batch)
+
+    def idle(self, run_id: str) -> None:
+        """Note that a query has nothing to do; what it had finished before is committed, again after a while."""
+        with self._noting:
+            run = self._runs.get(run_id)
+            quiet = run is not None and (run.committed is None or run.committed + REFRESH < time.monotonic())
+        if quiet:
+            self._want(run_id, None)
+
+    def ended(self, run_id: str) -> None:
+        """Note that a query has ended; what it had finished is committed once more, then it is forgotten."""
+        self._want(run_id, None, ended=time.monotonic())
+
+    def step(self) -> float | None:
+        """
+        Commit what is due.
+
+        :return: seconds until more is due; ``None`` when no query is followed any more.
+        """
+        with self._committing:
+            return self._step()
+
+    def flush(self, timeout: float) -> None:
+        """
+        Commit everything that is finished by now, with as many attempts as there is time for.
+
+        :param timeout: seconds; an attempt that is under way is not broken off.
+        """
+        deadline = time.monotonic() + timeout
+        self._notice_ends()
+        while self._wanted() and time.monotonic() < deadline:
+            if not self._committing.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                break
+            try:
+                self._step(at_once=True)
+            finally:
+                self._committing.release()
+            if self._wanted():
+                time.sleep(max(0.0, min(_FLUSH_PAUSE, deadline - time.monotonic())))
+        for run in self._wanted():
+            late = BrokerUnavailableError(
+                f"query {run.query.name}: its last commit was not done within {timeout:g} s; the query's next run does it"
+            )
+            with self._noting:
+                if not any(query_id == run.query.query_id for query_id, _ in self._errors):
+                    self._errors[run.query.query_id, ""] = late
+
+    def close(self) -> None:
+        """Forget all queries and close all clients."""
+        with self._noting:
+            self._runs.clear()
+        if self._committing.acquire(timeout=GIVE_UP):
+            try:
+                self._close_unused_clients()
+            finally:
+                self._committing.release()
+
+    def _notice_ends(self) -> None:
+        with self._noting:
+            runs = dict(self._runs)
+        for run_id, run in runs.items():
+            if run.ended is None and not _is_active(run.query):
+                self.ended(run_id)
+
+    def _want(self, run_id: str, batch: int | None, ended: float | None = None) -> None:
+        with self._noting:
+            run = self._runs.get(run_id)
+            if run is not None:
+                run.wanted, run.batch = True, batch
+                run.ended = run.ended or ended
+
+    def _wanted(self) -> list[_Run]:
+        with self._noting:
+            return [run for run in self._runs.values() if run.wanted]
+
+    def _step(self, *, at_once: bool = False) -> float | None:
+        now = time.monotonic()
+        wanted = self._wanted()
+        if not wanted:
+            # Spark drops events when it has too many, also that of a query's end.
+            self._notice_ends()
+        for run in wanted or self._wanted():
+            if at_once or run.due <= now:
+                self._commit(run)
+        with self._noting:
+            for run_id, run in list(self._runs.items()):
+                if run.ended is not None and (not run.wanted or run.ended + GIVE_UP < time.monotonic()):
+                    del self._runs[run_id]
+            pauses = [run.due - time.monotonic() if run.wanted else REFRESH for run in self._runs.values()]
+        self._close_unused_clients()
+        return max(0.0, min(pauses)) if pauses else None
+
+    def _commit(self, run: _Run) -> None:
+        with self._noting:
+            run.wanted, batch = False, run.batch
+        try:
+            targets = self._targets(run, run.query.sources())
+            if targets and batch is None:
+                batch = run.query.newest_batch()
+        except KafkaOffsetsError as error:
+            self._note(run, "", error)
+            return
+        except Exception as error:  # noqa: BLE001  # whatever py4j, or a Spark that is going down, throws
+            if batch is None:
+                log.debug("Query %s does not tell what it has finished: %s", run.query.name, error)
+            else:
+                unknown = f"query {run.query.name} does not tell what it has finished, so nothing is committed: {error}"
+                self._note(run, "", SetupError(unknown))
+            return
+        errors = [self._try(run, target, offsets, batch) for target, offsets in targets.items()]
+        retry = any(error is not None and error.retriable for error in errors)
+        run.attempts = run.attempts + 1 if retry else 0
+        if retry:
+            run.due = time.monotonic() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (run.attempts - 1))
+            with self._noting:
+                run.wanted = True
+        else:
+            run.due = 0.0
+
+    def _try(
+        self, run: _Run, target: _Target, offsets: Offsets, batch: int | None
+    ) -> KafkaOffsetsError | None:
+        try:
+            self._write(run, target, offsets, batch)
+        except KafkaOffsetsError as error:
+            self._note(run, target.group_id, error)
+            return error
+        run.committed = time.monotonic()
+        self._mended(run, target.group_id)
+        return None
+
+    def _targets(self, run: _Run, states: Collection[SourceState]) -> dict[_Target, Offsets]:
+        targets: dict[_Target, Offsets] = {}
+        for state in states:
+            settings = tuple(sorted(kafka_settings(state.options).items()))
+            for tp, offset in state.offsets.items():
+                group_id = state.group_id or self._group_of(tp.topic)
+                if group_id is None:
+                    self._say(run, state.name, f"{state.name} names no group for {tp.topic}: not committed")
+                    continue
+                offsets = targets.setdefault(_Target(settings, group_id), {})
+                # Two sources of one query may read a partition: both have finished what is before the smaller one.
+                offsets[tp] = min(offset, offsets.get(tp, offset))
+        return targets
+
+    def _group_of(self, topic: str) -> str | None:
+        if self._group_id is None or isinstance(self._group_id, str):
+            return self._group_id
+        return self._group_id.get(topic)
+
+    def _write(self, run: _Run, target: _Target, offsets: Offsets, batch: int | None) -> None:
+        group_id, query = target.group_id, run.query
+        self._refuse_second(run, target, offsets)
+        client = self._client(run, target)
+        held = client.committed(group_id, offsets)
+        if not self._allow_new_query:
+            refuse_other_query(group_id, held, query.query_id)
+        run.claims.setdefault((target.cluster, group_id), set()).update(offsets)
+        metadata = driver_metadata("spark listener", query=query.query_id, batch=batch)
+        try:
+            commit_forward(client, group_id, offsets, held, metadata, query.name)
+        except CommitError as error:
+            if error.written:
+                self._count(committed=1)
+            raise
+        self._count(committed=1)
+        log.debug("Committed and read back: group %s, query %s, batch %s", group_id, query.name, batch)
+
+    def _refuse_second(self, run: _Run, target: _Target, offsets: Offsets) -> None:
+        with self._noting:
+            others = [other for other in self._runs.values() if other.query.query_id != run.query.query_id]
+        for other in others:
+            shared = other.claims.get((target.cluster, target.group_id), set()) & offsets.keys()
+            if shared:
+                raise PlanRefusedError(
+                    [
+                        f"query {run.query.name} names group {target.group_id!r} for {summarize(shared)}, which query "
+                        f"{other.query.name} follows already: give each query a group of its own"
+                    ]
+                )
+
+    def _client(self, run: _Run, target: _Target) -> GroupClient:
+        if target.settings not in self._clients:
+            self._clients[target.settings] = self._new_client(dict(target.settings))
+        run.clients.add(target.settings)
+        return self._clients[target.settings]
+
+    def _close_unused_clients(self) -> None:
+        with self._noting:
+            used = {settings for run in self._runs.values() for settings in run.clients}
+        for settings in self._clients.keys() - used:
+            _close(self._clients.pop(settings))
+
+    def _note(self, run: _Run, group_id: str, error: KafkaOffsetsError) -> None:
+        if is_refusal(error):
+            self._count(refused=1)
+        else:
+            self._count(failed=1)
+        with self._noting:
+            self._errors[run.query.query_id, group_id] = error
+        self._say(run, f"{group_id} {type(error).__name__}", f"query {run.query.name}: {error}")
+
+    def _count(self, **more: int) -> None:
+        self._counts = Counts(*(old + more.get(name, 0) for name, old in self._counts._asdict().items()))
+
+    def _mended(self, run: _Run, group_id: str) -> None:
+        with self._noting:
+            errors = [self._errors.pop((run.query.query_id, name), None) for name in (group_id, "")]
+        if any(errors):
+            run.said.clear()
+            log.info("Group %s follows query %s again", group_id, run.query.name)
+
+    @staticmethod
+    def _say(run: _Run, about: str, text: str) -> None:
+        """Warn once, however often it happens again."""
+        level = logging.DEBUG if about in run.said else logging.WARNING
+        log.log(level, "Kafka offsets: %s", text)
+        run.said.add(about)
+
+
+def _close(client: GroupClient) -> None:
+    try:
+        client.close()
+    except Exception as error:  # noqa: BLE001  # the JVM may be gone
+        log.debug("A client was not closed: %s", error)
+
+
+def _is_active(query: RunningQuery) -> bool:
+    try:
+        return query.is_active()
+    except Exception as error:  # noqa: BLE001  # the JVM or the server may be gone
+        log.debug("Query %s does not tell whether it runs: %s", query.name, error)
+        return False

@@ -1,0 +1,242 @@
+"""How does a Spark driver commit with the Kafka client that is already in its JVM?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnavailableError,
+    CommitError,
+    GroupActiveError,
+    SetupError,
+)
+from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
+from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, FINAL, RETRIABLE, remedy
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, shorten, summarize
+
+MAX_PARTITIONS = 1_000
+"""In one request, which is stored as one batch of at most 1 MB: with metadata as short as ours, any names fit."""
+
+_KNOWN = 100
+"""Milliseconds to wait for an answer that is there already, if it is there at all."""
+
+_ENTRY = "{topic}-{partition}"
+_JAVAS_OWN = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERVER_ERROR": "UNKNOWN"}
+"""Names of errors that librdkafka, and so the rest of the package, spells in another way."""
+
+_REMEDIES = {
+    "SASL_AUTHENTICATION_FAILED": "correct kafka.sasl.jaas.config, kafka.sasl.mechanism or kafka.security.protocol",
+    "_SSL": "correct the source's kafka.ssl.* options",
+}
+
+
+class Held(NamedTuple):
+    """What a group holds for a partition."""
+
+    offset: int
+    """The next record that it would read."""
+    metadata: str | None
+    """The text that was committed with it."""
+
+
+class JvmOffsetsClient:
+    """
+    Reads and commits groups' offsets with the Java ``AdminClient``, through py4j.
+
+    It has the methods of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that a commit needs. Each of
+    them ends within about ``timeout`` seconds; the Java client itself asks again after errors that pass.
+
+    :param jvm: py4j's view of the driver's JVM.
+    :param settings: properties of a Java client.
+    :param timeout: seconds for each method.
+    :raises SetupError: if there is no Kafka client in the JVM.
+    :raises BrokerError: if it refuses the settings.
+    """
+
+    def __init__(self, jvm: Any, settings: Mapping[str, str], timeout: float = 10.0) -> None:
+        self._jvm = jvm
+        self._milliseconds = int(timeout * 1_000)
+        self._servers = settings.get(SERVERS, "")
+        self._scrub = scrubber(settings)
+        kafka = jvm.org.apache.kafka
+        properties = jvm.java.util.Properties()
+        for key, value in settings.items():
+            properties.put(key, value)
+        # One request must be able to fail, and be made again, while the call is under way.
+        properties.put("default.api.timeout.ms", str(self._milliseconds))
+        properties.put("request.timeout.ms", str(self._milliseconds // 2))
+        with self._explaining("making a Kafka client"):
+            try:
+                for key in _consumers_own(kafka, settings):
+                    properties.remove(key)
+                self._admin = kafka.clients.admin.AdminClient.create(properties)
+            except TypeError:
+                # To py4j what is not a class is a package, which cannot be called.
+                raise SetupError(
+                    "there is no Kafka client in the driver's JVM (org.apache.kafka.clients.admin.AdminClient): start "
+                    "Spark with the Kafka connector, --packages org.apache.spark:spark-sql-kafka-0-10_..."
+                ) from None
+        self._partition = kafka.common.TopicPartition
+        self._offset = kafka.clients.consumer.OffsetAndMetadata
+        self._json = _json_writer(jvm)
+
+    def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Held | None]:
+        """Return what a group holds; ``None`` where it has no commit."""
+        with self._explaining(f"reading the offsets of group {group_id!r}"):
+            found = self._wait(self._admin.listConsumerGroupOffsets(group_id).partitionsToOffsetAndMetadata())
+            # As one text: each look into a Java object is a round trip.
+            held = json.loads(self._json.writeValueAsString(found))
+        return {tp: _held(held.get(_ENTRY.format(**tp._asdict()))) for tp in partitions}
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """
+        Commit offsets to a group that has no active members.
+
+        :raises GroupActiveError: if the group has members.
+        :raises CommitError: if partitions were refused; says which, and which were written.
+        """
+        written: list[TopicPartition] = []
+        for part in _parts(offsets):
+            failed = self._commit(group_id, part, metadata)
+            written += [tp for tp in part if tp not in failed]
+            if failed:
+                raise self._not_committed(group_id, failed, written)
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self._admin.close(self._jvm.java.time.Duration.ofMillis(self._milliseconds))
+
+    def _commit(self, group_id: str, offsets: Offsets, metadata: str) -> dict[TopicPartition, BrokerError]:
+        what = f"committing to group {group_id!r}"
+        # librdkafka ends its metadata with a NUL, and reads beyond the end of those that have none.
+        padded = f"{metadata}\0" if metadata else metadata
+        with self._explaining(what):
+            wanted = self._jvm.java.util.HashMap()
+            partitions = {tp: self._partition(*tp) for tp in offsets}
+            for tp, offset in offsets.items():
+                wanted.put(partitions[tp], self._offset(offset, padded))
+            answer = self._admin.alterConsumerGroupOffsets(group_id, wanted)
+        try:
+            with self._explaining(what):
+                self._wait(answer.all())
+        except BrokerError:
+            # That was the error of one partition, whichever: each has its own, or none.
+            failed = {tp: self._failure(what, answer, partition) for tp, partition in partitions.items()}
+            return {tp: error for tp, error in failed.items() if error is not None}
+        return {}
+
+    def _failure(self, what: str, answer: Any, partition: Any) -> BrokerError | None:
+        try:
+            with self._explaining(what):
+                self._wait(answer.partitionResult(partition), _KNOWN)
+        except BrokerError as error:
+            return error
+        return None
+
+    def _not_committed(
+        self, group_id: str, failed: Mapping[TopicPartition, BrokerError], written: list[TopicPartition]
+    ) -> BrokerError:
+        reasons = {str(error): error for error in failed.values()}
+        first = next(iter(reasons.values()))
+        if not written and len(reasons) == 1:
+            return first
+        return CommitError(
+            f"committing to group {group_id!r}: {summarize(failed)} refused ({'; '.join(reasons)}); "
+            f"{len(written)} other partitions were written",
+            failed={tp: error.code or "UNKNOWN" for tp, error in failed.items()},
+            written=written,
+            retriable=all(error.retriable for error in failed.values()),
+        )
+
+    def _wait(self, future: Any, milliseconds: int | None = None) -> Any:
+        # A little longer than the client itself takes to give up.
+        limit = self._milliseconds + 1_000 if milliseconds is None else milliseconds
+        return future.get(limit, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+
+    @contextmanager
+    def _explaining(self, what: str) -> Iterator[None]:
+        """
+        Turn what the JVM throws into a :class:`BrokerError`.
+
+        :param what: what is wanted, for the error text.
+        """
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except (Py4JError, PySparkException) as error:
+            raise self._explained(what, error) from None
+
+    def _explained(self, what: str, error: Exception) -> BrokerError:
+        code, text = self._code(error)
+        text = shorten(self._scrub(text), 300)
+        if code in ACTIVE_GROUP:
+            return GroupActiveError(
+                f"{what}: the group has active members, and only they may commit ({code}): stop them first",
+                code=code,
+            )
+        if code in FINAL:
+            return BrokerAuthenticationError(
+                f"{what}: {self._servers} does not allow it ({code}: {text}): {_REMEDIES.get(code) or remedy(code)}",
+                code=code,
+            )
+        if code in RETRIABLE:
+            return BrokerUnavailableError(
+                f"{what}: no usable answer from {self._servers} ({code}: {text}): check that the broker runs",
+                code=code,
+            )
+        return BrokerError(f"{what}: {self._servers} refused ({code}: {text}): {remedy(code)}", code=code)
+
+    def _code(self, error: Exception) -> tuple[str, str]:
+        thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+        if thrown is None:
+            return "_FAIL", str(error)
+        while thrown.getCause() is not None:
+            thrown = thrown.getCause()
+        name = thrown.getClass().getSimpleName()
+        text = thrown.getMessage() or name
+        if name == "SslAuthenticationException":
+            return "_SSL", text
+        if name == "TimeoutException":
+            return "REQUEST_TIMED_OUT", text
+        if name == "DisconnectException":
+            return "NETWORK_EXCEPTION", text
+        known = self._jvm.org.apache.kafka.common.protocol.Errors.forException(thrown).name()
+        return _JAVAS_OWN.get(known, known), text
+
+
+def _consumers_own(kafka: Any, settings: Iterable[str]) -> list[str]:
+    """Name what the source sets for its consumers only: Kafka would warn of each."""
+    consumers, ours = (
+        settings_class.configNames()
+        for settings_class in (kafka.clients.consumer.ConsumerConfig, kafka.clients.admin.AdminClientConfig)
+    )
+    return [key for key in settings if consumers.contains(key) and not ours.contains(key)]
+
+
+def _json_writer(jvm: Any) -> Any:
+    jackson = jvm.com.fasterxml.jackson
+    writer = jackson.databind.ObjectMapper()
+    # Kafka's classes have no getters that Jackson would know.
+    any_field = getattr(jackson.annotation, "JsonAutoDetect$Visibility").ANY
+    return writer.setVisibility(jackson.annotation.PropertyAccessor.FIELD, any_field)
+
+
+def _held(found: Mapping[str, Any] | None) -> Held | None:
+    if found is None or found["offset"] < 0:
+        return None
+    return Held(found["offset"], (found["metadata"] or "").split("\0", 1)[0])
+
+
+def _parts(offsets: Mapping[TopicPartition, int]) -> Iterator[Offsets]:
+    partitions = sorted(offsets)
+    for first in range(0, len(partitions), MAX_PARTITIONS):
+        yield {tp: offsets[tp] for tp in partitions[first : first + MAX_PARTITIONS]}

@@ -1,0 +1,210 @@
+"""
+How does a Spark job read exactly the records of an offset window?
+
+What else a job asks about offsets is beside it and can be imported from here: :func:`starting_offsets`,
+:func:`batch_ranges` and :func:`commit_ranges`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError, WindowReadError
+from airflow_kafka_offsets.model.offset_window import WINDOW_CONF_KEY, OffsetWindow
+from airflow_kafka_offsets.model.offsets import TopicPartition, load_json, shorten, summarize
+from airflow_kafka_offsets.spark.batch import batch_ranges
+from airflow_kafka_offsets.spark.broker import broker
+from airflow_kafka_offsets.spark.commit import commit_ranges
+from airflow_kafka_offsets.spark.source_options import isolation_level, refuse_other_ranges
+from airflow_kafka_offsets.spark.starting import starting_offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["batch_ranges", "commit_ranges", "read_window", "reading_window", "starting_offsets"]
+
+Window = OffsetWindow | Mapping[str, Any] | str
+"""A window, what PlanOffsetWindowOperator returned as a mapping or as JSON text, or the URI of a file with it."""
+
+_REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def read_window(
+    spark: SparkSession,
+    window: Window | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    exact_count: bool = False,
+    client_config: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """
+    Return the records of an offset window, with the columns of Spark's Kafka source.
+
+    Before anything is read, the window is compared with the log: a start that retention has deleted and an end that
+    is not written yet are refused. (Spark itself would fail in the middle, or wait two minutes for records that do
+    not come.) While the rows are read, whenever that is, Spark's source fails if records of the window are gone:
+    ``failOnDataLoss`` is always on, and no row is outside of the window. :func:`reading_window` also looks
+    after the read.
+
+    Fewer rows than offsets are normal: markers of transactions take offsets, aborted records are left out under
+    ``kafka.isolation.level=read_committed``, and compaction removes records.
+
+    :param window: default: what the session's configuration has as ``spark.kafka_offsets.window``.
+    :param options: those of Spark's Kafka source: ``kafka.bootstrap.servers`` and what else is needed to connect,
+        ``minPartitions``, ``includeHeaders``. None that say what is read.
+    :param exact_count: refuse a window that has not a record at every offset. It costs a read of the window.
+    :param client_config: librdkafka's settings to look at the log with, for a session without a JVM whose options
+        librdkafka has no counterpart for.
+    :raises WindowReadError: if records of the window are gone, or not there yet; with ``exact_count`` also if
+        there are fewer than offsets.
+    :raises UsageError: if there is no window, or ``options`` contradict it.
+    :raises BrokerError: if the log could not be looked at.
+    """
+    return _Reading(spark, window, options, exact_count, client_config).checked("nothing was read")
+
+
+@contextmanager
+def reading_window(
+    spark: SparkSession,
+    window: Window | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    exact_count: bool = False,
+    client_config: Mapping[str, Any] | None = None,
+) -> Iterator[DataFrame]:
+    """
+    Give the records of an offset window to a block that reads them, and look at the log again at its end.
+
+    A log only ever loses records. So if the whole window is still there after the block, it was there all the time,
+    also for rows that were read twice or by several actions.
+
+    The parameters are those of :func:`read_window`. ``exact_count`` counts before and after: two more reads.
+
+    :raises WindowReadError: as in :func:`read_window`, or at the end of the block if records have gone meanwhile:
+        what was written from them is then not complete, and the window must not be committed.
+    """
+    reading = _Reading(spark, window, options, exact_count, client_config)
+    yield reading.checked("nothing was read")
+    reading.checked("it is not certain that all of the window was read, so do not commit it")
+
+
+class _Reading:
+    """One window, and how to reach its records."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        window: Window | None,
+        options: Mapping[str, Any] | None,
+        exact_count: bool,
+        client_config: Mapping[str, Any] | None,
+    ) -> None:
+        self._options = dict(options or {})
+        refuse_other_ranges(self._options)
+        self._window = _load(spark, window)
+        if not self._window.ranges:
+            raise UsageError("the window has no partitions, so there is nothing to read")
+        self._spark = spark
+        self._exact_count = exact_count
+        self._client_config = client_config
+
+    def checked(self, outcome: str) -> DataFrame:
+        """
+        Return the records after a look at the log.
+
+        :param outcome: what it means if it does not hold them all, for the error text.
+        """
+        if refusals := self._refusals():
+            raise WindowReadError(f"{outcome}: {'; '.join(refusals)}")
+        window_options = {**self._window.spark_options(), "failOnDataLoss": "true"}
+        records = self._spark.read.format("kafka").options(**self._options, **window_options).load()
+        if self._exact_count and (missing := self._missing(records)):
+            first = next(iter(missing))
+            raise WindowReadError(
+                f"{outcome}: {sum(missing.values())} of {self._window.records} offsets of the window hold no record, on "
+                f"{summarize(missing)} ({first}: {missing[first]}), and exact_count demands one at each: the topic is "
+                "compacted or written in transactions"
+            )
+        return records
+
+    def _refusals(self) -> list[str]:
+        window = self._window
+        level = isolation_level(self._options)
+        try:
+            with broker(self._options, spark=self._spark, client_config=self._client_config) as kafka:
+                logs = kafka.log_ranges(window.ranges)
+                seen = (
+                    logs
+                    if level == "read_uncommitted"
+                    else kafka.log_ranges(window.ranges, isolation_level=level)
+                )
+        except UnknownTopicPartitionError as error:
+            return [str(error)]
+        refusals = window.refusals(logs)
+        held_back = [
+            tp for tp, offsets in window.ranges.items() if seen[tp].end < offsets.end <= logs[tp].end
+        ]
+        if held_back:
+            refusals.append(
+                f"with kafka.isolation.level={level} the window ends behind a transaction that is still open, on "
+                f"{summarize(held_back)} ({held_back[0]}: the window ends at {window.end[held_back[0]]}, readable is up to "
+                f"{seen[held_back[0]].end}): wait until it ends"
+            )
+        return refusals
+
+    def _missing(self, records: DataFrame) -> dict[TopicPartition, int]:
+        counts = {
+            TopicPartition(row["topic"], row["partition"]): row["count"]
+            for row in records.groupBy("topic", "partition").count().collect()
+        }
+        missing = {tp: offsets.size - counts.get(tp, 0) for tp, offsets in self._window.ranges.items()}
+        return {tp: count for tp, count in sorted(missing.items()) if count}
+
+
+def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
+    what = "window"
+    if window is None:
+        what = WINDOW_CONF_KEY
+        window = spark.conf.get(WINDOW_CONF_KEY, None)
+        if not window:
+            raise UsageError(
+                f"no window was given, and the session's configuration has no {WINDOW_CONF_KEY}: expected the window's "
+                "JSON there, or the URI of a file with it, as the DAG gives it to the job with conf="
+            )
+    if isinstance(window, OffsetWindow):
+        return window
+    if isinstance(window, str) and not window.lstrip().startswith("{"):
+        return OffsetWindow.parse(_read_text(spark, window), f"{what} in {window}")
+    told = load_json(window, what) if isinstance(window, str) else window
+    if "start" in told or "window_file" not in told:
+        return OffsetWindow.parse(told, what)
+    # Too large for an XCom: the plan names its file.
+    uri = str(told["window_file"])
+    planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {uri}")
+    if planned.source != told.get("source"):
+        raise UsageError(
+            f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give each run a "
+            "window_file of its own"
+        )
+    return planned
+
+
+def _read_text(spark: SparkSession, uri: str) -> str:
+    """Read a small file: on this machine, or on the storage that Spark has the credentials for."""
+    from pyspark.errors import PySparkException
+
+    try:
+        if _REMOTE.match(uri):
+            return str(spark.read.text(uri, wholetext=True).collect()[0][0])
+        path = unquote(urlsplit(uri).path) if uri.startswith("file:") else uri
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, PySparkException, IndexError) as error:
+        raise UsageError(
+            f"the window's file {uri} cannot be read ({type(error).__name__}): expected the URI of a file with a "
+            "window's JSON that is reachable from the job"
+        ) from error

@@ -1,0 +1,124 @@
+"""Which options of Spark's Kafka source may go with offsets that are given, and how would librdkafka spell them?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_kafka_offsets.errors import UsageError
+
+SERVERS = "kafka.bootstrap.servers"
+
+_PREFIX = "kafka."
+_SAY_WHAT_IS_READ = frozenset({"assign", "subscribe", "subscribepattern"})
+_SAY_WHERE = ("starting", "ending")
+_FAIL = "failondataloss"
+
+_LOGIN_MODULE = re.compile(r"\s*(?:[\w$]+\.)*(Plain|Scram)LoginModule\s+required\s", re.ASCII)
+_LOGIN_VALUE = re.compile(r"\b(username|password)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)')")
+_PEM = {
+    # Java: one PEM file with the key and the certificates in it. librdkafka takes the same file twice.
+    "ssl.truststore.location": ("ssl.ca.location",),
+    "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
+}
+_RENAMED = {
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+_STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
+
+
+def refuse_other_ranges(options: Mapping[str, Any]) -> None:
+    """
+    Refuse options that say which records to read, where offsets are given already.
+
+    :param options: the Kafka source's; Spark does not look at upper and lower case.
+    :raises UsageError: naming them, or that the brokers are missing.
+    """
+    clash = sorted(
+        key for key in options if key.lower() in _SAY_WHAT_IS_READ or key.lower().startswith(_SAY_WHERE)
+    )
+    if clash:
+        raise UsageError(
+            f"options has {', '.join(clash)}, but what is read is said by the offsets alone: leave it out; expected "
+            f"{SERVERS}, the other kafka.* settings, and such as minPartitions and includeHeaders"
+        )
+    if not fails_on_data_loss(options):
+        raise UsageError(
+            "options has failOnDataLoss=false: Spark would then skip what retention has deleted without an error, and "
+            "the records would not be those of the offsets; leave it out"
+        )
+    if not any(key.lower() == SERVERS and str(value).strip() for key, value in options.items()):
+        raise UsageError(
+            f"options has no {SERVERS}: expected the options of Spark's Kafka source, such as "
+            f'{{"{SERVERS}": "host:9092"}}'
+        )
+
+
+def fails_on_data_loss(options: Mapping[str, Any]) -> bool:
+    """Whether the source fails where records are gone, as it does unless it is told otherwise."""
+    return not any(key.lower() == _FAIL and str(value).lower() == "false" for key, value in options.items())
+
+
+def isolation_level(options: Mapping[str, Any]) -> str:
+    """Return which log end the source sees: the consumer's default unless it is told otherwise."""
+    return str(kafka_settings(options).get("isolation.level", "read_uncommitted")).lower()
+
+
+def kafka_settings(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the source gives to its Kafka clients: its ``kafka.*`` options without that prefix."""
+    return {
+        key[len(_PREFIX) :]: str(value) for key, value in options.items() if key.lower().startswith(_PREFIX)
+    }
+
+
+def librdkafka_config(options: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Return the source's settings as librdkafka spells them.
+
+    Names that both clients know stay. User and password are taken out of ``sasl.jaas.config`` for PLAIN and SCRAM,
+    and PEM stores get librdkafka's names; what only a consumer needs is left out by the client.
+
+    :raises UsageError: for what librdkafka cannot do with the same files or classes; says what to give instead.
+    """
+    settings = kafka_settings(options)
+    config: dict[str, Any] = {}
+    types = {key: settings.pop(key, "JKS").upper() for key in _STORE_TYPES}
+    for key, value in settings.items():
+        if key == "sasl.jaas.config":
+            config.update(_login(value))
+        elif key in _RENAMED:
+            config[_RENAMED[key]] = value
+        elif key in _PEM and types[f"{key.rpartition('.')[0]}.type"] == "PEM":
+            config.update(dict.fromkeys(_PEM[key], value))
+        elif key == "ssl.keystore.location" and types["ssl.keystore.type"] == "PKCS12":
+            config[key] = value
+        elif key in _PEM or key.endswith(".callback.handler.class"):
+            raise _only_in_java(key)
+        elif key == "ssl.truststore.password":
+            continue
+        elif key == "ssl.endpoint.identification.algorithm":
+            config[key] = value or "none"
+        else:
+            config[key] = value
+    return config
+
+
+def _login(jaas: str) -> dict[str, str]:
+    module = _LOGIN_MODULE.match(jaas)
+    found = {
+        name: re.sub(r"\\(.)", r"\1", double or single) for name, double, single in _LOGIN_VALUE.findall(jaas)
+    }
+    if module is None or found.keys() != {"username", "password"}:
+        raise _only_in_java("sasl.jaas.config")
+    return {"sasl.username": found["username"], "sasl.password": found["password"]}
+
+
+def _only_in_java(key: str) -> UsageError:
+    return UsageError(
+        f"{_PREFIX}{key} has no counterpart in librdkafka, which is asked here since there is no Kafka client in this "
+        "driver's JVM: give client_config=, librdkafka's own settings, such as {\"bootstrap.servers\": ..., "
+        '"sasl.username": ..., "sasl.password": ..., "ssl.ca.location": ...}'
+    )

@@ -1,0 +1,204 @@
+"""Where does a new checkpoint have to start, so that it goes on where a group, or a store of one's own, stands?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    NoCommitError,
+    PlanRefusedError,
+    UnknownTopicPartitionError,
+    UsageError,
+)
+from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.offsets import (
+    LogRange,
+    OffsetRange,
+    Offsets,
+    Positions,
+    TopicPartition,
+    summarize,
+)
+from airflow_kafka_offsets.model.plan import one_of
+from airflow_kafka_offsets.model.scope import TopicScope
+from airflow_kafka_offsets.spark.broker import Broker, broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+log = logging.getLogger(__name__)
+
+NoCommit = Literal["fail", "earliest", "latest"]
+"""Where to start in a topic of which nothing at all was committed."""
+
+OutOfRange = Literal["fail", "clamp"]
+"""What becomes of an offset that the log does not hold."""
+
+
+class OffsetStore(Protocol):
+    """A store of one's own, such as :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`."""
+
+    def load(self, pipeline: str) -> Mapping[TopicPartition, int]:
+        """Return the next offset of each partition, empty if nothing was saved yet."""
+
+
+def starting_offsets(
+    source: str | OffsetStore,
+    *,
+    checkpoint: str | SparkCheckpoint,
+    topics: str | Sequence[str] | None = None,
+    pipeline: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    spark: SparkSession | None = None,
+    client_config: Mapping[str, Any] | None = None,
+    on_no_commit: NoCommit = "fail",
+    on_out_of_range: OutOfRange = "fail",
+) -> dict[str, str]:
+    """
+    Return the options with which a query with a *new* checkpoint starts where a group or a store stands.
+
+    ``assign`` names every partition that the topics have now, and ``startingOffsets`` has a number for each of them.
+    A partition without a commit in a topic that has others was added since: it starts at its log start.
+
+    ``assign`` takes in no partitions that are added later. Once the checkpoint has its first batch, the query may go
+    on with ``subscribe`` in place of these options.
+
+    :param source: the consumer group's name, or a store.
+    :param checkpoint: the new query's ``checkpointLocation``. With batches in it Spark would ignore the options, so
+        that is refused.
+    :param topics: topics, or ``topic:0,1``; needed for a group. By default those that the store has.
+    :param pipeline: the name under which the store keeps the offsets.
+    :param options: those of Spark's Kafka source, to reach the brokers.
+    :param spark: the session, so that its own Kafka client can be used.
+    :param client_config: librdkafka's settings, in place of ``options`` and ``spark``.
+    :param on_no_commit: what to do about a topic without any commit: ``fail`` (default), ``earliest`` or ``latest``.
+    :param on_out_of_range: ``fail`` (default), or ``clamp`` to the nearer end of the log, which is logged.
+    :return: ``{"assign": ..., "startingOffsets": ...}``.
+    :raises CheckpointError: if the checkpoint has batches already.
+    :raises NoCommitError: if a topic has no commit and ``on_no_commit`` is ``fail``.
+    :raises PlanRefusedError: if an offset is outside the log.
+    """
+    one_of(on_no_commit, NoCommit, "on_no_commit")
+    one_of(on_out_of_range, OutOfRange, "on_out_of_range")
+    _refuse_started(checkpoint)
+    with broker(options or {}, spark=spark, client_config=client_config) as kafka:
+        if isinstance(source, str):
+            what = f"group {source!r}"
+            positions = _of_group(kafka, source, TopicScope.parse(topics))
+        else:
+            what = f"pipeline {pipeline!r} of the store"
+            positions = _of_store(kafka, source, pipeline, TopicScope.parse(topics))
+        logs = kafka.log_ranges(positions)
+    offsets = _with_numbers(what, positions, logs, on_no_commit)
+    start = _inside(what, offsets, logs, on_out_of_range)
+    options_of_window = OffsetWindow({tp: OffsetRange(at, at) for tp, at in start.items()}).spark_options()
+    return {key: options_of_window[key] for key in ("assign", "startingOffsets")}
+
+
+def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.storage import list_names, plain_errors
+
+    if isinstance(checkpoint, str):
+        checkpoint = SparkCheckpoint(checkpoint)
+    with plain_errors(checkpoint.location):
+        batches = checkpoint.batches("offsets") | checkpoint.batches("commits")
+        begun = list_names(checkpoint.fs, f"{checkpoint.root}/sources")
+    if batches:
+        raise CheckpointError(
+            f"{checkpoint.location}: found batches up to {max(batches)}; expected a new checkpoint: Spark goes on from "
+            "these and ignores startingOffsets. To move the query, stop it and use ResetOffsetsOperator or "
+            "airflow-kafka-offsets checkpoint seek; to begin anew, give it another checkpointLocation"
+        )
+    if begun:
+        raise CheckpointError(
+            f"{checkpoint.location}: found the first offsets of a query (sources/) and no batch; expected a new "
+            "checkpoint: Spark begins at those and ignores startingOffsets. Nothing was processed: remove the directory"
+        )
+
+
+def _of_group(kafka: Broker, group_id: str, scope: TopicScope) -> Positions:
+    if scope.topics is None:
+        raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
+    committed = kafka.committed(group_id, _on_broker(kafka, scope))
+    return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
+
+
+def _of_store(kafka: Broker, store: OffsetStore, pipeline: str | None, scope: TopicScope) -> Positions:
+    if not pipeline:
+        raise UsageError("pipeline is missing: expected the name under which the store keeps the offsets")
+    saved = store.load(pipeline)
+    topics = {tp.topic for tp in saved} if scope.topics is None else scope.topics
+    if not topics:
+        raise NoCommitError(
+            f"pipeline {pipeline!r}: the store has no offsets of it: correct pipeline, or name topics= and set "
+            "on_no_commit to earliest or latest for a first start"
+        )
+    wanted = scope.narrowed(topics)
+    partitions = {*_on_broker(kafka, wanted), *(tp for tp in saved if tp in wanted)}
+    return {tp: saved.get(tp) for tp in sorted(partitions)}
+
+
+def _on_broker(kafka: Broker, scope: TopicScope) -> list[TopicPartition]:
+    topics = scope.topics or []
+    there = kafka.partitions(topics)
+    missing = [topic for topic in topics if topic not in there]
+    if missing:
+        raise UnknownTopicPartitionError(
+            f"topic {', '.join(missing)} is not on the broker: correct topics=, or the brokers",
+            missing=[TopicPartition(topic, 0) for topic in missing],
+        )
+    return scope.on_broker(there)
+
+
+def _with_numbers(
+    what: str, positions: Positions, logs: Mapping[TopicPartition, LogRange], on_no_commit: NoCommit
+) -> Offsets:
+    known = {tp.topic for tp, offset in positions.items() if offset is not None}
+    without = sorted({tp.topic for tp in positions} - known)
+    if without and on_no_commit == "fail":
+        raise NoCommitError(
+            f"{what} has no offset for any partition of {', '.join(without)}: correct its name, or the brokers (Kafka also "
+            "forgets a group that nobody joins, 7 days after its last commit by default); for a first start set "
+            "on_no_commit to earliest or latest"
+        )
+    offsets: Offsets = {}
+    for tp, offset in positions.items():
+        if offset is not None:
+            offsets[tp] = offset
+        elif tp.topic in known or on_no_commit == "earliest":
+            offsets[tp] = logs[tp].start
+        else:
+            offsets[tp] = logs[tp].end
+    return offsets
+
+
+def _inside(
+    what: str, offsets: Offsets, logs: Mapping[TopicPartition, LogRange], on_out_of_range: OutOfRange
+) -> Offsets:
+    outside = {tp: offset for tp, offset in offsets.items() if offset not in logs[tp]}
+    if not outside:
+        return offsets
+    first = min(outside)
+    each = f"{first} stands at {outside[first]}, the log holds {logs[first].start} to {logs[first].end}"
+    lost = sum(max(0, logs[tp].start - offset) for tp, offset in outside.items())
+    if on_out_of_range == "fail":
+        raise PlanRefusedError(
+            [
+                f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark would fail at "
+                "its first batch; set on_out_of_range to clamp to go on with what there is (a position beyond the end means "
+                "another cluster, or a topic that was made anew)"
+            ]
+        )
+    log.warning(
+        "Starting at the nearer end of the log on %s (%s), %d records are lost",
+        summarize(outside),
+        each,
+        lost,
+    )
+    return {tp: min(max(offset, logs[tp].start), logs[tp].end) for tp, offset in offsets.items()}

@@ -1,0 +1,247 @@
+"""
+How are a job's results and the offsets they come from written in one transaction?
+
+A checkpoint and a database are never written at the same moment: after a crash in between, Spark runs a batch again
+whose results are there already. A store of one's own closes that gap. The offsets of what was read are saved in the
+transaction that writes the results, and a range that was saved before is recognised, so that results are counted
+exactly once also where they are added to what is there.
+
+The store is one table, ``kafka_offsets`` unless named otherwise::
+
+    pipeline      VARCHAR(255)   who read: the name that the job saves under
+    topic         VARCHAR(249)
+    partition     INTEGER
+    until_offset  BIGINT         the next record to read: the end of the last range that was saved
+    updated_at    TIMESTAMP      when that was, by the database's clock
+    PRIMARY KEY (pipeline, topic, partition)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Column,
+    Connection,
+    DateTime,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    bindparam,
+    create_engine,
+    false,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+from sqlalchemy.schema import CreateTable
+
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError, WindowMismatchError
+from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
+
+_WITHOUT_ROW_LOCKS = ("sqlite", "mssql")
+"""Databases of which SQLAlchemy leaves out SELECT ... FOR UPDATE. SQLite locks its file, SQL Server by other words."""
+
+
+class SqlOffsetStore:
+    """
+    Offsets of what was read, in a table beside the results.
+
+    :param bind: the database: an engine, a connection, a session, or a URL, for which a connection is opened each
+        time. :meth:`save` does not use it, it writes into the transaction that it is given.
+    :param table: name of the table, or ``schema.table``.
+    """
+
+    def __init__(self, bind: Engine | Connection | Session | URL | str, table: str = "kafka_offsets") -> None:
+        self.bind = bind
+        schema, _, name = table.rpartition(".")
+        if not name:
+            raise UsageError(f"table: found {table!r}; expected the name of a table, or schema.table")
+        self.table = Table(
+            name,
+            MetaData(schema=schema or None),
+            Column("pipeline", String(255), primary_key=True),
+            Column("topic", String(249), primary_key=True),
+            Column("partition", Integer, primary_key=True, autoincrement=False),
+            Column("until_offset", BigInteger, nullable=False),
+            Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        )
+        """The table as SQLAlchemy has it, for Alembic or a ``CREATE TABLE`` of one's own."""
+
+    def create_table(self) -> None:
+        """Create the table unless it is there. Best done once, before any job runs."""
+        with self._connection() as connection:
+            connection.execute(CreateTable(self.table, if_not_exists=True))
+
+    def load(self, pipeline: str) -> Offsets:
+        """
+        Return the next offset of each partition that was ever saved, empty if nothing was.
+
+        :param pipeline: the name that the job saves under.
+        """
+        with self._connection() as connection:
+            return self._stored(connection, pipeline)
+
+    def save(
+        self,
+        connection: Connection | Session,
+        pipeline: str,
+        ranges: Mapping[TopicPartition, OffsetRange] | OffsetWindow,
+    ) -> bool:
+        """
+        Save that these ranges were read, in the transaction that writes their results.
+
+        There is one answer for all partitions together:
+
+        * What is stored is the start of every range: the ends are written, and the job writes its results and commits.
+        * What is stored is the end of every range: they were saved before, with their results. Nothing is written, and
+          the job rolls back whatever it wrote in this transaction.
+        * Anything else is an error, and the job rolls back as well.
+
+        A partition that is not stored is at its start: the first save of a pipeline begins it, and a partition that
+        was added later joins it. An empty range says nothing about whether the others were saved before; it only has to
+        be where the partition stands. Where all are empty the answer is ``True``, and there is nothing to count.
+
+        The pipeline's rows stay locked until the transaction ends, so that of two jobs with the same ranges the
+        second waits and is then told that they were saved. Call this before the results are written: the job that
+        waits then holds no locks of its own. ``READ COMMITTED`` is enough, and a stricter isolation does no harm.
+
+        :param connection: with the transaction; committing is the caller's. The table must be in the same database as
+            the results.
+        :param pipeline: a name of the job's own. Two jobs that read the same records need two.
+        :param ranges: all partitions of the batch or of the window.
+        :return: ``True`` if written, ``False`` if the ranges were saved before.
+        :raises WindowMismatchError: if what is stored is neither: naming each partition with what is stored.
+        :raises PlanRefusedError: if another transaction saved the first offsets at the same time.
+        :raises UsageError: if the connection commits each statement by itself, or a range ends before it starts.
+        """
+        if isinstance(connection, Session):
+            connection = connection.connection()
+        if isinstance(ranges, OffsetWindow):
+            ranges = ranges.ranges
+        _refuse_autocommit(connection)
+        if backwards := [tp for tp, offsets in ranges.items() if offsets.end < offsets.start]:
+            first = min(backwards)
+            raise UsageError(
+                f"ranges end before they start on {summarize(backwards)} ({first}: {ranges[first]})"
+            )
+        stored = self._locked(connection, pipeline)
+        if all(stored.get(tp, offsets.start) == offsets.start for tp, offsets in ranges.items()):
+            self._write(connection, pipeline, ranges, stored)
+            return True
+        if all(stored.get(tp, offsets.start) == offsets.end for tp, offsets in ranges.items()):
+            return False
+        raise _mismatch(pipeline, ranges, stored)
+
+    def _locked(self, connection: Connection, pipeline: str) -> Offsets:
+        if connection.dialect.name in _WITHOUT_ROW_LOCKS:
+            # A write takes their lock. SQLite's is on the whole file, also if no row is written.
+            mine = false() if connection.dialect.name == "sqlite" else self.table.c.pipeline == pipeline
+            connection.execute(update(self.table).where(mine).values(updated_at=self.table.c.updated_at))
+        return self._stored(connection, pipeline, lock=True)
+
+    def _stored(self, connection: Connection, pipeline: str, *, lock: bool = False) -> Offsets:
+        columns = self.table.c
+        rows = (
+            select(columns.topic, columns.partition, columns.until_offset)
+            .where(columns.pipeline == pipeline)
+            # In order, so that two jobs that lock the same rows do not wait for one another.
+            .order_by(columns.topic, columns.partition)
+        )
+        if lock:
+            rows = rows.with_for_update()
+        return {
+            TopicPartition(topic, partition): until for topic, partition, until in connection.execute(rows)
+        }
+
+    def _write(
+        self,
+        connection: Connection,
+        pipeline: str,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        stored: Offsets,
+    ) -> None:
+        new = [(tp, offsets.end) for tp, offsets in sorted(ranges.items()) if tp not in stored]
+        moved = [
+            (tp, offsets.end)
+            for tp, offsets in sorted(ranges.items())
+            if stored.get(tp, offsets.end) != offsets.end
+        ]
+        columns = self.table.c
+        if moved:
+            connection.execute(
+                update(self.table)
+                .where(
+                    columns.pipeline == pipeline,
+                    columns.topic == bindparam("of_topic"),
+                    columns.partition == bindparam("of_partition"),
+                )
+                .values(until_offset=bindparam("until"), updated_at=func.now()),
+                [{"of_topic": tp.topic, "of_partition": tp.partition, "until": end} for tp, end in moved],
+            )
+        if new:
+            try:
+                connection.execute(
+                    insert(self.table),
+                    [
+                        {
+                            "pipeline": pipeline,
+                            "topic": tp.topic,
+                            "partition": tp.partition,
+                            "until_offset": end,
+                        }
+                        for tp, end in new
+                    ],
+                )
+            except IntegrityError as error:
+                raise PlanRefusedError(
+                    [
+                        f"another job saved the first offsets of pipeline {pipeline!r} in {summarize(tp for tp, _ in new)} "
+                        "at the same time: roll this transaction back and run the batch again"
+                    ]
+                ) from error
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        bind = self.bind
+        if isinstance(bind, Session):
+            yield bind.connection()
+        elif isinstance(bind, Connection):
+            yield bind
+        elif isinstance(bind, Engine):
+            with bind.begin() as connection:
+                yield connection
+        else:
+            with create_engine(bind, poolclass=NullPool).begin() as connection:
+                yield connection
+
+
+def _refuse_autocommit(connection: Connection) -> None:
+    level = connection.get_execution_options().get("isolation_level")
+    # What create_engine(isolation_level=...) sets is only to be seen at the driver's connection.
+    if level == "AUTOCOMMIT" or getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
+        raise UsageError(
+            "the connection is in AUTOCOMMIT mode, so that offsets and results are not written together: use a connection "
+            "with another isolation level, such as engine.begin() of an engine without AUTOCOMMIT"
+        )
+
+
+def _mismatch(
+    pipeline: str, ranges: Mapping[TopicPartition, OffsetRange], stored: Offsets
+) -> WindowMismatchError:
+    elsewhere = [tp for tp, (start, end) in ranges.items() if stored.get(tp, start) not in (start, end)]
+    # Where each is at its start or at its end it is the mixture that is wrong.
+    named = elsewhere or [tp for tp, offsets in ranges.items() if offsets.size]
+    return WindowMismatchError(
+        f"pipeline {pipeline!r}", {tp: (stored.get(tp), ranges[tp].start, ranges[tp].end) for tp in named}
+    )

@@ -1,0 +1,35 @@
+"""
+Read the flights of the window that the DAG planned, and write them by day.
+
+It knows no offsets: the window comes with the session's configuration, from the DAG's ``plan.spark_conf()``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from flights_job import parse, write_days
+from pyspark.sql import SparkSession
+
+from airflow_kafka_offsets.spark.read import reading_window
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--output", required=True, type=Path)
+    arguments = parser.parse_args()
+
+    spark = SparkSession.builder.appName("flights of a window").getOrCreate()
+    # --8<-- [start:read]
+    options = {"kafka.bootstrap.servers": arguments.bootstrap_servers}
+    # Fails at the end if retention took records of the window meanwhile: then it must not be committed.
+    with reading_window(spark, options=options) as records:
+        write_days(arguments.output, parse(records))
+    # --8<-- [end:read]
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""
+One bad day read again beside the live pipeline: a window between two times, and no group that takes note of it.
+
+Trigger it with the times. ``planned_window`` may run meanwhile: nothing moves, and the job replaces the rows of the
+window's records only. Times mean the same records however often they are looked up, as long as retention has them; where
+it has not, the plan fails and says so.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, Param
+
+from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.spark.launcher import spark_py_files
+
+HOME = Path(
+    os.environ.get("FLIGHTS_HOME")
+    or Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "flights"
+)
+JOBS = Path(__file__).parent / "jobs"
+
+with DAG(
+    dag_id="replay_window",
+    schedule=None,
+    params={
+        "since": Param("2013-01-02T00:00:00-05:00", type="string", format="date-time"),
+        "until": Param("2013-01-03T00:00:00-05:00", type="string", format="date-time"),
+    },
+    tags=["kafka", "spark", "example"],
+    doc_md=__doc__,
+) as dag:
+    # --8<-- [start:plan]
+    plan = PlanOffsetWindowOperator(
+        task_id="plan",
+        topics=[os.environ.get("FLIGHTS_TOPIC", "flights")],
+        start="{{ params.since }}",
+        end="{{ params.until }}",
+        on_empty="fail",
+    )
+    # --8<-- [end:plan]
+
+    process = SparkSubmitOperator(
+        task_id="process",
+        application=str(JOBS / "window_job.py"),
+        py_files=f"{spark_py_files()},{JOBS / 'flights_job.py'}",
+        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        conf={
+            **plan.spark_conf(),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+        },
+        application_args=[
+            "--bootstrap-servers",
+            f"{{{{ conn.{plan.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}",
+            "--output",
+            f"{HOME}/planned",
+        ],
+    )
+
+    plan >> process

@@ -1,0 +1,306 @@
+"""A window's end is committed from its start only, whoever else commits, joins or dies meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Consumer
+from py4j.protocol import Py4JJavaError
+
+from airflow_kafka_offsets.errors import CommitError, GroupActiveError, WindowMismatchError
+from airflow_kafka_offsets.kafka import commits, fenced
+from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def topic(make_topic, produce):
+    name = make_topic(PARTITIONS)
+    produce(name, dict.fromkeys(range(PARTITIONS), 9))
+    return name
+
+
+@pytest.fixture
+def group(new_group):
+    return new_group()
+
+
+@pytest.fixture
+def window(topic):
+    """window(start, end) -> the same range in each partition; without a start, for a group without commits."""
+
+    def make(start, end):
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        ranges = {tp: OffsetRange(start or 0, end) for tp in partitions}
+        return OffsetWindow(ranges, frozenset(partitions if start is None else ()))
+
+    return make
+
+
+@pytest.fixture
+def holds(kafka_tools):
+    """What Kafka's own tool says a group holds: the offset of each partition, None without a commit."""
+
+    def committed(group):
+        return [row["current_offset"] for row in kafka_tools.describe_rows(group)]
+
+    return committed
+
+
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """meanwhile(do) does something between the comparison and the first commit that follows."""
+    real = fenced.send_commit
+
+    def arrange(do):
+        todo = [do]
+
+        def send(*arguments):
+            if todo:
+                todo.pop()()
+            return real(*arguments)
+
+        monkeypatch.setattr(fenced, "send_commit", send)
+
+    return arrange
+
+
+@pytest.fixture
+def small_requests(monkeypatch):
+    """Two partitions in one commit, so that these windows take two."""
+    monkeypatch.setattr(commits, "MAX_PARTITIONS", 2)
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+def test_the_end_is_written_with_its_metadata_and_once(client, group, window, holds, is_fenced):
+    first = window(None, 5)
+    assert client.commit_window(group, first, "mine", fenced=is_fenced) == first.end
+    assert holds(group) == [5, 5, 5, 5]
+    assert set(client.committed(group, first.end).values()) == {Committed(5, "mine")}
+    client.commit_window(group, first, "mine", fenced=is_fenced)
+    client.commit_window(group, window(5, 9), fenced=is_fenced)
+    assert holds(group) == [9, 9, 9, 9]
+    assert client.describe_groups([group])[group].state == "Empty"
+
+
+@pytest.mark.parametrize("is_fenced", [True, False])
+@pytest.mark.parametrize("stands", [0, 4, 6, 9])
+def test_a_group_that_stands_elsewhere_in_one_partition_stays_where_it_is(
+    client, group, topic, window, holds, is_fenced, stands
+):
+    client.commit(group, {TopicPartition(topic, number): 3 for number in (0, 1, 2)})
+    client.commit(group, {TopicPartition(topic, 3): stands})
+    with pytest.raises(WindowMismatchError, match=f"-3: found {stands}, the range goes from 3 to 5"):
+        client.commit_window(group, window(3, 5), fenced=is_fenced)
+    assert holds(group) == [3, 3, 3, stands]
+
+
+def test_no_commit_is_not_the_same_as_a_commit_at_the_log_start(client, group, topic, window, holds):
+    client.commit(group, {TopicPartition(topic, 0): 0})
+    with pytest.raises(WindowMismatchError, match="-0: found 0, the range goes from nothing to 5"):
+        client.commit_window(group, window(None, 5))
+    with pytest.raises(WindowMismatchError, match="-1: found nothing, the range goes from 0 to 5"):
+        client.commit_window(group, window(0, 5))
+    assert holds(group) == [0]
+
+
+def test_of_two_windows_that_are_committed_at_once_one_wins(client, bootstrap_servers, group, window, holds):
+    client.commit(group, window(0, 0).end)
+    ends = [5, 7, 9]
+
+    def commit(end):
+        try:
+            fenced.commit_ranges({"bootstrap.servers": bootstrap_servers}, group, window(0, end))
+        except WindowMismatchError:
+            return None
+        return end
+
+    with ThreadPoolExecutor(len(ends)) as pool:
+        (winner,) = [end for end in pool.map(commit, ends) if end is not None]
+    assert holds(group) == [winner] * PARTITIONS
+
+
+def test_a_group_with_a_member_is_refused_and_the_member_is_not_disturbed(
+    client, group, topic, window, holds, join_group
+):
+    member = join_group(group, topic, **{"client.id": "a-reader"})
+    before = member.memberid(), len(member.assignment())
+    with pytest.raises(GroupActiveError, match=r"1 active member \(a-reader on .*; nothing was written"):
+        client.commit_window(group, window(None, 5))
+    member.poll(0.5)
+    assert (member.memberid(), len(member.assignment())) == before
+    assert holds(group) == [None] * PARTITIONS
+
+
+def test_a_commit_of_somebody_else_is_refused_meanwhile(
+    client, oracle, group, topic, window, holds, meanwhile
+):
+    refused = []
+
+    def commit():
+        with pytest.raises(Py4JJavaError) as caught:
+            oracle.commit({group: {(topic, 0): 1}})
+        refused.append(str(caught.value))
+
+    meanwhile(commit)
+    client.commit_window(group, window(None, 5))
+    assert "UnknownMemberIdException" in refused[0]
+    assert holds(group) == [5, 5, 5, 5]
+
+
+def test_who_joins_meanwhile_begins_at_the_windows_end(
+    client, bootstrap_servers, group, topic, window, holds, meanwhile
+):
+    settings = {"bootstrap.servers": bootstrap_servers, "group.id": group, "enable.auto.commit": False}
+    reader = Consumer(settings | {"auto.offset.reset": "earliest", "log_level": 0})
+    first, stop = [], threading.Event()
+
+    def read():
+        reader.subscribe([topic])
+        while not (first or stop.is_set()):
+            message = reader.poll(0.1)
+            first.extend([message.offset()] if message is not None and not message.error() else [])
+
+    thread = threading.Thread(target=read)
+
+    def join():
+        thread.start()
+        while client.describe_groups([group])[group].state != "PreparingRebalance":
+            pass
+
+    meanwhile(join)
+    try:
+        client.commit_window(group, window(None, 5))
+        thread.join(20)
+    finally:
+        stop.set()
+        thread.join()
+        reader.close()
+    assert first == [5]
+    assert holds(group) == [5, 5, 5, 5]
+
+
+def test_a_reader_who_joins_between_two_requests_stops_the_commit_and_a_retry_finishes_it(
+    client, group, topic, window, holds, join_group, monkeypatch, small_requests
+):
+    real, joining = fenced.send_commit, []
+
+    def send(connection, *rest):
+        answers = real(connection, *rest)
+        joining.append(pool.submit(join_group, group, topic))
+        # Its next heartbeat tells it of the reader; without that the rest would be accepted as well.
+        deadline = time.monotonic() + 20
+        while not over and time.monotonic() < deadline:
+            connection.drain(0.05)
+        return answers
+
+    over = []
+    on_revoke = fenced._Member._on_revoke
+    monkeypatch.setattr(
+        fenced._Member, "_on_revoke", lambda self, *told: (over.append(self), on_revoke(self, *told))
+    )
+    monkeypatch.setattr(fenced, "send_commit", send)
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(GroupActiveError, match="2 of 4 partitions were written.*finishes it"):
+            client.commit_window(group, window(None, 5))
+        (reader,) = [joined.result() for joined in joining]
+    assert holds(group) == [5, 5, None, None]
+    reader.close()
+    monkeypatch.setattr(fenced, "send_commit", real)
+    assert set(client.commit_window(group, window(None, 5)).values()) == {5}
+    assert holds(group) == [5, 5, 5, 5]
+
+
+def test_half_of_a_commit_that_was_killed_is_finished(
+    client, group, topic, window, holds, monkeypatch, small_requests
+):
+    real, sent = fenced.send_commit, []
+
+    def die(*arguments):
+        if sent:
+            raise KeyboardInterrupt
+        sent.append(real(*arguments))
+        return sent[0]
+
+    monkeypatch.setattr(fenced, "send_commit", die)
+    with pytest.raises(KeyboardInterrupt):
+        client.commit_window(group, window(None, 5))
+    monkeypatch.setattr(fenced, "send_commit", real)
+    assert holds(group) == [5, 5]
+    written = client.commit_window(group, window(None, 5))
+    assert written == {TopicPartition(topic, number): 5 for number in (2, 3)}
+    assert holds(group) == [5, 5, 5, 5]
+
+
+def test_what_was_written_is_told_when_the_rest_is_refused(
+    client, group, topic, window, monkeypatch, small_requests
+):
+    """The coordinator moves in the middle, and somebody commits before this one is back."""
+    real, sent = fenced.send_commit, []
+
+    def send(*arguments):
+        if len(sent) == 1:
+            sent.append(None)
+            raise fenced.Failed(fenced.Failure("NOT_COORDINATOR", "moved"))
+        sent.append(real(*arguments))
+        return sent[-1]
+
+    look = fenced.FencedCommit._look_for_members
+
+    def look_and_commit(self, deadline):
+        look(self, deadline)
+        if len(sent) == 2:
+            client.commit(group, {TopicPartition(topic, 3): 7})
+
+    monkeypatch.setattr(fenced, "send_commit", send)
+    monkeypatch.setattr(fenced.FencedCommit, "_look_for_members", look_and_commit)
+    with pytest.raises(
+        CommitError, match="2 of 4 partitions were written.*then the rest was refused"
+    ) as refused:
+        client.commit_window(group, window(None, 5))
+    assert refused.value.written == (TopicPartition(topic, 0), TopicPartition(topic, 1))
+
+
+def test_a_group_that_the_new_protocol_has_left_empty_can_be_committed_to(
+    client, group, topic, window, holds, join_group
+):
+    member = join_group(group, topic, **{"group.protocol": "consumer"})
+    assert client.describe_groups([group])[group].type == "consumer"
+    with pytest.raises(GroupActiveError):
+        client.commit_window(group, window(None, 5))
+    member.close()
+    client.commit_window(group, window(None, 5))
+    assert holds(group) == [5, 5, 5, 5]
+
+
+def test_a_commit_without_a_fence_is_refused_by_a_group_with_a_member(
+    client, group, topic, window, holds, join_group
+):
+    join_group(group, topic)
+    with pytest.raises(GroupActiveError, match="only they may commit"):
+        client.commit_window(group, window(None, 5), fenced=False)
+    assert holds(group) == [None] * PARTITIONS
+
+
+def test_another_windows_commit_is_waited_for_and_named(
+    client, bootstrap_servers, group, topic, window, join_group
+):
+    other = join_group(group, topic, **{"client.id": f"somebody{fenced.COMMITTER}"})
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=2) as hasty:
+        with pytest.raises(
+            GroupActiveError, match="another window was being committed to it for 2 s"
+        ) as refused:
+            hasty.commit_window(group, window(None, 5))
+    assert refused.value.retriable
+    with ThreadPoolExecutor(1) as pool:
+        committing = pool.submit(client.commit_window, group, window(None, 5))
+        other.close()
+        assert set(committing.result().values()) == {5}

