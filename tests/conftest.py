@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_oracle import kafka_tools, oracle  # noqa: F401
+from own_postgres import postgres  # noqa: F401
 from shared_kafka import SharedKafka, shared_kafka
 from spark_connect import connect, connect_url  # noqa: F401
 from spark_session import spark, spark_settings  # noqa: F401

@@ -27,9 +27,10 @@ class OwnPostgres(NamedTuple):
         """For the variable AIRFLOW_CONN_..., as JSON."""
         return {
             "conn_type": "postgres",
-            "host": self.socket_directory,
             "login": "postgres",
             "schema": "postgres",
+            # A directory as the host does not survive being written as a URL.
+            "extra": {"sqlalchemy_query": {"host": self.socket_directory}},
         }
 
 

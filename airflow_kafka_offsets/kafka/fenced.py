@@ -122,11 +122,15 @@ class FencedCommit:
         self._metadata = metadata
         self._chunk_size = chunk_size
         self._what = f"committing a window to group {group_id!r}"
+        self._todo: Offsets | None = None
         self._written: Offsets = {}
+        self._uncertain = False
         self._causes = Causes()
 
     def run(self, deadline: Deadline) -> Offsets:
         """Compare and commit; return what was written."""
+        if not self._window.ranges:
+            return {}
         try:
             until(deadline, lambda _: self._attempt(deadline), lambda: self._causes, also=_AGAIN)
         except Failed as error:
@@ -135,7 +139,7 @@ class FencedCommit:
             if not self._written:
                 raise
             raise self._half_done(str(error)) from None
-        return self._written
+        return self._todo or {}
 
     def _attempt(self, deadline: Deadline) -> None:
         self._look_for_members(deadline)
@@ -147,10 +151,12 @@ class FencedCommit:
             member.join(sorted({tp.topic for tp in self._window.ranges}), deadline)
             member.check(self._window.ranges)
             todo = self._compare(connection, deadline)
+            self._todo = todo if self._todo is None else self._todo
             for part in commit_chunks(self._group_id, todo, self._metadata):
                 member.check(part)
                 self._commit(connection, part, deadline)
-            if todo and self._compare(connection, deadline):
+            # Once somebody else is let in, the group may be anywhere, and the broker has confirmed each partition.
+            if todo and not member.over and self._compare(connection, deadline):
                 raise Failed(Failure("_RETRY", "the offsets read back are not those that were committed"))
         finally:
             connections.close(_CLOSE)
@@ -179,7 +185,11 @@ class FencedCommit:
             return [tp for tp in offsets if tp not in left]
 
         progress = CommitProgress(part, read_back)
-        answers = send_commit(connection, part, self._metadata, min(ATTEMPT, deadline.left))
+        try:
+            answers = send_commit(connection, part, self._metadata, min(ATTEMPT, deadline.left))
+        except Failed:
+            self._uncertain = True
+            raise
         codes = {failure.code for failure in answers.values() if failure is not None}
         if codes & ACTIVE_GROUP:
             raise Failed(next(failure for failure in answers.values() if failure is not None))
@@ -233,6 +243,8 @@ class FencedCommit:
         )
 
     def _outcome(self) -> str:
+        if self._uncertain:
+            return "it is not known whether all of it was written; committing the window again is safe"
         if not self._written:
             return "nothing was written"
         return (
@@ -252,7 +264,7 @@ class _Member:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._assigned: frozenset[TopicPartition] | None = None
-        self._over = False
+        self.over = False
 
     def join(self, topics: list[str], deadline: Deadline) -> None:
         self._connection.ask(
@@ -274,7 +286,7 @@ class _Member:
 
         :raises Failed: if not.
         """
-        if self._over or self._assigned is None:
+        if self.over or self._assigned is None:
             raise Failed(Failure("REBALANCE_IN_PROGRESS", "another member joined or left"))
         others = [tp for tp in partitions if tp not in self._assigned]
         if others:
@@ -289,4 +301,4 @@ class _Member:
         consumer.assign([])
 
     def _on_revoke(self, _consumer: Consumer, _partitions: list[ClientPartition]) -> None:
-        self._over = True
+        self.over = True

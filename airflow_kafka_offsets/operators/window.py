@@ -44,6 +44,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     :func:`airflow_kafka_offsets.spark.read.read_window`), and ``CommitOffsetsOperator(window=plan.output)`` then
     moves the group to the window's end, if it still stands at its start.
 
+    ``group_id`` is the group that reads the topics, ``None`` for a replay that no group takes note of. ``topics`` are by
+    default those that the group has commits on.
+
     A time stands for the first record at or after it. The end is exclusive. A partition that was added to a topic
     since the last commit is read from its log start.
 
@@ -62,9 +65,6 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     argument it holds only ``version``, ``records``, ``partitions``, ``source`` and ``window_file``. The XCom ``window`` is
     for the job, see :meth:`spark_conf`.
 
-    :param group_id: the group that reads the topics, or ``{topic: group}``; ``None`` for a replay that no group takes
-        note of. (templated, the mapping's keys are not)
-    :param topics: topics or ``topic:0,1``; by default those that the group has commits on. (templated)
     :param topics_pattern: in place of ``topics``, a regular expression for the whole name, as Python has them. A topic
         that appears later counts as one without a commit. (templated)
     :param start: ``committed`` (default), ``earliest``, a time, or offsets as ``{"topic": {"0": 42}}``. (templated)
@@ -142,6 +142,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         if not window and on_empty == "fail":
             raise PlanRefusedError(
                 ["the window is empty: there are no records between its start and its end"]
+            )
+        if not window.ranges and on_empty == "continue":
+            raise PlanRefusedError(
+                ["no partition is left for the window: the group has no commit on any of them"]
             )
         # A place at the log end is the group's only when it is committed: skipping would lose what comes until then.
         starts_here = self.on_no_commit == "latest" and window.without_commit
@@ -221,12 +225,11 @@ class PlanOffsetWindowOperator(OffsetsOperator):
 
     def _show(self, window: OffsetWindow) -> None:
         limited = ", limited by max_records" if window.source.get("limited") else ""
-        self.log.info("%d records in %d partitions%s", window.records, len(window.ranges), limited)
         rows = [["TOPIC", "PARTITION", "FROM", "TO", "RECORDS"]]
         for tp, offsets in sorted(window.ranges.items()):
             rows.append([tp.topic, *map(str, (tp.partition, offsets.start, offsets.end, offsets.size))])
-        for line in align(rows):
-            self.log.info("%s", line)
+        total = f"{window.records} records in {len(window.ranges)} partitions{limited}"
+        self.log.info("%s", "\n".join([total, *align(rows)]))
 
     def _bounds(self) -> tuple[WindowBound, WindowBound]:
         return WindowBound.start(self.start), WindowBound.end(self.end)

@@ -222,7 +222,7 @@ class Committer:
         with self._noting:
             for run_id, run in list(self._runs.items()):
                 if run.ended is not None and (not run.wanted or run.ended + GIVE_UP < time.monotonic()):
-                    del self._runs[run_id]
+                    self._runs.pop(run_id).query.forget()
             pauses = [run.due - time.monotonic() if run.wanted else REFRESH for run in self._runs.values()]
         self._close_unused_clients()
         return max(0.0, min(pauses)) if pauses else None

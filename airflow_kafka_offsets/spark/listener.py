@@ -31,6 +31,7 @@ from airflow_kafka_offsets.errors import (
     UsageError,
 )
 from airflow_kafka_offsets.model.scope import SOURCE_PREFIX, GroupIds, parse_group_id
+from airflow_kafka_offsets.spark.callbacks import CallbackConnection
 from airflow_kafka_offsets.spark.committer import Committer, Counts
 from airflow_kafka_offsets.spark.delegation import refuse_delegation_tokens, token_targets
 from airflow_kafka_offsets.spark.group_commit import GroupClient
@@ -158,7 +159,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
         """Take note of a query; Spark calls it."""
         with _never_into_spark():
-            self._followed(event)
+            # Called on a thread of the query's own, unlike the others.
+            self._followed(event, None if self._jvm is None else CallbackConnection(self._jvm))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Take note of a finished batch; Spark calls it."""
@@ -183,7 +185,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             self._committer.ended(str(event.runId))
             self._worker.wake()
 
-    def _followed(self, event: Any) -> RunningQuery | None:
+    def _followed(self, event: Any, called_on: CallbackConnection | None = None) -> RunningQuery | None:
         query_id, run_id = str(event.id), str(event.runId)
         known = self._committer.followed(run_id)
         if known is not None:
@@ -193,7 +195,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         if self._jvm is None:
             known = ConnectQuery(query_id, getattr(event, "name", None), found)
         elif found is not None:
-            known = ClassicQuery(found)
+            known = ClassicQuery(found, called_on)
         if known is not None:
             self._committer.follow(run_id, known)
         return known

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, parse_offsets
+from airflow_kafka_offsets.spark.callbacks import CallbackConnection
 
 GROUP_OPTIONS = ("kafka.consumer.commit.groupid", "consumer.commit.groupid")
 """Spark passes over both; Kafka's consumer warns of the first one."""
@@ -52,6 +53,9 @@ class RunningQuery(Protocol):
     def newest_batch(self) -> int | None:
         """Return the id of the newest batch that is finished, if that can be told."""
 
+    def forget(self) -> None:
+        """Give back what following it has taken, when it has ended."""
+
 
 class ClassicQuery:
     """
@@ -63,9 +67,11 @@ class ClassicQuery:
     used twice (its line in the checkpoint is then there twice, in the progress once), and named sources come out right.
 
     :param query: PySpark's query.
+    :param called_on: the connection on which its start was told, to be closed at its end.
     """
 
-    def __init__(self, query: Any) -> None:
+    def __init__(self, query: Any, called_on: CallbackConnection | None = None) -> None:
+        self._called_on = called_on
         self.query_id = str(query.id)
         self.name = _called(self.query_id, query.name)
         execution = query._jsq  # PySpark shows neither plan nor options
@@ -94,6 +100,11 @@ class ClassicQuery:
         """Return the id of the newest batch that is finished: the log's files are listed for it."""
         found = self._execution.commitLog().getLatestBatchId()
         return int(found.get()) if found.isDefined() else None
+
+    def forget(self) -> None:
+        """Give back what following it has taken, when it has ended."""
+        if self._called_on is not None:
+            self._called_on.close()
 
     def _kafka_sources(self) -> Iterator[tuple[Any, str, dict[str, str]]]:
         options = {
@@ -142,6 +153,9 @@ class ConnectQuery:
     def newest_batch(self) -> int | None:
         """Return the id of the newest batch that was heard of."""
         return None if self._batch < 0 else self._batch
+
+    def forget(self) -> None:
+        """Do nothing: it has taken nothing."""
 
     def note(self, progress: Any) -> None:
         """Take in what a batch has finished; an older one than is known is passed over."""

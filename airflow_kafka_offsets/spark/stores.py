@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     URL,
@@ -41,13 +42,15 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError, WindowMismatchError
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 _WITHOUT_ROW_LOCKS = ("sqlite", "mssql")
 """Databases of which SQLAlchemy leaves out SELECT ... FOR UPDATE. SQLite locks its file, SQL Server by other words."""
@@ -125,7 +128,7 @@ class SqlOffsetStore:
         :raises PlanRefusedError: if another transaction saved the first offsets at the same time.
         :raises UsageError: if the connection commits each statement by itself, or a range ends before it starts.
         """
-        if isinstance(connection, Session):
+        if not isinstance(connection, Connection):
             connection = connection.connection()
         if isinstance(ranges, OffsetWindow):
             ranges = ranges.ranges
@@ -214,16 +217,13 @@ class SqlOffsetStore:
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
         bind = self.bind
-        if isinstance(bind, Session):
-            yield bind.connection()
-        elif isinstance(bind, Connection):
-            yield bind
-        elif isinstance(bind, Engine):
+        if isinstance(bind, str | URL):
+            bind = create_engine(bind, poolclass=NullPool)
+        if isinstance(bind, Engine):
             with bind.begin() as connection:
                 yield connection
         else:
-            with create_engine(bind, poolclass=NullPool).begin() as connection:
-                yield connection
+            yield bind if isinstance(bind, Connection) else bind.connection()
 
 
 def _refuse_autocommit(connection: Connection) -> None:

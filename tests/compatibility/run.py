@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -31,8 +32,10 @@ from jgo.maven import MavenContext
 from rich.console import Console
 from rich.table import Table
 
+from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.directories import cache_directory
 from airflow_kafka_offsets.local.jars import kafka_classpath
+from airflow_kafka_offsets.local.lock import one_at_a_time
 
 ROOT = Path(__file__).parents[2]
 TESTS = "tests/compatibility"
@@ -113,6 +116,8 @@ def main(words: tuple[str, ...], directory: Path | None, pythons: tuple[str, ...
     directory = (directory or cache_directory() / "compatibility").absolute()
     programs = dict(choice.split("=", 1) for choice in pythons)
     console = Console(stderr=True)
+    # So that an end from outside is one to clean up after, like Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # The environments have no jgo: the broker's jars are in the user's cache when they come to look.
     kafka_classpath(console.print)
     outcomes = {}
@@ -127,10 +132,11 @@ def _run(version: str, directory: Path, program: str, arguments: list[str]) -> O
     spark = VERSIONS[version]
     started = time.monotonic()
     try:
+        directory.mkdir(parents=True, exist_ok=True)
         jars = [_jar(coordinate, directory / "jars") for coordinate in spark.jars]
-        python = _environment(spark, directory / f"spark-{spark.pyspark}", program)
+        python = _environment(spark, directory, program)
         return _test(spark, python, jars, arguments)
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, SetupError, subprocess.SubprocessError) as error:
         return Outcome(program, 0, 0, 0, time.monotonic() - started, str(error))
 
 
@@ -150,21 +156,22 @@ def _jar(coordinate: str, repository: Path) -> Path:
 
 def _environment(spark: Version, directory: Path, program: str) -> Path:
     """Make the environment unless it is there as it should be, and return its Python."""
-    asked = [program, "-c", "import sys; print(sys.version_info[:2] >= (3, 11), sys.version)"]
-    modern, identity = _output(asked).split(" ", 1)
+    number = _output([program, "-c", "import platform; print(platform.python_version())"]).strip()
+    home = directory / f"spark-{spark.pyspark}-python-{number}"
     requirements = [f"pyspark[connect]=={spark.pyspark}", *spark.pins, *NEEDS, *TESTS_NEED]
-    constraints = directory.with_suffix(".constraints")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    # The set is made for Python 3.11 and Spark 4.
-    fits = modern == "True" and not spark.pyspark.startswith("3.")
-    constraints.write_text(_constraints() if fits else "")
-    made, wanted = directory / "made-from", "\n".join([identity, *requirements, constraints.read_text()])
-    python = directory / "bin" / "python"
-    if not made.exists() or made.read_text() != wanted:
-        shutil.rmtree(directory, ignore_errors=True)
-        _output([program, "-m", "venv", str(directory)])
-        _output([str(python), "-m", "pip", "install", "-q", "-c", str(constraints), *requirements])
-        made.write_text(wanted)
+    # The set is made for Spark 4 and Python 3.11.
+    fits = not spark.pyspark.startswith("3.") and not number.startswith("3.10.")
+    constraints = _constraints() if fits else ""
+    wanted = "\n".join([*requirements, constraints])
+    with one_at_a_time(directory / f"{home.name}.lock", f"making {home.name}", INSTALL_LIMIT):
+        made, python = home / "made-from", home / "bin" / "python"
+        if not made.exists() or made.read_text() != wanted:
+            shutil.rmtree(home, ignore_errors=True)
+            _output([program, "-m", "venv", str(home)])
+            (home / "constraints.txt").write_text(constraints)
+            limits = ["-c", str(home / "constraints.txt")]
+            _output([str(python), "-m", "pip", "install", "-q", *limits, *requirements])
+            made.write_text(wanted)
     return python
 
 
@@ -184,8 +191,6 @@ def _output(command: list[str]) -> str:
 
 
 def _test(spark: Version, python: Path, jars: list[Path], arguments: list[str]) -> Outcome:
-    report = python.parents[1] / "report.xml"
-    report.unlink(missing_ok=True)
     started = time.monotonic()
     environment = {
         name: value
@@ -199,13 +204,15 @@ def _test(spark: Version, python: Path, jars: list[Path], arguments: list[str]) 
         "PYTHONPATH": str(ROOT),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", TESTS]
-    trouble = _in_time([*command, *arguments], environment)
     version = _output([str(python), "-c", "import platform; print(platform.python_version())"]).strip()
-    seconds = time.monotonic() - started
-    if not report.exists():
-        return Outcome(version, 0, 0, 0, seconds, trouble or "pytest did not get as far as a report")
-    suite = next(ElementTree.parse(report).iter("testsuite"))
+    with tempfile.TemporaryDirectory() as directory:
+        report = Path(directory) / "report.xml"
+        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", TESTS]
+        trouble = _in_time([*command, *arguments], environment)
+        seconds = time.monotonic() - started
+        if not report.exists():
+            return Outcome(version, 0, 0, 0, seconds, trouble or "pytest did not get as far as a report")
+        suite = next(ElementTree.parse(report).iter("testsuite"))
     tests, failures, errors, skipped = (
         int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")
     )

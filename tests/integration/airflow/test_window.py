@@ -247,6 +247,10 @@ def test_a_topic_without_a_commit_may_be_left_out(run, topic, group, make_topic)
     other = make_topic(1)
     window = plan(run, group_id=group, topics=[topic, other], on_no_commit="skip")
     assert list(window["start"]) == [topic]
+    with pytest.raises(AirflowSkipException):
+        plan(Run(), group_id=group, topics=other, on_no_commit="skip")
+    with pytest.raises(AirflowFailException, match="no partition is left for the window"):
+        plan(Run(), group_id=group, topics=other, on_no_commit="skip", on_empty="continue")
 
 
 @pytest.mark.parametrize(

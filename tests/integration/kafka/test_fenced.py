@@ -240,6 +240,19 @@ def test_half_of_a_commit_that_was_killed_is_finished(
     assert holds(group) == [5, 5, 5, 5]
 
 
+def test_a_commit_whose_answer_was_lost_is_looked_up(client, group, window, holds, monkeypatch):
+    real, sent = fenced.send_commit, []
+
+    def send(*arguments):
+        sent.append(real(*arguments))
+        raise fenced.Failed(fenced.Failure("_TIMED_OUT", "no answer to the commit"))
+
+    monkeypatch.setattr(fenced, "send_commit", send)
+    assert client.commit_window(group, window(None, 5)) == window(None, 5).end
+    assert len(sent) == 1
+    assert holds(group) == [5, 5, 5, 5]
+
+
 def test_what_was_written_is_told_when_the_rest_is_refused(
     client, group, topic, window, monkeypatch, small_requests
 ):

@@ -6,7 +6,6 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from own_postgres import OwnPostgres, postgres  # noqa: F401
 from sqlalchemy import Engine, create_engine
 
 from airflow_kafka_offsets.spark.stores import SqlOffsetStore

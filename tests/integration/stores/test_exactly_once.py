@@ -36,12 +36,14 @@ CONF = {
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": QUICK,
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 PIPELINES, PARTITIONS, KEYS = 2, 3, "abcde"
 BEFORE_DATABASE, BEFORE_SPARK = "before the database's commit", "before Spark's commit"
 ANY_TIME = "any time"
-DEATHS = ["before the results", BEFORE_DATABASE, BEFORE_SPARK] * 2 + [ANY_TIME] * 5
+DEATHS = ["before the results", BEFORE_DATABASE, BEFORE_SPARK] * 2 + [ANY_TIME] * 4
 """How each job dies, one start after the other, in a random order."""
 
 

@@ -7,9 +7,12 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, TaskGroup
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.offset_window import WINDOW_CONF_KEY, OffsetWindow
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
@@ -19,6 +22,7 @@ EVERYTHING = (
     CommitOffsetsOperator,
     ResetOffsetsOperator,
     RestoreOffsetsOperator,
+    PlanOffsetWindowOperator,
     ConsumerGroupLagSensor,
     OffsetsReachedSensor,
 )
@@ -115,3 +119,31 @@ def test_a_position_is_asked_for_when_the_dag_is_written(sensor):
 def test_something_to_commit_is_asked_for_when_the_dag_is_written():
     with pytest.raises(UsageError, match="nothing to commit"):
         CommitOffsetsOperator(task_id="t", group_id="g")
+
+
+def test_a_window_is_or_offsets_are_committed():
+    with pytest.raises(UsageError, match="offsets and window are both given"):
+        CommitOffsetsOperator(task_id="t", group_id="g", offsets={"orders": {"0": 1}}, window={})
+
+
+def test_a_planned_window_goes_to_the_job_and_to_the_commit():
+    with DAG("d"), TaskGroup("g"):
+        plan = PlanOffsetWindowOperator(task_id="plan", **ORDERS)
+        commit = CommitOffsetsOperator(task_id="commit", window=plan.output, **ORDERS)
+    assert plan.spark_conf() == {WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='g.plan', key='window') }}"}
+    assert commit.upstream_task_ids == {"g.plan"}
+
+
+def test_a_replay_names_no_group():
+    assert PlanOffsetWindowOperator(task_id="plan", topics="orders").group_id is None
+
+
+def test_a_window_stays_text_where_templates_are_rendered_to_objects():
+    """A dict would reach the job as Python spells it."""
+    window = OffsetWindow({TopicPartition("orders", 0): OffsetRange(1, 2)}, source={"limited": False})
+    with DAG("d", render_template_as_native_obj=True):
+        task = EmptyOperator(task_id="t")
+    rendered = task.render_template(
+        "{{ value }}", {"value": window.as_text()}, DAG.get_template_env(task.dag)
+    )
+    assert rendered == window.as_text()

@@ -34,6 +34,7 @@ def windows(draw):
 def test_a_window_comes_back_from_its_json(window):
     assert OffsetWindow.parse(json.loads(json.dumps(window.as_json()))) == window
     assert OffsetWindow.parse(json.dumps(window.as_json())) == window
+    assert OffsetWindow.parse(window.as_text()) == window
 
 
 @given(windows(), st.integers(1, 10**10))

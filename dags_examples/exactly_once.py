@@ -1,0 +1,82 @@
+"""
+Departures counted in a database, exactly once, although each batch adds to the rows that are there.
+
+Running a batch again would count its flights twice, and no way of writing can be told from another that adds the
+same numbers. So the job saves the offsets of what it has read in the transaction that adds the counts. A batch that
+Spark runs again after a crash is recognised there, and is not added.
+
+The group then gets the offsets that are in the database, and shows what was counted.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, BaseHook
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+HOME = Path(
+    os.environ.get("FLIGHTS_HOME")
+    or Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser() / "flights"
+)
+NEW_YORK = ZoneInfo("America/New_York")
+
+# The topic is that of daily_flights.py.
+departures = KafkaPipeline(
+    group_id="flights-counted",
+    topics=["flights"],
+    checkpoint_location=f"{HOME}/counted/checkpoint",
+)
+
+
+def database_url(conn_id: str) -> str:
+    """Return a connection as SQLAlchemy's URL; Airflow hides its password where it shows rendered fields."""
+    return BaseHook.get_hook(conn_id).sqlalchemy_url.render_as_string(hide_password=False)
+
+
+with DAG(
+    dag_id="exactly_once",
+    schedule=CronDataIntervalTimetable("0 3 * * *", timezone="America/New_York"),
+    start_date=datetime(2013, 1, 1, tzinfo=NEW_YORK),
+    catchup=False,
+    max_active_runs=1,
+    user_defined_macros={"database_url": database_url},
+    tags=["kafka", "spark", "example"],
+    doc_md=__doc__,
+) as dag:
+    # --8<-- [start:count]
+    count = SparkSubmitOperator(
+        task_id="count",
+        application=str(Path(__file__).parent / "jobs" / "exactly_once_job.py"),
+        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        # In the environment: a command line is seen by everybody on the machine.
+        env_vars={"DATABASE_URL": "{{ database_url('departures') }}"},
+        conf={
+            **departures.spark_conf(),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+        },
+        application_args=[
+            "--bootstrap-servers",
+            f"{{{{ conn.{departures.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}",
+        ],
+    )
+    # --8<-- [end:count]
+
+    # --8<-- [start:publish]
+    # What the job saved under the group's name in the database, in place of what is in the checkpoint.
+    publish = CommitOffsetsOperator(
+        task_id="publish", store_conn_id="departures", outlets=departures.assets, **departures
+    )
+    # --8<-- [end:publish]
+
+    count >> publish
