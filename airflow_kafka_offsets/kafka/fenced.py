@@ -138,7 +138,7 @@ class FencedCommit:
         except PlanRefusedError as error:
             if not self._written:
                 raise
-            raise self._half_done(str(error)) from None
+            raise self._half_done("; ".join(error.refusals)) from None
         return self._todo or {}
 
     def _attempt(self, deadline: Deadline) -> None:
@@ -150,13 +150,18 @@ class FencedCommit:
             member = _Member(connection)
             member.join(sorted({tp.topic for tp in self._window.ranges}), deadline)
             member.check(self._window.ranges)
-            todo = self._compare(connection, deadline)
+            held = self._held(connection, deadline)
+            if self._todo is not None:
+                # What the attempt before has done, also where its answer was lost.
+                self._written = {tp: end for tp, end in self._todo.items() if held[tp] == end}
+                self._uncertain = False
+            todo = self._compare(held)
             self._todo = todo if self._todo is None else self._todo
             for part in commit_chunks(self._group_id, todo, self._metadata):
                 member.check(part)
                 self._commit(connection, part, deadline)
             # Once somebody else is let in, the group may be anywhere, and the broker has confirmed each partition.
-            if todo and not member.over and self._compare(connection, deadline):
+            if todo and not member.over and self._compare(self._held(connection, deadline)):
                 raise Failed(Failure("_RETRY", "the offsets read back are not those that were committed"))
         finally:
             connections.close(_CLOSE)
@@ -170,19 +175,22 @@ class FencedCommit:
             raise Failed(Failure(_OCCUPIED, f"group {self._group_id!r} is {group.state}"))
         raise self._active(group.members)
 
-    def _compare(self, connection: Connection, deadline: Deadline) -> Offsets:
+    def _held(self, connection: Connection, deadline: Deadline) -> Positions:
         partitions = sorted(self._window.ranges)
         held: Positions = {}
         for first in range(0, len(partitions), self._chunk_size):
             chunk = partitions[first : first + self._chunk_size]
             for tp, commit in read_commits(connection, chunk, max(0.1, deadline.left)).items():
                 held[tp] = None if commit is None else commit.offset
+        return held
+
+    def _compare(self, held: Positions) -> Offsets:
         return self._window.to_commit(f"group {self._group_id!r}", held)
 
     def _commit(self, connection: Connection, part: Offsets, deadline: Deadline) -> None:
         def read_back(offsets: Offsets) -> list[TopicPartition]:
-            left = self._compare(connection, deadline)
-            return [tp for tp in offsets if tp not in left]
+            held = self._held(connection, deadline)
+            return [tp for tp, offset in offsets.items() if held[tp] == offset]
 
         progress = CommitProgress(part, read_back)
         try:

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.metadata import CommitMetadata, foreign_query
+from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import one_of
+from airflow_kafka_offsets.spark.group_commit import refuse_other_query
 from airflow_kafka_offsets.spark.source_options import librdkafka_config
 
 MissingCommit = Literal["begin", "fail"]
@@ -85,9 +86,7 @@ def commit_ranges(
                 ]
             )
         if query and not allow_new_query:
-            texts = {tp: commit.metadata for tp, commit in held.items() if commit is not None}
-            if refusal := foreign_query(group_id, texts, query):
-                raise PlanRefusedError([refusal])
+            refuse_other_query(group_id, held, query)
         return client.commit_window(group_id, window, metadata, fenced=fenced)
 
 

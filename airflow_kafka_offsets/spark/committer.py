@@ -185,7 +185,11 @@ class Committer:
     def close(self) -> None:
         """Forget all queries and close all clients."""
         with self._noting:
+            runs = list(self._runs.values())
             self._runs.clear()
+        for run in runs:
+            if run.ended is not None:
+                run.query.forget()
         if self._committing.acquire(timeout=GIVE_UP):
             try:
                 self._close_unused_clients()
@@ -334,6 +338,7 @@ class Committer:
         else:
             self._count(failed=1)
         with self._noting:
+            self._errors.pop((run.query.query_id, ""), None)
             self._errors[run.query.query_id, group_id] = error
         self._say(run, f"{group_id} {type(error).__name__}", f"query {run.query.name}: {error}")
 

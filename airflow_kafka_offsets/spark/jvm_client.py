@@ -25,6 +25,8 @@ MAX_PARTITIONS = 1_000
 _KNOWN = 100
 """Milliseconds to wait for an answer that is there already, if it is there at all."""
 
+_CLOSE = 1_000
+
 _ENTRY = "{topic}-{partition}"
 _JAVAS_OWN = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERVER_ERROR": "UNKNOWN"}
 """Names of errors that librdkafka, and so the rest of the package, spells in another way."""
@@ -110,8 +112,8 @@ class JvmOffsetsClient:
                 raise self._not_committed(group_id, failed, written)
 
     def close(self) -> None:
-        """Close the client's connections."""
-        self._admin.close(self._jvm.java.time.Duration.ofMillis(self._milliseconds))
+        """Close the client's connections; a call that is under way is given up."""
+        self._admin.close(self._jvm.java.time.Duration.ofMillis(_CLOSE))
 
     def _commit(self, group_id: str, offsets: Offsets, metadata: str) -> dict[TopicPartition, BrokerError]:
         what = f"committing to group {group_id!r}"

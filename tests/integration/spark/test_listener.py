@@ -1,0 +1,362 @@
+"""Groups that follow queries as Kafka's own tool shows them, through trouble, and under the launcher."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyspark
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerUnavailableError,
+    CommitError,
+    GroupActiveError,
+)
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.spark import launcher
+from airflow_kafka_offsets.spark import listener as listener_module
+from airflow_kafka_offsets.spark.listener import KafkaOffsetCommitterListener, committing
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,
+    # PySpark leaves sockets to its JVM open until the process ends.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
+
+OPTION = "consumer.commit.groupid"
+PASSWORD = "can-we-fix-it"
+
+
+@pytest.fixture
+def describe(kafka_tools):
+    """describe(group) -> {(topic, partition): (offset, lag)} as Kafka's own tool shows it."""
+
+    def rows(group):
+        found = kafka_tools.describe_rows(group)
+        return {(row["topic"], row["partition"]): (row["current_offset"], row["lag"]) for row in found}
+
+    return rows
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one shared group", "a group each"])
+def test_kafkas_describe_follows_a_union_into_a_kafka_sink_batch_by_batch(
+    shared,
+    spark,
+    stream,
+    make_topic,
+    produce,
+    bootstrap_servers,
+    location,
+    new_group,
+    describe,
+    kafka_tools,
+    wait_until,
+):
+    first, second, sink = make_topic(2), make_topic(1), make_topic(1)
+    groups = [new_group()] * 2 if shared else [new_group(), new_group()]
+
+    def shown():
+        return {row: found for group in dict.fromkeys(groups) for row, found in describe(group).items()}
+
+    def lag_free(ends):
+        return {(first, 0): (ends[0], 0), (first, 1): (0, 0), (second, 0): (ends[1], 0)}
+
+    produce(first, {0: 4})
+    produce(second, {0: 2})
+    union = stream(first, **{OPTION: groups[0]}).union(stream(second, **{OPTION: groups[1]}))
+    with committing(spark, raise_errors=True) as listener:
+        writer = union.select("value").writeStream.format("kafka").option("topic", sink)
+        writer = writer.option("kafka.bootstrap.servers", bootstrap_servers)
+        query = writer.option("checkpointLocation", location).trigger(processingTime="0 seconds").start()
+        for ends in [(4, 2), (7, 2), (7, 5)]:
+            query.processAllAvailable()
+            # A batch's event comes after the batch.
+            listener.flush()
+            assert shown() == lag_free(ends)
+            produce(first if ends == (4, 2) else second, {0: 3})
+        query.processAllAvailable()
+        query.stop()
+    assert shown() == lag_free((7, 8))
+
+
+def test_a_group_that_is_ahead_is_not_taken_back_and_the_other_partitions_follow(
+    spark, stream, run, make_topic, produce, location, new_group, holds, bootstrap_servers, caplog
+):
+    topic, group = make_topic(2), new_group()
+    produce(topic, {0: 9, 1: 2})
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        client.commit(group, {TopicPartition(topic, 0): 7})
+    frame = stream(topic, maxOffsetsPerTrigger=4, **{OPTION: group})
+    seen = []
+    with committing(spark, raise_errors=True) as listener:
+        run(frame, location, batch_does=lambda *_: (time.sleep(0.3), seen.append(holds(group))))
+    assert listener.counts.refused >= 1
+    assert caplog.text.count("is ahead of query") == 1
+    offsets = [held[topic, 0] for held in seen]
+    assert min(offsets) == 7
+    assert holds(group) == {(topic, 0): 9, (topic, 1): 2}
+
+
+def test_a_commit_that_stays_refused_is_raised_if_asked(
+    spark, stream, run, make_topic, produce, location, new_group, holds, bootstrap_servers
+):
+    topic, group = make_topic(2), new_group()
+    produce(topic, {0: 3, 1: 2})
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        client.commit(group, {TopicPartition(topic, 0): 7})
+    with pytest.raises(CommitError, match=r"is ahead of query .* a commit never goes backwards") as raised:
+        with committing(spark, raise_errors=True):
+            run(stream(topic, **{OPTION: group}), location)
+    assert list(raised.value.failed) == [TopicPartition(topic, 0)]
+    assert holds(group) == {(topic, 0): 7, (topic, 1): 2}
+
+
+def test_a_group_with_members_is_theirs(
+    spark, stream, run, make_topic, produce, location, new_group, reading_member, holds
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 3})
+    reading_member(group, topic)
+    with committing(spark) as listener:
+        run(stream(topic, **{OPTION: group}), location)
+    (error,) = listener.errors
+    assert isinstance(error, GroupActiveError)
+    assert holds(group) == {}
+
+
+def test_fifty_quick_queries_leave_no_thread_and_no_client(
+    spark, stream, start, make_topic, produce, tmp_path, new_group, holds
+):
+    def clients():
+        threads = spark._jvm.java.lang.Thread.getAllStackTraces().keySet().toString()
+        return threads.count("kafka-admin-client-thread")
+
+    topic, groups = make_topic(1), [new_group() for _ in range(50)]
+    produce(topic, {0: 2})
+    threads, before = set(threading.enumerate()), clients()
+    listener = KafkaOffsetCommitterListener(spark)
+    spark.streams.addListener(listener)
+    for first in range(0, 50, 10):
+        queries = [
+            start(stream(topic, **{OPTION: group}), str(tmp_path / group), availableNow=True)
+            for group in groups[first : first + 10]
+        ]
+        for query in queries:
+            assert query.awaitTermination(60)
+        listener.flush()
+        assert clients() == before
+    listener.stop()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(1)
+    assert not {thread for thread in threading.enumerate() if thread not in threads}
+    assert listener.errors == []
+    for group in groups:
+        assert holds(group) == {(topic, 0): 2}
+
+
+# A broker in trouble
+
+
+@pytest.fixture(scope="module")
+def other_kafka():
+    """A broker on which bob may read topics, but no group."""
+    with EmbeddedKafka(
+        users={"alice": "wonderland", "bob": PASSWORD},
+        properties={
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS;User:alice",
+        },
+    ) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def troubled(other_kafka, make_topic, produce, new_group):
+    """(topic with 3 records, group, options of a source) on that broker."""
+    topic, group = make_topic(1, on=other_kafka.bootstrap_servers), new_group()
+    produce(topic, {0: 3}, on=other_kafka.bootstrap_servers)
+    return topic, group, {"kafka.bootstrap.servers": other_kafka.bootstrap_servers, OPTION: group}
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Questions to brokers that end after two seconds."""
+    monkeypatch.setattr(listener_module, "REQUEST", 2.0)
+
+
+def held_on(kafka, group):
+    with OffsetsClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+        return {tuple(tp): commit.offset for tp, commit in client.committed_everywhere(group).items()}
+
+
+def test_a_broker_that_is_down_during_the_query_gets_the_commit_when_it_is_back(
+    spark, stream, run, location, other_kafka, troubled, impatient
+):
+    topic, group, options = troubled
+
+    def crash(batch, batch_id):
+        batch.collect()
+        other_kafka.kill()
+
+    with committing(spark, raise_errors=True) as listener:
+        run(stream(topic, **options), location, batch_does=crash)
+        other_kafka.restart()
+    assert held_on(other_kafka, group) == {(topic, 0): 3}
+    assert listener.errors == []
+
+
+def test_a_broker_that_stays_silent_costs_the_query_nothing_and_its_end_a_bounded_time(
+    spark, stream, run, location, other_kafka, troubled, impatient
+):
+    topic, group, options = troubled
+
+    def freeze(batch, batch_id):
+        batch.collect()
+        other_kafka.freeze()
+
+    began = []
+    try:
+        with pytest.raises(BrokerUnavailableError, match="no usable answer from"):
+            with committing(spark, raise_errors=True, timeout=2):
+                began.append(run(stream(topic, **options), location, batch_does=freeze) and time.monotonic())
+        assert time.monotonic() - began[0] < 20
+    finally:
+        other_kafka.thaw()
+    # The next run, with nothing new, makes up for it.
+    with committing(spark, raise_errors=True):
+        run(stream(topic, **options), location)
+    assert held_on(other_kafka, group) == {(topic, 0): 3}
+
+
+def test_a_broker_that_is_slow_is_waited_for(spark, stream, run, location, other_kafka, troubled):
+    topic, group, options = troubled
+
+    def freeze(batch, batch_id):
+        batch.collect()
+        other_kafka.freeze()
+        threading.Timer(3, other_kafka.thaw).start()
+
+    with committing(spark, raise_errors=True):
+        run(stream(topic, **options), location, batch_does=freeze)
+    assert held_on(other_kafka, group) == {(topic, 0): 3}
+
+
+def test_a_user_who_may_not_read_the_group_is_told_what_to_grant(
+    spark, stream, run, location, other_kafka, troubled, caplog
+):
+    topic, group, options = troubled
+    login = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="bob" password="{PASSWORD}";'
+    options |= {
+        "kafka.bootstrap.servers": other_kafka.sasl_bootstrap_servers,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": login,
+    }
+    admin = AdminClient({"bootstrap.servers": other_kafka.bootstrap_servers})
+
+    def grant(kind, name):
+        bob = ("User:bob", "*", AclOperation.READ, AclPermissionType.ALLOW)
+        binding = AclBinding(kind, name, ResourcePatternType.LITERAL, *bob)
+        admin.create_acls([binding])[binding].result(20)
+
+    grant(ResourceType.TOPIC, topic)
+    with pytest.raises(BrokerAuthenticationError, match=f"{group}.*grant it Read on the group"):
+        with committing(spark, raise_errors=True):
+            run(stream(topic, **options), location)
+    assert PASSWORD not in caplog.text
+    grant(ResourceType.GROUP, group)
+    with committing(spark, raise_errors=True):
+        run(stream(topic, **options), location)
+    assert held_on(other_kafka, group) == {(topic, 0): 3}
+
+
+# The launcher
+
+JOB = """
+import sys
+from pyspark.sql import SparkSession
+import beside_the_job
+import airflow_kafka_offsets
+
+assert airflow_kafka_offsets.__file__.startswith(sys.argv[3]), airflow_kafka_offsets.__file__
+assert "confluent_kafka" not in sys.modules
+spark = SparkSession.builder.getOrCreate().newSession()
+reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", sys.argv[1])
+frame = reader.option("subscribe", sys.argv[2]).option("startingOffsets", "earliest").load()
+writer = frame.writeStream.format("noop").option("checkpointLocation", sys.argv[4])
+writer.trigger(availableNow=True).start().awaitTermination()
+spark.stop()
+print("arguments:", sys.argv[5:])
+sys.exit(3)
+"""
+
+NOTHING_INSTALLED = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("confluent_kafka", "fsspec", "airflow", "tenacity", "click", "rich"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+sys.path[:] = [entry for entry in sys.path if entry != {package!r}]
+"""
+
+
+def test_the_launcher_runs_a_job_with_nothing_but_the_zip(
+    spark_settings, make_topic, produce, bootstrap_servers, tmp_path, new_group, holds, says
+):
+    topic, group = make_topic(2), new_group()
+    produce(topic, {0: 5})
+    elsewhere, job = tmp_path / "application", tmp_path / "jobs" / "job.py"
+    elsewhere.mkdir()
+    job.parent.mkdir()
+    application = elsewhere / "launcher.py"
+    application.write_bytes(Path(launcher.launcher_path()).read_bytes())
+    job.write_text(JOB)
+    (job.parent / "beside_the_job.py").touch()
+    package = str(Path(launcher.__file__).parents[2])
+    (elsewhere / "sitecustomize.py").write_text(NOTHING_INSTALLED.format(package=package))
+    zipped = launcher.spark_py_files()
+    settings = [word for name, value in spark_settings.items() for word in ("--conf", f"{name}={value}")]
+    arguments = [bootstrap_servers, topic, zipped, str(tmp_path / "checkpoint"), "--its", "own"]
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(elsewhere),
+        "AIRFLOW_CTX_DAG_ID": "orders",
+        "AIRFLOW_CTX_DAG_RUN_ID": "manual__1",
+        "AIRFLOW_CTX_TASK_ID": "copy",
+    }
+    done = subprocess.run(
+        [
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+            *("--master", "local[1]", *settings, "--py-files", zipped, str(application)),
+            *("--group-id", group, str(job), *arguments),
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 3, done.stderr[-3000:]
+    assert "arguments: ['--its', 'own']" in done.stdout
+    assert holds(group) == {(topic, 0): 5, (topic, 1): 0}
+    said = says(group)
+    assert (said["dag"], said["run"], said["task"]) == ("orders", "manual__1", "copy")
