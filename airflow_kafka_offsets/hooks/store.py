@@ -42,8 +42,9 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
     try:
         offsets = SqlOffsetStore(engine, table).load(pipeline)
     except ProgrammingError as error:
+        reason = str(error.orig).partition("\n")[0]
         raise UsageError(
-            f"connection {conn_id!r}: table {table!r} cannot be read ({error.orig}): correct the table's name, or create "
+            f"connection {conn_id!r}: table {table!r} cannot be read ({reason}): correct the table's name, or create "
             "it with SqlOffsetStore.create_table()"
         ) from error
     finally:

@@ -188,8 +188,10 @@ class CommitOffsetsOperator(OffsetsOperator):
         return _Target(targets, {"offsets": "given"})
 
     def _stored_offsets(self) -> _Target | None:
-        if not self.store_conn_id:
+        if self.store_conn_id is None:
             return None
+        if not self.store_conn_id:
+            raise UsageError("store_conn_id is empty: expected an Airflow connection, check its template")
         group_id = parse_group_id(self.group_id)
         pipeline = self.store_pipeline or group_id
         if not isinstance(pipeline, str):

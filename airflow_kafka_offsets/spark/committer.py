@@ -67,6 +67,7 @@ class _Run:
     query: RunningQuery
     batch: int | None = None
     wanted: bool = False
+    busy: bool = False
     due: float = 0.0
     attempts: int = 0
     ended: float | None = None
@@ -165,22 +166,18 @@ class Committer:
         """
         deadline = time.monotonic() + timeout
         self._notice_ends()
-        while self._wanted() and time.monotonic() < deadline:
-            if not self._committing.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                break
+        # One pass in any case: it begins when the commit that is under way on another thread has ended.
+        while self._committing.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:
-                self._step(at_once=True)
+                if self._wanted():
+                    self._step(at_once=True)
             finally:
                 self._committing.release()
-            if self._wanted():
-                time.sleep(max(0.0, min(_FLUSH_PAUSE, deadline - time.monotonic())))
-        for run in self._wanted():
-            late = BrokerUnavailableError(
-                f"query {run.query.name}: its last commit was not done within {timeout:g} s; the query's next run does it"
-            )
-            with self._noting:
-                if not any(query_id == run.query.query_id for query_id, _ in self._errors):
-                    self._errors[run.query.query_id, ""] = late
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._wanted():
+                break
+            time.sleep(min(_FLUSH_PAUSE, left))
+        self._note_what_is_late(timeout)
 
     def close(self) -> None:
         """Forget all queries and close all clients."""
@@ -195,6 +192,16 @@ class Committer:
                 self._close_unused_clients()
             finally:
                 self._committing.release()
+
+    def _note_what_is_late(self, timeout: float) -> None:
+        with self._noting:
+            for run in self._runs.values():
+                query_id = run.query.query_id
+                explained = any(known == query_id for known, _ in self._errors)
+                if (run.wanted or run.busy) and not explained:
+                    self._errors[query_id, ""] = BrokerUnavailableError(
+                        f"query {run.query.name}: its last commit was not done within {timeout:g} s; its next run does it"
+                    )
 
     def _notice_ends(self) -> None:
         with self._noting:
@@ -233,41 +240,56 @@ class Committer:
 
     def _commit(self, run: _Run) -> None:
         with self._noting:
-            run.wanted, batch = False, run.batch
+            run.wanted, run.busy, batch = False, True, run.batch
+        try:
+            retry = self._commit_all(run, batch)
+        finally:
+            run.busy = False
+        run.attempts = run.attempts + 1 if retry else 0
+        run.due = 0.0
+        if retry:
+            run.due = time.monotonic() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (run.attempts - 1))
+            with self._noting:
+                run.wanted = True
+
+    def _commit_all(self, run: _Run, batch: int | None) -> bool:
+        """Commit to each of a query's groups; return whether another try may do what failed."""
         try:
             targets = self._targets(run, run.query.sources())
             if targets and batch is None:
                 batch = run.query.newest_batch()
         except KafkaOffsetsError as error:
             self._note(run, "", error)
-            return
+            return False
         except Exception as error:  # noqa: BLE001  # whatever py4j, or a Spark that is going down, throws
             if batch is None:
                 log.debug("Query %s does not tell what it has finished: %s", run.query.name, error)
             else:
                 unknown = f"query {run.query.name} does not tell what it has finished, so nothing is committed: {error}"
                 self._note(run, "", SetupError(unknown))
-            return
-        errors = [self._try(run, target, offsets, batch) for target, offsets in targets.items()]
-        retry = any(error is not None and error.retriable for error in errors)
-        run.attempts = run.attempts + 1 if retry else 0
-        if retry:
-            run.due = time.monotonic() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (run.attempts - 1))
-            with self._noting:
-                run.wanted = True
-        else:
-            run.due = 0.0
+            return False
+        retry = False
+        silent: dict[tuple[tuple[str, str], ...], BrokerUnavailableError] = {}
+        for target, offsets in targets.items():
+            # A broker that did not answer for one group would not for the next one, and each takes its time.
+            error = silent.get(target.settings) or self._error_of(run, target, offsets, batch)
+            if error is None:
+                run.committed = time.monotonic()
+                self._mended(run, target.group_id)
+                continue
+            if isinstance(error, BrokerUnavailableError):
+                silent[target.settings] = error
+            retry = retry or error.retriable
+            self._note(run, target.group_id, error)
+        return retry
 
-    def _try(
+    def _error_of(
         self, run: _Run, target: _Target, offsets: Offsets, batch: int | None
     ) -> KafkaOffsetsError | None:
         try:
             self._write(run, target, offsets, batch)
         except KafkaOffsetsError as error:
-            self._note(run, target.group_id, error)
             return error
-        run.committed = time.monotonic()
-        self._mended(run, target.group_id)
         return None
 
     def _targets(self, run: _Run, states: Collection[SourceState]) -> dict[_Target, Offsets]:

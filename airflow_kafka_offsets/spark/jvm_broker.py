@@ -34,7 +34,7 @@ class JvmBroker(JvmOffsetsClient):
     """
     Asks through Kafka's AdminClient, as Spark's own source does.
 
-    Each partition costs some calls from Python into the JVM: about 2 ms.
+    Each partition costs some calls from Python into the JVM: about 1 ms.
     """
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
