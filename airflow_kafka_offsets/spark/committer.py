@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
@@ -16,18 +15,17 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
-from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.scope import GroupIds
 from airflow_kafka_offsets.spark.commit import driver_metadata
 from airflow_kafka_offsets.spark.group_commit import (
     GroupClient,
     commit_forward,
-    is_refusal,
     refuse_other_query,
 )
-from airflow_kafka_offsets.spark.query_sources import RunningQuery, SourceState
-from airflow_kafka_offsets.spark.source_options import kafka_settings
+from airflow_kafka_offsets.spark.outcomes import Outcomes
+from airflow_kafka_offsets.spark.query_sources import RunningQuery
+from airflow_kafka_offsets.spark.targets import GroupOffsets, Settings, Target, group_targets
 
 log = logging.getLogger(__name__)
 
@@ -41,27 +39,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FLUSH_PAUSE = 0.5
 
 
-class Counts(NamedTuple):
-    """What became of the commits so far."""
-
-    committed: int = 0
-    """Commits that were read back."""
-    refused: int = 0
-    """Commits that must not be made, wholly or in part."""
-    failed: int = 0
-    """Attempts that did not succeed."""
-
-
-class _Target(NamedTuple):
-    settings: tuple[tuple[str, str], ...]
-    """The client's, sorted: queries with the same ones share a client."""
-    group_id: str
-
-    @property
-    def cluster(self) -> str:
-        return dict(self.settings).get(SERVERS, "")
-
-
 @dataclass
 class _Run:
     query: RunningQuery
@@ -72,9 +49,8 @@ class _Run:
     attempts: int = 0
     ended: float | None = None
     committed: float | None = None
-    claims: dict[tuple[str, str], set[TopicPartition]] = field(default_factory=dict)
-    clients: set[tuple[tuple[str, str], ...]] = field(default_factory=set)
-    said: set[str] = field(default_factory=set)
+    claims: dict[Target, set[TopicPartition]] = field(default_factory=dict)
+    clients: set[Settings] = field(default_factory=set)
 
 
 class Committer:
@@ -82,7 +58,8 @@ class Committer:
     Follows queries, and commits what they have finished.
 
     What it is told (:meth:`follow`, :meth:`finished`, :meth:`idle`, :meth:`ended`) is only noted; the commits are made
-    by :meth:`step`, on whichever thread calls it. Of a query only the newest state is committed.
+    by :meth:`step`, on whichever thread calls it. Of a query only the newest state is committed. What became of the
+    commits is in ``outcomes``.
 
     :param new_client: makes a client from the ``kafka.*`` settings of a source.
     :param group_id: the group, or ``{topic: group}``, of sources that name none in their options.
@@ -100,22 +77,10 @@ class Committer:
         self._group_id = group_id
         self._allow_new_query = allow_new_query
         self._runs: dict[str, _Run] = {}
-        self._clients: dict[tuple[tuple[str, str], ...], GroupClient] = {}
-        self._errors: dict[tuple[str, str], KafkaOffsetsError] = {}
-        self._counts = Counts()
+        self._clients: dict[Settings, GroupClient] = {}
+        self.outcomes = Outcomes()
         self._noting = threading.Lock()
         self._committing = threading.Lock()
-
-    @property
-    def counts(self) -> Counts:
-        """What became of the commits so far."""
-        return self._counts
-
-    @property
-    def errors(self) -> list[KafkaOffsetsError]:
-        """Why groups are not where their queries are; one that was mended is not in it."""
-        with self._noting:
-            return list(self._errors.values())
 
     def followed(self, run_id: str) -> RunningQuery | None:
         """Return the query of which this is a run, if it is followed."""
@@ -177,7 +142,10 @@ class Committer:
             if left <= 0 or not self._wanted():
                 break
             time.sleep(min(_FLUSH_PAUSE, left))
-        self._note_what_is_late(timeout)
+        with self._noting:
+            late = [run.query for run in self._runs.values() if run.wanted or run.busy]
+        for query in late:
+            self.outcomes.late(query, timeout)
 
     def close(self) -> None:
         """Forget all queries and close all clients."""
@@ -192,16 +160,6 @@ class Committer:
                 self._close_unused_clients()
             finally:
                 self._committing.release()
-
-    def _note_what_is_late(self, timeout: float) -> None:
-        with self._noting:
-            for run in self._runs.values():
-                query_id = run.query.query_id
-                explained = any(known == query_id for known, _ in self._errors)
-                if (run.wanted or run.busy) and not explained:
-                    self._errors[query_id, ""] = BrokerUnavailableError(
-                        f"query {run.query.name}: its last commit was not done within {timeout:g} s; its next run does it"
-                    )
 
     def _notice_ends(self) -> None:
         with self._noting:
@@ -255,85 +213,69 @@ class Committer:
     def _commit_all(self, run: _Run, batch: int | None) -> bool:
         """Commit to each of a query's groups; return whether another try may do what failed."""
         try:
-            targets = self._targets(run, run.query.sources())
+            targets, without_group = group_targets(run.query.sources(), self._group_id)
             if targets and batch is None:
                 batch = run.query.newest_batch()
         except KafkaOffsetsError as error:
-            self._note(run, "", error)
+            self.outcomes.not_committed(run.query, error)
             return False
         except Exception as error:  # noqa: BLE001  # whatever py4j, or a Spark that is going down, throws
             if batch is None:
                 log.debug("Query %s does not tell what it has finished: %s", run.query.name, error)
             else:
-                unknown = f"query {run.query.name} does not tell what it has finished, so nothing is committed: {error}"
-                self._note(run, "", SetupError(unknown))
+                unknown = SetupError(
+                    f"Spark does not tell what it has finished, so nothing is committed: {error}"
+                )
+                self.outcomes.not_committed(run.query, unknown)
             return False
+        for text in without_group:
+            self.outcomes.say(run.query, "", text, text)
         retry = False
-        silent: dict[tuple[tuple[str, str], ...], BrokerUnavailableError] = {}
-        for target, offsets in targets.items():
+        silent: dict[str, BrokerUnavailableError] = {}
+        for target, wanted in targets.items():
             # A broker that did not answer for one group would not for the next one, and each takes its time.
-            error = silent.get(target.settings) or self._error_of(run, target, offsets, batch)
-            if error is None:
+            reason = silent.get(target.cluster) or self._reason_against(run, target, wanted, batch)
+            if reason is None:
                 run.committed = time.monotonic()
-                self._mended(run, target.group_id)
+                self.outcomes.committed(run.query, target.group_id)
                 continue
-            if isinstance(error, BrokerUnavailableError):
-                silent[target.settings] = error
-            retry = retry or error.retriable
-            self._note(run, target.group_id, error)
+            if isinstance(reason, BrokerUnavailableError):
+                silent[target.cluster] = reason
+            retry = retry or reason.retriable
+            self.outcomes.not_committed(run.query, reason, target.group_id)
         return retry
 
-    def _error_of(
-        self, run: _Run, target: _Target, offsets: Offsets, batch: int | None
+    def _reason_against(
+        self, run: _Run, target: Target, wanted: GroupOffsets, batch: int | None
     ) -> KafkaOffsetsError | None:
         try:
-            self._write(run, target, offsets, batch)
+            self._write(run, target, wanted, batch)
         except KafkaOffsetsError as error:
             return error
         return None
 
-    def _targets(self, run: _Run, states: Collection[SourceState]) -> dict[_Target, Offsets]:
-        targets: dict[_Target, Offsets] = {}
-        for state in states:
-            settings = tuple(sorted(kafka_settings(state.options).items()))
-            for tp, offset in state.offsets.items():
-                group_id = state.group_id or self._group_of(tp.topic)
-                if group_id is None:
-                    self._say(run, state.name, f"{state.name} names no group for {tp.topic}: not committed")
-                    continue
-                offsets = targets.setdefault(_Target(settings, group_id), {})
-                # Two sources of one query may read a partition: both have finished what is before the smaller one.
-                offsets[tp] = min(offset, offsets.get(tp, offset))
-        return targets
-
-    def _group_of(self, topic: str) -> str | None:
-        if self._group_id is None or isinstance(self._group_id, str):
-            return self._group_id
-        return self._group_id.get(topic)
-
-    def _write(self, run: _Run, target: _Target, offsets: Offsets, batch: int | None) -> None:
-        group_id, query = target.group_id, run.query
+    def _write(self, run: _Run, target: Target, wanted: GroupOffsets, batch: int | None) -> None:
+        group_id, query, offsets = target.group_id, run.query, wanted.offsets
         self._refuse_second(run, target, offsets)
-        client = self._client(run, target)
+        client = self._client(run, wanted.settings)
         held = client.committed(group_id, offsets)
         if not self._allow_new_query:
             refuse_other_query(group_id, held, query.query_id)
-        run.claims.setdefault((target.cluster, group_id), set()).update(offsets)
+        run.claims.setdefault(target, set()).update(offsets)
         metadata = driver_metadata("spark listener", query=query.query_id, batch=batch)
         try:
             commit_forward(client, group_id, offsets, held, metadata, query.name)
         except CommitError as error:
             if error.written:
-                self._count(committed=1)
+                self.outcomes.committed(query, group_id, wholly=False)
             raise
-        self._count(committed=1)
         log.debug("Committed and read back: group %s, query %s, batch %s", group_id, query.name, batch)
 
-    def _refuse_second(self, run: _Run, target: _Target, offsets: Offsets) -> None:
+    def _refuse_second(self, run: _Run, target: Target, offsets: Offsets) -> None:
         with self._noting:
             others = [other for other in self._runs.values() if other.query.query_id != run.query.query_id]
         for other in others:
-            shared = other.claims.get((target.cluster, target.group_id), set()) & offsets.keys()
+            shared = other.claims.get(target, set()) & offsets.keys()
             if shared:
                 raise PlanRefusedError(
                     [
@@ -342,44 +284,17 @@ class Committer:
                     ]
                 )
 
-    def _client(self, run: _Run, target: _Target) -> GroupClient:
-        if target.settings not in self._clients:
-            self._clients[target.settings] = self._new_client(dict(target.settings))
-        run.clients.add(target.settings)
-        return self._clients[target.settings]
+    def _client(self, run: _Run, settings: Settings) -> GroupClient:
+        if settings not in self._clients:
+            self._clients[settings] = self._new_client(dict(settings))
+        run.clients.add(settings)
+        return self._clients[settings]
 
     def _close_unused_clients(self) -> None:
         with self._noting:
             used = {settings for run in self._runs.values() for settings in run.clients}
         for settings in self._clients.keys() - used:
             _close(self._clients.pop(settings))
-
-    def _note(self, run: _Run, group_id: str, error: KafkaOffsetsError) -> None:
-        if is_refusal(error):
-            self._count(refused=1)
-        else:
-            self._count(failed=1)
-        with self._noting:
-            self._errors.pop((run.query.query_id, ""), None)
-            self._errors[run.query.query_id, group_id] = error
-        self._say(run, f"{group_id} {type(error).__name__}", f"query {run.query.name}: {error}")
-
-    def _count(self, **more: int) -> None:
-        self._counts = Counts(*(old + more.get(name, 0) for name, old in self._counts._asdict().items()))
-
-    def _mended(self, run: _Run, group_id: str) -> None:
-        with self._noting:
-            errors = [self._errors.pop((run.query.query_id, name), None) for name in (group_id, "")]
-        if any(errors):
-            run.said.clear()
-            log.info("Group %s follows query %s again", group_id, run.query.name)
-
-    @staticmethod
-    def _say(run: _Run, about: str, text: str) -> None:
-        """Warn once, however often it happens again."""
-        level = logging.DEBUG if about in run.said else logging.WARNING
-        log.log(level, "Kafka offsets: %s", text)
-        run.said.add(about)
 
 
 def _close(client: GroupClient) -> None:

@@ -32,10 +32,11 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.scope import SOURCE_PREFIX, GroupIds, parse_group_id
 from airflow_kafka_offsets.spark.callbacks import CallbackConnection
-from airflow_kafka_offsets.spark.committer import Committer, Counts
+from airflow_kafka_offsets.spark.committer import Committer
 from airflow_kafka_offsets.spark.delegation import refuse_delegation_tokens, token_targets
 from airflow_kafka_offsets.spark.group_commit import GroupClient
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
+from airflow_kafka_offsets.spark.outcomes import Counts
 from airflow_kafka_offsets.spark.query_sources import ClassicQuery, ConnectQuery, RunningQuery
 from airflow_kafka_offsets.spark.worker import Worker
 
@@ -103,12 +104,12 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
     @property
     def counts(self) -> Counts:
         """Commits that were made, refused, and attempts that failed."""
-        return self._committer.counts
+        return self._committer.outcomes.counts
 
     @property
     def errors(self) -> list[KafkaOffsetsError]:
         """Why groups are not where their queries are now; an error that a later commit has mended is not in it."""
-        return self._committer.errors
+        return self._committer.outcomes.errors
 
     def flush(self, timeout: float = FLUSH) -> None:
         """
