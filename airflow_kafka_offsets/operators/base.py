@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
@@ -86,12 +86,14 @@ class OffsetsOperator(BaseOperator):
         checkpoint: SparkCheckpoint | None = None,
         quiet_period: float = QUIET_PERIOD,
         plan_only: bool = False,
+        write: Callable[[JointPlan, CommitMetadata], None] | None = None,
     ) -> dict[str, Any]:
         """
         Show a plan, store its receipt, carry it out and read it back.
 
         The receipt is in XCom before the first write, and stays there when the task then fails.
 
+        :param write: carries out a plan that is not a joint move of checkpoint and groups.
         :return: the receipt.
         """
         metadata = plan.stamped(metadata)
@@ -103,7 +105,10 @@ class OffsetsOperator(BaseOperator):
         plan.check()
         if plan_only:
             return plan.receipt(plan_only=True)
-        apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
+        if write is not None:
+            write(plan, metadata)
+        else:
+            apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
         self.tell_assets(context, plan.groups, metadata)
         return plan.receipt(verified=True)
 

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.offsets import parse_offsets, summarize
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.scope import GroupOffsets, TopicScope, group_offsets, parse_group_id
-from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata, push_result
+from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -139,22 +139,22 @@ class CommitOffsetsOperator(OffsetsOperator):
         targets = group_offsets({"window": window.end}, group_id, scope, "the window")
         self._name_left_out(targets)
         with self.open_client() as client:
-            plan = JointPlan(
-                plan_window_commits(
-                    client,
-                    window,
-                    targets.by_group,
-                    source={"window": dict(window.source)},
-                    on_out_of_range=policy,
-                )
+            plans = plan_window_commits(
+                client,
+                window,
+                targets.by_group,
+                source={"window": dict(window.source)},
+                on_out_of_range=policy,
             )
-            for table in plan.tables():
-                self.log.info("%s", table)
-            push_result(context, plan.receipt())
-            metadata = commit_metadata(context)
-            apply_window_commits(client, window, plan.groups, metadata, fenced=self.fenced)
-            self.tell_assets(context, plan.groups, metadata)
-            return plan.receipt(verified=True)
+            return self.carry_out(
+                context,
+                client,
+                JointPlan(plans),
+                commit_metadata(context),
+                write=lambda plan, metadata: apply_window_commits(
+                    client, window, plan.groups, metadata, fenced=self.fenced
+                ),
+            )
 
     def _execute(self, context: Context) -> dict[str, Any]:
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")

@@ -133,7 +133,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             return
         atexit.unregister(self._at_exit)
         self._at_exit = None
-        self.flush(timeout)
+        with _only_logged():
+            self.flush(timeout)
         try:
             self._session.streams.removeListener(self)
         except Exception as error:  # noqa: BLE001  # the session may be stopped
@@ -159,13 +160,13 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
         """Take note of a query; Spark calls it."""
-        with _never_into_spark():
+        with _only_logged():
             # Called on a thread of the query's own, unlike the others.
             self._followed(event, None if self._jvm is None else CallbackConnection(self._jvm))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Take note of a finished batch; Spark calls it."""
-        with _never_into_spark():
+        with _only_logged():
             progress = event.progress
             query = self._followed(progress)
             if isinstance(query, ConnectQuery):
@@ -175,14 +176,14 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Take note that a query waits for data; Spark calls it."""
-        with _never_into_spark():
+        with _only_logged():
             if self._followed(event) is not None:
                 self._committer.idle(str(event.runId))
                 self._worker.wake()
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         """Take note of a query's end; Spark calls it."""
-        with _never_into_spark():
+        with _only_logged():
             self._committer.ended(str(event.runId))
             self._worker.wake()
 
@@ -265,12 +266,12 @@ def committing(
 
 
 @contextmanager
-def _never_into_spark() -> Iterator[None]:
-    """Log an error in place of raising it: Spark Connect would remove all listeners."""
+def _only_logged() -> Iterator[None]:
+    """Keep an error that nobody expected from the job; also, Spark Connect would remove all listeners."""
     try:
         yield
     except Exception:
-        log.exception("Kafka offsets: an event of a query was not understood")
+        log.exception("Kafka offsets: an error that nobody expected")
 
 
 def _check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:

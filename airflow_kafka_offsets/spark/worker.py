@@ -33,9 +33,16 @@ class Worker:
         """Have the function called soon; returns at once."""
         with self._lock:
             self._woken.set()
-            if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+            if self._thread is not None or self._stopped:
+                return
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # Python is ending, and starts no threads any more.
+                log.debug("No thread for %s: %s", self._name, error)
+            else:
+                self._thread = thread
 
     def stop(self, timeout: float) -> None:
         """End the thread after the step that it is in; waits so many seconds for it."""

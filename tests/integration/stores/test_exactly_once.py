@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(60
 
 JOB = Path(__file__).with_name("counting_job.py")
 DEADLINE = 120.0
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 CONNECTOR = {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"}
 CONF = {
     "spark.ui.enabled": "false",
@@ -100,14 +102,17 @@ class Pipeline:
             )
         too_late = threading.Timer(DEADLINE, os.killpg, (job.pid, signal.SIGKILL))
         too_late.start()
-        with job:
-            for line in job.stdout:
-                said.append(json.loads(line))
-                if die == ANY_TIME and "begins" in said[-1]:
-                    time.sleep(random.uniform(0, 1.0))
-                    os.killpg(job.pid, signal.SIGKILL)
-                    break
-        too_late.cancel()
+        alive = True
+        try:
+            with job:
+                for line in job.stdout:
+                    said.append(json.loads(line))
+                    if alive and die == ANY_TIME and "begins" in said[-1]:
+                        time.sleep(random.uniform(0, 1.0))
+                        os.killpg(job.pid, signal.SIGKILL)
+                        alive = False  # what it said meanwhile is still to be read
+        finally:
+            too_late.cancel()
         self.check(die, job.returncode, said)
         return said
 

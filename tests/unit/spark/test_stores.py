@@ -101,10 +101,9 @@ def test_ranges_from_anywhere_are_counted_whole_or_refused(regular, odd):
             assert all(offsets.end <= stored.get(tp, offsets.end) for tp, offsets in ranges.items())
 
         for batch in regular:
-            run(ranges_after(ends, batch))
-            ends.update(
-                {tp: size for (tp, _), size in zip(ranges_after(ends, batch).items(), batch, strict=True)}
-            )
+            ranges = ranges_after(ends, batch)
+            run(ranges)
+            ends.update({tp: offsets.size for tp, offsets in ranges.items()})
         for bounds in odd:
             before = job.store.load("shop")
             try:

@@ -1,0 +1,226 @@
+"""What is committed and when, with a group that is kept in memory."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import pytest
+
+from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.spark import committer as committer_module
+from airflow_kafka_offsets.spark.committer import Committer
+from airflow_kafka_offsets.spark.outcomes import Counts
+from airflow_kafka_offsets.spark.query_sources import ConnectQuery, SourceState, commit_group
+from airflow_kafka_offsets.spark.targets import Target, group_targets
+
+ORDERS = TopicPartition("orders", 0)
+
+
+class Commit(NamedTuple):
+    offset: int
+    metadata: str
+
+
+class Group:
+    """A cluster in memory: it holds what is committed, and fails as often as it is told."""
+
+    def __init__(self):
+        self.held, self.commits, self.failures, self.open = {}, 0, 0, 0
+
+    def client(self, settings):
+        self.open += 1
+        return self
+
+    def committed(self, group_id, partitions):
+        if self.failures:
+            self.failures -= 1
+            raise BrokerUnavailableError("no answer")
+        return {tp: self.held.get((group_id, tp)) for tp in partitions}
+
+    def commit(self, group_id, offsets, metadata=""):
+        self.commits += 1
+        self.held.update({(group_id, tp): Commit(offset, metadata) for tp, offset in offsets.items()})
+
+    def close(self):
+        self.open -= 1
+
+
+class Query:
+    def __init__(self, query_id="q-1"):
+        self.query_id = self.name = query_id
+        self.ends, self.active, self.forgotten = {}, True, False
+
+    def is_active(self):
+        return self.active
+
+    def sources(self):
+        options = {"kafka.bootstrap.servers": "here:9092", "kafka.group.id": "reads"}
+        return [SourceState("KafkaV2[Subscribe[orders]]", "g", options, self.ends)] if self.ends else []
+
+    def newest_batch(self):
+        return 7
+
+    def forget(self):
+        self.forgotten = True
+
+
+@pytest.fixture
+def group():
+    return Group()
+
+
+@pytest.fixture
+def query():
+    return Query()
+
+
+@pytest.fixture
+def committer(group, query):
+    made = Committer(group.client)
+    made.follow("run-1", query)
+    return made
+
+
+def test_of_many_batches_only_the_newest_is_committed(committer, group, query):
+    for batch in range(5):
+        query.ends = {ORDERS: batch + 1}
+        committer.finished("run-1", batch)
+    committer.step()
+    assert group.commits == 1
+    assert group.held["g", ORDERS].offset == 5
+    assert json.loads(group.held["g", ORDERS].metadata)["batch"] == 4
+    assert committer.outcomes.counts == Counts(committed=1)
+
+
+def test_a_query_without_new_data_commits_again_after_an_hour(committer, group, query, monkeypatch):
+    query.ends = {ORDERS: 1}
+    committer.idle("run-1")
+    committer.step()
+    committer.idle("run-1")
+    committer.step()
+    assert group.commits == 1
+    monkeypatch.setattr(committer_module, "REFRESH", 0.0)
+    committer.idle("run-1")
+    committer.step()
+    assert group.commits == 2
+    assert json.loads(group.held["g", ORDERS].metadata)["batch"] == 7
+
+
+def test_what_failed_is_tried_again_later_and_later_and_then_it_is_mended(committer, group, query):
+    query.ends = {ORDERS: 1}
+    group.failures = 2
+    committer.finished("run-1", 0)
+    assert 0.4 < committer.step() <= 0.5
+    # Not due yet.
+    committer.step()
+    assert committer.outcomes.counts == Counts(failed=1)
+    (error,) = committer.outcomes.errors
+    assert isinstance(error, BrokerUnavailableError)
+    committer.flush(5)
+    assert committer.outcomes.errors == []
+    assert committer.outcomes.counts == Counts(committed=1, failed=2)
+
+
+def test_an_error_is_warned_of_once(committer, group, query, caplog):
+    query.ends = {ORDERS: 1}
+    group.failures = 3
+    committer.finished("run-1", 0)
+    committer.flush(5)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "Kafka offsets: query q-1: no answer"
+    ]
+
+
+def test_a_query_that_has_ended_is_forgotten_with_its_client(committer, group, query):
+    query.ends = {ORDERS: 1}
+    committer.ended("run-1")
+    assert committer.step() is None
+    assert group.held["g", ORDERS].offset == 1
+    assert (group.open, query.forgotten, committer.queries()) == (0, True, [])
+
+
+def test_an_end_of_which_no_event_came_is_noticed(committer, group, query):
+    query.ends, query.active = {ORDERS: 1}, False
+    assert committer.step() is None
+    assert group.held["g", ORDERS].offset == 1
+
+
+def test_a_flush_without_an_answer_ends_in_time_and_says_so(committer, group, query):
+    query.ends = {ORDERS: 1}
+    group.failures = 1000
+    committer.finished("run-1", 0)
+    committer.flush(0.1)
+    assert committer.outcomes.counts.committed == 0
+    assert [str(error) for error in committer.outcomes.errors] == ["no answer"]
+
+
+def test_a_spark_that_does_not_tell_is_an_error_only_if_something_was_finished(committer, query, monkeypatch):
+    def fail():
+        raise AssertionError("logicalPlan must be initialized in QueryExecutionThread")
+
+    monkeypatch.setattr(query, "sources", fail)
+    committer.idle("run-1")
+    committer.step()
+    assert committer.outcomes.errors == []
+    committer.finished("run-1", 3)
+    committer.step()
+    assert "does not tell what it has finished" in str(committer.outcomes.errors[0])
+
+
+def test_sources_that_share_a_group_meet_at_the_smaller_offset_whatever_else_differs():
+    here = {"kafka.bootstrap.servers": "here:9092"}
+    other = TopicPartition("orders", 1)
+    states = [
+        SourceState("a", "g", here, {ORDERS: 5, other: 2}),
+        SourceState("b", "g", here | {"kafka.max.poll.records": "10"}, {ORDERS: 3}),
+        SourceState("c", "g", {"kafka.bootstrap.servers": "there:9092"}, {ORDERS: 9}),
+        SourceState("d", None, here, {TopicPartition("rest", 0): 1}),
+    ]
+    targets, without = group_targets(states, {"orders": "unused"})
+    assert {target: found.offsets for target, found in targets.items()} == {
+        Target("here:9092", "g"): {ORDERS: 3, other: 2},
+        Target("there:9092", "g"): {ORDERS: 9},
+    }
+    assert without == ["its source d names no group for topic rest: not committed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "group_id"),
+    [
+        ({"kafka.consumer.commit.groupid": "g"}, "g"),
+        ({"Consumer.Commit.GroupID": " g "}, "g"),
+        ({"kafka.consumer.commit.groupid": "g", "consumer.commit.groupid": "g"}, "g"),
+        ({"consumer.commit.groupid": ""}, None),
+        ({"kafka.group.id": "g"}, None),
+    ],
+)
+def test_the_group_of_a_source(options, group_id):
+    assert commit_group(options) == group_id
+
+
+def test_two_groups_of_one_source_are_a_contradiction():
+    with pytest.raises(UsageError, match="name different groups, f and g: keep one"):
+        commit_group({"kafka.consumer.commit.groupid": "g", "consumer.commit.groupid": "f"})
+
+
+class Progress(NamedTuple):
+    batchId: int  # noqa: N815  # Spark's name
+    sources: list
+
+
+class Source(NamedTuple):
+    description: str
+    endOffset: str | None  # noqa: N815
+
+
+def test_progress_of_spark_connect_is_read_in_both_of_its_spellings_and_never_backwards():
+    query = ConnectQuery("q-1", None, None)
+    other = Source("RateStreamV2[rowsPerSecond=1]", "3")
+    for batch, text in [(1, '{"orders":{"0":4}}'), (2, "{'orders': {'0': 6}}"), (0, '{"orders":{"0":2}}')]:
+        query.note(Progress(batch, [other, Source("KafkaV2[Subscribe[orders]]", text)]))
+    assert query.newest_batch() == 2
+    assert [state.offsets for state in query.sources()] == [{ORDERS: 6}]
+    query.note(Progress(3, [Source("KafkaV2[SubscribePattern[none]]", "{}")]))
+    assert query.newest_batch() == 2

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.spark import launcher
+from airflow_kafka_offsets.spark.delegation import refuse_delegation_tokens, token_targets
+from airflow_kafka_offsets.spark.py_files import package_zip
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """Where the zip is made, as if for the first time."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    package_zip.cache_clear()
+    yield tmp_path
+    package_zip.cache_clear()
+
+
+def python(*arguments):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_a_dag_file_can_name_launcher_and_zip_without_importing_spark_or_kafka(fresh):
+    code = (
+        "import sys; from airflow_kafka_offsets.spark.launcher import launcher_path, spark_py_files;"
+        "launcher_path(); spark_py_files();"
+        "print([m for m in ('pyspark', 'py4j', 'confluent_kafka', 'fsspec', 'airflow') if m in sys.modules])"
+    )
+    assert python("-c", code).stdout == "[]\n"
+
+
+def test_the_zip_holds_what_a_driver_needs_and_is_made_once(fresh):
+    path = Path(launcher.spark_py_files())
+    names = zipfile.ZipFile(path).namelist()
+    assert "airflow_kafka_offsets/spark/listener.py" in names
+    assert not [name for name in names if "/operators/" in name or "/cli/" in name]
+    assert path.parent.stat().st_mode & 0o077 == 0
+    made = path.stat().st_mtime_ns
+    package_zip.cache_clear()
+    assert launcher.spark_py_files() == str(path)
+    assert path.stat().st_mtime_ns == made
+
+
+def test_a_zip_with_other_content_is_made_anew(fresh):
+    path = Path(launcher.spark_py_files())
+    content = path.read_bytes()
+    path.write_bytes(b"something else")
+    package_zip.cache_clear()
+    assert Path(launcher.spark_py_files()).read_bytes() == content
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_directory_that_others_may_write_to_is_refused(fresh):
+    directory = Path(launcher.spark_py_files()).parent
+    directory.chmod(0o777)
+    package_zip.cache_clear()
+    with pytest.raises(SetupError, match="is not a directory of this user alone.*set TMPDIR"):
+        launcher.spark_py_files()
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"), [("sys.exit(3)", 3), ("raise ValueError('of the job')", 1), ("pass", 0)]
+)
+def test_the_exit_status_is_the_jobs(ending, status, tmp_path):
+    job = tmp_path / "job.py"
+    (tmp_path / "beside.py").write_text("found = True")
+    job.write_text(
+        f"import json, sys\nimport beside\nprint(json.dumps([__name__, sys.argv]))\nassert beside.found\n{ending}\n"
+    )
+    done = python(launcher.launcher_path(), "--group-id", "g", str(job), "--group-id", "its own", "-x")
+    assert json.loads(done.stdout) == ["__main__", [str(job), "--group-id", "its own", "-x"]]
+    assert done.returncode == status
+    assert ("of the job" in done.stderr) == (status == 1)
+
+
+def test_a_job_that_is_not_there_is_said():
+    done = python(launcher.launcher_path(), "/no/such/job.py")
+    assert done.returncode == 1
+    assert "there is no file /no/such/job.py" in done.stderr
+
+
+def test_without_the_package_it_is_said_how_to_give_it(tmp_path):
+    alone = tmp_path / "a" / "b" / "launcher.py"
+    alone.parent.mkdir(parents=True)
+    alone.write_bytes(Path(launcher.launcher_path()).read_bytes())
+    done = python("-I", "-S", str(alone), "job.py")
+    assert done.returncode == 1
+    assert "--py-files the zip that spark_py_files() returns" in done.stderr
+
+
+# Delegation tokens
+
+
+class Jvm:
+    """The one call that is made to it: java.lang.System.getProperty."""
+
+    def __init__(self, login=None):
+        self.java = self.lang = self.System = self
+        self._login = login
+
+    def getProperty(self, name):  # noqa: N802  # Java's name
+        assert name == "java.security.auth.login.config"
+        return self._login
+
+
+CONF = {
+    "spark.kafka.clusters.main.auth.bootstrap.servers": "broker-1:9092",
+    "spark.kafka.clusters.main.target.bootstrap.servers.regex": r"broker-\d:9092",
+}
+SETTINGS = {"bootstrap.servers": "broker-1:9092, broker-2:9092", "security.protocol": "SASL_SSL"}
+
+
+def test_with_delegation_tokens_it_is_said_what_to_set():
+    with pytest.raises(
+        SetupError, match=r"delegation token \(spark.kafka.clusters.main.*give the listener config="
+    ):
+        refuse_delegation_tokens(Jvm(), token_targets(CONF), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("jvm", "conf", "settings"),
+    [
+        (Jvm(), {}, SETTINGS),
+        (Jvm("/etc/jaas.conf"), CONF, SETTINGS),
+        (Jvm(), CONF, SETTINGS | {"sasl.jaas.config": "..."}),
+        (Jvm(), CONF, {"bootstrap.servers": "elsewhere:9092"}),
+    ],
+    ids=["no tokens", "a login for all of Java", "credentials given", "another cluster"],
+)
+def test_where_there_are_credentials_nothing_is_refused(jvm, conf, settings):
+    refuse_delegation_tokens(jvm, token_targets(conf), settings)
