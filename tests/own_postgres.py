@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import tempfile
@@ -54,6 +55,8 @@ def own_postgres() -> Iterator[OwnPostgres]:
             yield OwnPostgres(str(server.get_postmaster_info().socket_dir))
         finally:
             server.cleanup()
+            # At the interpreter's end it would take its lock again, and so leave a directory behind.
+            atexit.unregister(server._cleanup)
 
 
 @pytest.fixture(scope="session")

@@ -83,37 +83,23 @@ class Pipeline:
             "topic": self.topic,
             "checkpoint": self.checkpoint,
         }
-        environment = {
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(Path(__file__).parents[3]),
-            "SPARK_LAUNCHER_OPTS": QUICK,
-        }
+        too_late = None
         said = []
-        with (self.home / "stderr.txt").open("ab") as errors:
-            job = subprocess.Popen(
-                [sys.executable, str(JOB), json.dumps(told)],
-                cwd=self.home,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
-        too_late = threading.Timer(DEADLINE, os.killpg, (job.pid, signal.SIGKILL))
-        too_late.start()
-        alive = True
-        try:
-            with job:
-                for line in job.stdout:
-                    said.append(json.loads(line))
-                    if alive and die == ANY_TIME and "begins" in said[-1]:
-                        time.sleep(random.uniform(0, 1.0))
-                        os.killpg(job.pid, signal.SIGKILL)
-                        alive = False  # what it said meanwhile is still to be read
-        finally:
-            too_late.cancel()
-        self.check(die, job.returncode, said)
+        self.jobs.stdin.write(json.dumps(told) + "\n")
+        self.jobs.stdin.flush()
+        for line in self.jobs.stdout:
+            said.append(json.loads(line))
+            if "pid" in said[-1]:
+                kill = functools.partial(os.killpg, said[-1]["pid"], signal.SIGKILL)
+                too_late = threading.Timer(DEADLINE, kill)
+                too_late.start()
+            if die == ANY_TIME and "begins" in said[-1]:
+                time.sleep(random.uniform(0, 1.0))
+                kill()
+                die = None
+            if "exit" in said[-1]:
+                break
+        too_late.cancel()
         return said
 
     def check(self, die, status, said):
