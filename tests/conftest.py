@@ -14,7 +14,7 @@ from own_postgres import postgres  # noqa: F401
 from shared_kafka import SharedKafka, shared_kafka
 from spark_connect import connect, connect_url  # noqa: F401
 from spark_session import spark, spark_settings  # noqa: F401
-from two_workers import BySharing, rank
+from two_workers import BySharing, is_in_charge, rank
 
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
@@ -32,8 +32,16 @@ def pytest_configure(config: pytest.Config) -> None:
     home = tempfile.TemporaryDirectory(prefix="airflow-home-", ignore_cleanup_errors=True)
     config.add_cleanup(home.cleanup)
     os.environ["AIRFLOW_HOME"] = home.name
-    if config.pluginmanager.hasplugin("xdist"):
+    if is_in_charge(config):
         config.pluginmanager.register(BySharing())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run the whole suite in two processes, unless another number is given; a part of it runs in one."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if whole and is_in_charge(config) and config.option.numprocesses is None:
+        config.option.numprocesses = 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

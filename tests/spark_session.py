@@ -5,26 +5,29 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import subprocess
 import sys
 import time
 import warnings
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.connector import Spark, default_scala
+from airflow_kafka_offsets.local.lock import one_at_a_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 CONNECTOR_JARS = "SPARK_CONNECTOR_JARS"
 DEADLINE = 60.0
+FETCH = 300.0
 
 
 def connector_setting() -> dict[str, str]:
@@ -35,11 +38,39 @@ def connector_setting() -> dict[str, str]:
     return {"spark.jars.packages": Spark(version, default_scala(version)).connector}
 
 
+def fetch_connector(packages: str, directory: Path) -> None:
+    """Fill Ivy's cache, once in a test run: it does not bear two processes that fill it at the same time."""
+    import pyspark
+
+    with one_at_a_time(directory / "connector.lock", "fetching Spark's Kafka connector", FETCH):
+        fetched = directory / "connector-is-fetched"
+        if fetched.exists():
+            return
+        nothing = directory / "nothing.py"
+        nothing.touch()
+        submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+        command = [str(submit), "--master", "local[1]", "--packages", packages, str(nothing)]
+        environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+        done = subprocess.run(
+            command,
+            env={**environment, "PYSPARK_PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            timeout=FETCH,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        fetched.touch()
+
+
 @pytest.fixture(scope="session")
-def spark_settings() -> dict[str, str]:
+def spark_settings(run_directory: Path) -> dict[str, str]:
     """Everything that a Spark of the tests is started with; for jobs in a process of their own, too."""
+    connector = connector_setting()
+    if packages := connector.get("spark.jars.packages"):
+        fetch_connector(packages, run_directory)
     return {
-        **connector_setting(),
+        **connector,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,8 +35,13 @@ def rank(item: pytest.Item) -> int:
     return next(ranks, len(LONGEST_FIRST))
 
 
+def is_in_charge(config: pytest.Config) -> bool:
+    """Whether this process may hand tests on to others: pytest-xdist is there, and has not started it itself."""
+    return config.pluginmanager.hasplugin("xdist") and "PYTEST_XDIST_WORKER" not in os.environ
+
+
 class BySharing:
-    """Loaded as a plugin where pytest-xdist is there."""
+    """Tells pytest-xdist what belongs together."""
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: object) -> object:
         from xdist.scheduler import LoadScopeScheduling

@@ -34,8 +34,12 @@ print("@@" + json.dumps({"state": str(run.state), "states": states, "results": r
 
 
 @pytest.fixture(scope="session")
-def airflow(bootstrap_servers, tmp_path_factory):
-    """An Airflow of the tests' own, with connections to the real Kafka and to a Spark on this machine."""
+def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
+    """
+    An Airflow of the tests' own, with connections to the real Kafka and to a Spark on this machine.
+
+    The connector that its jobs name is fetched for spark_settings.
+    """
     home = tmp_path_factory.mktemp("airflow")
     environment = demo_environment(home, EXAMPLES, bootstrap_servers)
     migrate_airflow(environment, home)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import json
 import os
@@ -42,6 +44,12 @@ CONF = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
+ENVIRONMENT = {
+    "PYSPARK_PYTHON": sys.executable,
+    "PYTHONPATH": str(Path(__file__).parents[3]),
+    "SPARK_LAUNCHER_OPTS": QUICK,
+}
+
 PIPELINES, PARTITIONS, KEYS = 2, 3, "abcde"
 BEFORE_DATABASE, BEFORE_SPARK = "before the database's commit", "before Spark's commit"
 ANY_TIME = "any time"
@@ -61,6 +69,16 @@ class Pipeline:
         self.produced, self.deaths = Counter(), Counter()
         self.must_answer = None
         home.mkdir()
+        with (home / "stderr.txt").open("ab") as errors:
+            self.jobs = subprocess.Popen(
+                [sys.executable, str(JOB)],
+                cwd=home,
+                env={**os.environ, **ENVIRONMENT},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
 
     def grow(self, records):
         new = [(KEYS[value % len(KEYS)], value) for value in itertools.islice(self.values, records)]
@@ -83,37 +101,43 @@ class Pipeline:
             "topic": self.topic,
             "checkpoint": self.checkpoint,
         }
-        too_late = None
-        said = []
         self.jobs.stdin.write(json.dumps(told) + "\n")
         self.jobs.stdin.flush()
-        for line in self.jobs.stdout:
-            said.append(json.loads(line))
-            if "pid" in said[-1]:
-                kill = functools.partial(os.killpg, said[-1]["pid"], signal.SIGKILL)
-                too_late = threading.Timer(DEADLINE, kill)
-                too_late.start()
-            if die == ANY_TIME and "begins" in said[-1]:
-                time.sleep(random.uniform(0, 1.0))
+        said = [json.loads(self.jobs.stdout.readline())]
+        kill = functools.partial(os.killpg, said[0]["pid"], signal.SIGKILL)
+        too_late = threading.Timer(DEADLINE, kill)
+        too_late.start()
+        waiting = die == ANY_TIME
+        try:
+            while "exit" not in said[-1]:
+                said.append(json.loads(self.jobs.stdout.readline()))
+                if waiting and "begins" in said[-1]:
+                    time.sleep(random.uniform(0, 1.0))
+                    kill()
+                    waiting = False
+        finally:
+            too_late.cancel()
+            if "exit" not in said[-1]:
                 kill()
-                die = None
-            if "exit" in said[-1]:
-                break
-        too_late.cancel()
+        self.check(die, said)
         return said
 
-    def check(self, die, status, said):
+    def close(self):
+        with self.jobs:
+            self.jobs.stdin.close()
+
+    def check(self, die, said):
         complaints = (self.home / "stderr.txt").read_text()[-3000:]
-        assert status == (0 if die is None else -signal.SIGKILL), complaints
+        assert said[-1]["exit"] == (0 if die is None else -signal.SIGKILL), complaints
         if die not in (None, ANY_TIME):
-            assert said[-1].get("dies") == die, complaints
+            assert said[-2].get("dies") == die, complaints
         # A batch that was interrupted is told whether its results are in the database.
         answers = [event for event in said if "saves" in event]
         if self.must_answer and answers:
             assert answers[0] == self.must_answer
             self.must_answer = None
         if die in (BEFORE_DATABASE, BEFORE_SPARK):
-            self.must_answer = {"saves": said[-1]["batch"], "new": die == BEFORE_DATABASE}
+            self.must_answer = {"saves": said[-2]["batch"], "new": die == BEFORE_DATABASE}
         elif die is not None and answers:
             self.must_answer = None
         self.deaths[die] += die is not None
@@ -149,6 +173,18 @@ def database(postgres):
 
 
 @pytest.fixture
+def pipelines(database, postgres, make_topic, produce, bootstrap_servers, tmp_path):
+    with contextlib.ExitStack() as stack:
+        pipelines = [
+            Pipeline(n, make_topic(PARTITIONS), tmp_path / str(n), postgres.url, bootstrap_servers, produce)
+            for n in range(PIPELINES)
+        ]
+        for pipeline in pipelines:
+            stack.callback(pipeline.close)
+        yield pipelines
+
+
+@pytest.fixture
 def connections(postgres, bootstrap_servers, monkeypatch):
     kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
@@ -156,12 +192,8 @@ def connections(postgres, bootstrap_servers, monkeypatch):
 
 
 def test_a_job_that_is_killed_twenty_times_counts_every_record_once(
-    database, postgres, connections, make_topic, produce, bootstrap_servers, tmp_path, new_group, kafka_tools
+    pipelines, database, connections, new_group, kafka_tools
 ):
-    pipelines = [
-        Pipeline(n, make_topic(PARTITIONS), tmp_path / str(n), postgres.url, bootstrap_servers, produce)
-        for n in range(PIPELINES)
-    ]
     begun = time.monotonic()
 
     # Only the first start resolves the connector. The others are told where its jars are, which is quicker.
