@@ -116,6 +116,8 @@ def main(words: tuple[str, ...], directory: Path | None, pythons: tuple[str, ...
     directory = (directory or cache_directory() / "compatibility").absolute()
     programs = dict(choice.split("=", 1) for choice in pythons)
     console = Console(stderr=True)
+    # A shell lets what it starts in the background ignore Ctrl-C, by which the tests are asked to end.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # So that an end from outside is one to clean up after, like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # The environments have no jgo: the broker's jars are in the user's cache when they come to look.
