@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 CONNECTOR_JARS = "SPARK_CONNECTOR_JARS"
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DEADLINE = 60.0
 FETCH = 300.0
 
@@ -77,7 +78,7 @@ def spark_settings(run_directory: Path) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         # The fast compiler only, as for the broker: no test runs long enough for the other one.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
     }
 
 
