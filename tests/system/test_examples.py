@@ -92,10 +92,9 @@ def children_of(marker):
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="finds processes by /proc")
 def test_a_demo_that_is_interrupted_leaves_no_process_behind(tmp_path):
-    # Where the tests run in the background Ctrl-C is ignored, and what they start would inherit that.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     home = tmp_path / "demo"
     demo = subprocess.Popen(
         [sys.executable, "-m", "airflow_kafka_offsets.cli", "demo", "--directory", str(home)],
@@ -103,7 +102,6 @@ def test_a_demo_that_is_interrupted_leaves_no_process_behind(tmp_path):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    signal.signal(signal.SIGINT, before)
     log = home / "airflow-dag.log"
     deadline = time.monotonic() + 120
     # In the middle of Spark's work on the first day.

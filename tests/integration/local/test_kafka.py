@@ -121,6 +121,7 @@ def test_nothing_is_left_when_the_parent_is_killed(victim, tmp_path):
         parent.communicate()
 
 
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 @pytest.mark.parametrize("moment", ["starting Kafka on", "Kafka is ready on"])
 def test_ctrl_c_during_the_start_leaves_nothing(moment, tmp_path):
     program = (
