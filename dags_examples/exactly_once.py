@@ -21,6 +21,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.spark.launcher import spark_py_files
 
 HOME = Path(
     os.environ.get("FLIGHTS_HOME")
@@ -55,6 +56,7 @@ with DAG(
     count = SparkSubmitOperator(
         task_id="count",
         application=str(Path(__file__).parent / "jobs" / "exactly_once_job.py"),
+        py_files=spark_py_files(),
         packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
         # In the environment: a command line is seen by everybody on the machine.
         env_vars={"DATABASE_URL": "{{ database_url('departures') }}"},

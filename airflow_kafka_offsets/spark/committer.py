@@ -78,6 +78,7 @@ class Committer:
         self._allow_new_query = allow_new_query
         self._runs: dict[str, _Run] = {}
         self._clients: dict[Settings, GroupClient] = {}
+        self._flush_until = 0.0
         self.outcomes = Outcomes()
         self._noting = threading.Lock()
         self._committing = threading.Lock()
@@ -129,7 +130,7 @@ class Committer:
 
         :param timeout: seconds; an attempt that is under way is not broken off.
         """
-        deadline = time.monotonic() + timeout
+        deadline = self._flush_until = time.monotonic() + timeout
         self._notice_ends()
         # One pass in any case: it begins when the commit that is under way on another thread has ended.
         while self._committing.acquire(timeout=max(0.0, deadline - time.monotonic())):
@@ -190,11 +191,15 @@ class Committer:
                 self._commit(run)
         with self._noting:
             for run_id, run in list(self._runs.items()):
-                if run.ended is not None and (not run.wanted or run.ended + GIVE_UP < time.monotonic()):
+                if run.ended is not None and (not run.wanted or self._given_up(run.ended)):
                     self._runs.pop(run_id).query.forget()
             pauses = [run.due - time.monotonic() if run.wanted else REFRESH for run in self._runs.values()]
         self._close_unused_clients()
         return max(0.0, min(pauses)) if pauses else None
+
+    def _given_up(self, ended: float) -> bool:
+        # Who waits for it says how long.
+        return max(ended + GIVE_UP, self._flush_until) < time.monotonic()
 
     def _commit(self, run: _Run) -> None:
         with self._noting:

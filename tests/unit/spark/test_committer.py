@@ -156,6 +156,15 @@ def test_a_flush_without_an_answer_ends_in_time_and_says_so(committer, group, qu
     assert [str(error) for error in committer.outcomes.errors] == ["no answer"]
 
 
+def test_a_flush_of_an_ended_query_does_not_give_up_before_its_time(committer, group, query, monkeypatch):
+    monkeypatch.setattr(committer_module, "GIVE_UP", 0.0)
+    query.ends = {ORDERS: 1}
+    group.failures = 1
+    committer.ended("run-1")
+    committer.flush(5)
+    assert group.held["g", ORDERS].offset == 1
+
+
 def test_a_spark_that_does_not_tell_is_an_error_only_if_something_was_finished(committer, query, monkeypatch):
     def fail():
         raise AssertionError("logicalPlan must be initialized in QueryExecutionThread")
