@@ -11,7 +11,7 @@ from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, WindowMi
 from airflow_kafka_offsets.kafka.apply import plan_moves
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
-from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets
+from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, check_plans
 
 if TYPE_CHECKING:
@@ -79,8 +79,14 @@ def apply_window_commits(
 
 
 def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
+    part = _part(window, plan)
+    if backwards := [tp for tp, offsets in part.ranges.items() if offsets.end < offsets.start]:
+        return (
+            f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and the end of the log "
+            "now is no place that the window has come to; reset the group, or leave the topic out with topics=",
+        )
     try:
-        _part(window, plan).to_commit(f"group {plan.group_id!r}", plan.before)
+        part.to_commit(f"group {plan.group_id!r}", plan.before)
     except WindowMismatchError as error:
         return error.refusals
     return ()

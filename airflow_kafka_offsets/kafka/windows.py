@@ -71,7 +71,8 @@ def plan_window(
     # Positions before logs: a live group then looks further behind than it is, never further ahead.
     logs = client.log_ranges(partitions)
     if start.at == "committed":
-        starts = _from_commits({tp: held.get(tp) for tp in partitions}, held, logs, on_no_commit)
+        wanted = {tp: held.get(tp) for tp in partitions}
+        starts = _from_commits(wanted, _known_topics(client, group_id, wanted), logs, on_no_commit)
     else:
         starts = _at(client, start, partitions, logs)
     ends = _at(client, end, starts, logs)
@@ -93,6 +94,7 @@ def plan_window(
     refusals = window.refusals(logs)
     if start.moment is not None:
         refusals += _deleted_before(client, starts, logs, start.moment)
+        refusals += _emptied(window, held, logs)
     if refusals:
         raise PlanRefusedError(refusals)
     limited = window if max_records is None else window.limited(max_records)
@@ -187,10 +189,19 @@ def _partitions(
     return sorted(named)
 
 
+def _known_topics(client: OffsetsClient, group_id: GroupIds | None, wanted: Positions) -> set[str]:
+    """Return the topics of which the group has committed any partition, also one that is not wanted."""
+    known = {tp.topic for tp, offset in wanted.items() if offset is not None}
+    unknown = {tp.topic for tp in wanted} - known
+    if unknown:
+        held = _held(client, group_id, TopicScope(dict.fromkeys(sorted(unknown))))
+        known |= {tp.topic for tp, offset in held.items() if offset is not None}
+    return known
+
+
 def _from_commits(
-    wanted: Positions, held: Positions, logs: Mapping[TopicPartition, LogRange], on_no_commit: NoStart
+    wanted: Positions, known: set[str], logs: Mapping[TopicPartition, LogRange], on_no_commit: NoStart
 ) -> Offsets:
-    known = {tp.topic for tp, offset in held.items() if offset is not None}
     added = [tp for tp, offset in wanted.items() if offset is None and tp.topic in known]
     unknown = [tp for tp, offset in wanted.items() if offset is None and tp.topic not in known]
     if unknown and on_no_commit == "fail":
@@ -224,7 +235,9 @@ def _at(
         return {tp: bound.offsets[tp] for tp in partitions}
     if bound.moment is not None:
         first = client.offsets_for_time(partitions, max(0, timestamp_ms(bound.moment)))
-        return offsets_at_time(first, {tp: logs[tp] for tp in partitions})
+        found = offsets_at_time(first, {tp: logs[tp] for tp in partitions})
+        # What came after the look at the log's end is the next window's.
+        return {tp: min(offset, logs[tp].end) for tp, offset in found.items()}
     return {tp: logs[tp].start if bound.at == "earliest" else logs[tp].end for tp in partitions}
 
 
@@ -248,6 +261,27 @@ def _deleted_before(
         f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset {logs[tp].start}, "
         f"{iso_time(time)}): records before that, {sum(logs[tp].start for tp in gone)} in all, were deleted by retention, and "
         "some of them may be the window's; start later, or with 'earliest'"
+    ]
+
+
+def _emptied(window: OffsetWindow, held: Positions, logs: Mapping[TopicPartition, LogRange]) -> list[str]:
+    """Say where retention has left nothing, so that nobody can tell whether the window's records were there."""
+    emptied = [
+        tp
+        for tp in window.ranges
+        if 0 < logs[tp].start == logs[tp].end and (held.get(tp) or 0) < logs[tp].start
+    ]
+    if not emptied:
+        return []
+    log.warning(
+        "Retention has deleted all records, some of which may be the window's, on %s", summarize(emptied)
+    )
+    if window:
+        return []
+    return [
+        f"the window is empty, and retention has deleted all records of {summarize(emptied)}, "
+        f"{sum(logs[tp].start for tp in emptied)} in all: some of them may be the window's; if that is as it should be, "
+        "start with 'earliest', or leave the partitions out with topics="
     ]
 
 

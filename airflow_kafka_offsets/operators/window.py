@@ -137,7 +137,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         on_empty = one_of(self.on_empty, OnEmpty, "on_empty")
         memory = WindowMemory(context, self.window_file, self.window_conn_id)
         with self.open_client() as client:
-            window = self._known(client, memory) or self._plan(client, memory)
+            window = self._known(client, memory)
+            if window is None:  # an empty window is one as well
+                window = self._plan(client, memory)
         self._show(window)
         if not window and on_empty == "fail":
             raise PlanRefusedError(

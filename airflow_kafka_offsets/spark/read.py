@@ -122,7 +122,7 @@ class _Reading:
         if refusals := self._refusals():
             raise WindowReadError(f"{outcome}: {'; '.join(refusals)}")
         window_options = {**self._window.spark_options(), "failOnDataLoss": "true"}
-        records = self._spark.read.format("kafka").options(**self._options, **window_options).load()
+        records = self._spark.read.format("kafka").options(**{**self._options, **window_options}).load()
         if self._exact_count and (missing := self._missing(records)):
             first = next(iter(missing))
             raise WindowReadError(

@@ -89,12 +89,12 @@ def starting_offsets(
     with broker(options or {}, spark=spark, client_config=client_config) as kafka:
         if isinstance(source, str):
             what = f"group {source!r}"
-            positions = _of_group(kafka, source, TopicScope.parse(topics))
+            positions, known = _of_group(kafka, source, TopicScope.parse(topics))
         else:
             what = f"pipeline {pipeline!r} of the store"
-            positions = _of_store(kafka, source, pipeline, TopicScope.parse(topics))
+            positions, known = _of_store(kafka, source, pipeline, TopicScope.parse(topics))
         logs = kafka.log_ranges(positions)
-    offsets = _with_numbers(what, positions, logs, on_no_commit)
+    offsets = _with_numbers(what, positions, known, logs, on_no_commit)
     start = _inside(what, offsets, logs, on_out_of_range)
     options_of_window = OffsetWindow({tp: OffsetRange(at, at) for tp, at in start.items()}).spark_options()
     return {key: options_of_window[key] for key in ("assign", "startingOffsets")}
@@ -122,14 +122,21 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
         )
 
 
-def _of_group(kafka: Broker, group_id: str, scope: TopicScope) -> Positions:
+def _of_group(kafka: Broker, group_id: str, scope: TopicScope) -> tuple[Positions, set[str]]:
+    """Return where the group stands in the scope, and the topics of which it has committed any partition."""
     if scope.topics is None:
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
-    committed = kafka.committed(group_id, _on_broker(kafka, scope))
-    return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
+    wanted = _on_broker(kafka, scope)
+    whole = _on_broker(kafka, TopicScope(dict.fromkeys(scope.topics)))
+    committed = kafka.committed(group_id, sorted({*wanted, *whole}))
+    held = {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
+    return {tp: held[tp] for tp in wanted}, {tp.topic for tp, offset in held.items() if offset is not None}
 
 
-def _of_store(kafka: Broker, store: OffsetStore, pipeline: str | None, scope: TopicScope) -> Positions:
+def _of_store(
+    kafka: Broker, store: OffsetStore, pipeline: str | None, scope: TopicScope
+) -> tuple[Positions, set[str]]:
+    """Return where the store stands in the scope, and the topics of which it has saved any partition."""
     if not pipeline:
         raise UsageError("pipeline is missing: expected the name under which the store keeps the offsets")
     saved = store.load(pipeline)
@@ -141,7 +148,7 @@ def _of_store(kafka: Broker, store: OffsetStore, pipeline: str | None, scope: To
         )
     wanted = scope.narrowed(topics)
     partitions = {*_on_broker(kafka, wanted), *(tp for tp in saved if tp in wanted)}
-    return {tp: saved.get(tp) for tp in sorted(partitions)}
+    return {tp: saved.get(tp) for tp in sorted(partitions)}, {tp.topic for tp in saved}
 
 
 def _on_broker(kafka: Broker, scope: TopicScope) -> list[TopicPartition]:
@@ -157,9 +164,12 @@ def _on_broker(kafka: Broker, scope: TopicScope) -> list[TopicPartition]:
 
 
 def _with_numbers(
-    what: str, positions: Positions, logs: Mapping[TopicPartition, LogRange], on_no_commit: NoCommit
+    what: str,
+    positions: Positions,
+    known: set[str],
+    logs: Mapping[TopicPartition, LogRange],
+    on_no_commit: NoCommit,
 ) -> Offsets:
-    known = {tp.topic for tp, offset in positions.items() if offset is not None}
     without = sorted({tp.topic for tp in positions} - known)
     if without and on_no_commit == "fail":
         raise NoCommitError(

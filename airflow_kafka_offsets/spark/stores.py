@@ -139,6 +139,7 @@ class SqlOffsetStore:
                 f"ranges end before they start on {summarize(backwards)} ({first}: {ranges[first]})"
             )
         stored = self._locked(connection, pipeline)
+        _refuse_open_sqlite(connection)
         if all(stored.get(tp, offsets.start) == offsets.start for tp, offsets in ranges.items()):
             self._write(connection, pipeline, ranges, stored)
             return True
@@ -230,10 +231,20 @@ def _refuse_autocommit(connection: Connection) -> None:
     level = connection.get_execution_options().get("isolation_level")
     # What create_engine(isolation_level=...) sets is only to be seen at the driver's connection.
     if level == "AUTOCOMMIT" or getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
-        raise UsageError(
-            "the connection is in AUTOCOMMIT mode, so that offsets and results are not written together: use a connection "
-            "with another isolation level, such as engine.begin() of an engine without AUTOCOMMIT"
-        )
+        raise _autocommit()
+
+
+def _refuse_open_sqlite(connection: Connection) -> None:
+    # SQLite's driver does not say that it commits each statement: after a write no transaction is open.
+    if getattr(connection.connection.dbapi_connection, "in_transaction", None) is False:
+        raise _autocommit()
+
+
+def _autocommit() -> UsageError:
+    return UsageError(
+        "the connection is in AUTOCOMMIT mode, so that offsets and results are not written together: use a connection "
+        "with another isolation level, such as engine.begin() of an engine without AUTOCOMMIT"
+    )
 
 
 def _mismatch(

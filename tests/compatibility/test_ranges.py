@@ -255,6 +255,18 @@ def test_a_store_says_where_to_start_as_well(spark, make_topic, produce, locatio
         starting_offsets(Store(), pipeline="trains", checkpoint=location, options=options, spark=spark)
 
 
+def test_an_added_partition_that_is_named_alone_starts_at_its_log_start(
+    spark, make_topic, produce, location, new_group, client, options
+):
+    topic, group = make_topic(2), new_group()
+    produce(topic, {0: 5, 1: 3})
+    client.commit(group, {TopicPartition(topic, 0): 5})
+    begin = starting_offsets(
+        group, topics=f"{topic}:1", checkpoint=location, options=options, spark=spark, on_no_commit="latest"
+    )
+    assert json.loads(begin["startingOffsets"]) == {topic: {"1": 0}}
+
+
 def test_a_job_commits_what_it_has_read_from_its_own_threads(
     stream, run, make_topic, produce, location, new_group, client, options, monkeypatch
 ):

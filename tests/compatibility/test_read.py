@@ -160,7 +160,9 @@ def test_a_partition_that_was_added_since_does_not_stand_in_the_way(
 def test_headers_and_more_spark_partitions_are_the_sources_own_options(spark, make_topic, produce, options):
     topic = make_topic(1)
     produce(topic, [{"value": b"%d" % n, "partition": 0, "headers": [("h", b"x")]} for n in range(8)])
-    frame = read_window(spark, window(topic, (0, 8)), {**options, "minPartitions": 4, "includeHeaders": True})
+    # The last one is what the read has in any case.
+    own = {"minPartitions": 4, "includeHeaders": True, "failOnDataLoss": "true"}
+    frame = read_window(spark, window(topic, (0, 8)), {**options, **own})
     assert frame.columns == [*COLUMNS, "headers"]
     found = frame.selectExpr("headers", "spark_partition_id() AS piece").collect()
     assert {row["headers"][0]["key"] for row in found} == {"h"}

@@ -247,6 +247,8 @@ def test_a_topic_without_a_commit_may_be_left_out(run, topic, group, make_topic)
     other = make_topic(1)
     window = plan(run, group_id=group, topics=[topic, other], on_no_commit="skip")
     assert list(window["start"]) == [topic]
+    # With the pipeline's names as they were given to the plan.
+    assert list(commit(window, group_id=group, topics=[topic, other])["after"]) == [topic]
     with pytest.raises(AirflowSkipException):
         plan(Run(), group_id=group, topics=other, on_no_commit="skip")
     with pytest.raises(AirflowFailException, match="no partition is left for the window"):
@@ -329,6 +331,37 @@ def test_ends_meet_the_next_starts_while_records_come(topic, group, produce, hol
         stop.set()
         thread.join()
     assert holds(group) == {int(number): offset for number, offset in stands.items()}
+
+
+def test_an_added_partition_that_is_planned_alone_is_read_from_its_start(
+    run, topic, group, bootstrap_servers, broker
+):
+    add_partition(bootstrap_servers, topic, broker)
+    window = plan(run, group_id=group, topics=f"{topic}:3", on_no_commit="latest")
+    assert (window["start"], window["records"]) == ({topic: {"3": 0}}, 2)
+
+
+def test_an_empty_window_that_was_kept_is_kept(run, topic, new_group, produce):
+    parameters = {"group_id": new_group(), "topics": topic, "on_no_commit": "latest"}
+    window = plan(run, **parameters)
+    assert window["records"] == 0
+    produce(topic, {0: 3})
+    assert plan(run.clear(), **parameters)["end"] == window["end"]
+
+
+def test_a_window_between_times_is_refused_where_retention_has_left_nothing(run, topic, bootstrap_servers):
+    for partition, end in {0: 10, 1: 4}.items():
+        delete_before(bootstrap_servers, topic, end, partition)
+    with pytest.raises(AirflowFailException, match="retention has deleted all records of"):
+        plan(run, topics=topic, start=HALF.isoformat(), end=ONE.isoformat())
+
+
+def test_a_window_of_a_topic_that_was_made_anew_is_not_clamped_back(topic, group, holds):
+    start = {topic: {"0": 100, "1": 100, "2": 100}}
+    window = OffsetWindow.parse({"version": 1, "start": start, "end": start, "committed": start})
+    with pytest.raises(AirflowFailException, match="the log ends before the window starts"):
+        commit(window.as_json(), group_id=group, on_out_of_range="clamp")
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
 
 
 def test_a_stale_window_is_refused_and_one_that_is_committed_is_done(topic, group, produce, holds):
