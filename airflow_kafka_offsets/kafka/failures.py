@@ -239,10 +239,11 @@ def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: 
             code=code,
         )
     if code in RETRIABLE:
-        seen = str(causes)
+        said = f"{failure}; {seen}" if (seen := str(causes)) else str(failure)
+        tls = " (a PLAINTEXT broker listener ends a TLS handshake like this)" if "SSL_HANDSHAKE" in said else ""
         return BrokerUnavailableError(
-            f"{what}: no usable answer from {servers} within {timeout:g} s ({failure}{'; ' + seen if seen else ''}): "
-            "check bootstrap.servers, that the broker runs, and security.protocol; then try again",
+            f"{what}: no usable answer from {servers} within {timeout:g} s ({said}): "
+            f"check bootstrap.servers, that the broker runs, and security.protocol{tls}; then try again",
             code=code,
         )
     return BrokerError(f"{what}: {servers} refused ({failure}): {remedy(code)}", code=code)

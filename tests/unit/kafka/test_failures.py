@@ -58,3 +58,18 @@ def test_the_cause_from_the_background_is_the_error():
     assert isinstance(error, BrokerAuthenticationError)
     assert "SASL authentication error: ***" in str(error)
     assert "sasl.password" in str(error)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ssl://kafka-1:9092/bootstrap: Disconnected: SSL connection closed by peer (after 1ms in state SSL_HANDSHAKE)",
+        "SSL handshake failed: connecting to a PLAINTEXT broker listener? (after 3ms in state SSL_HANDSHAKE)",
+    ],
+)
+def test_a_plain_listener_is_guessed_whatever_the_client_says_of_the_broken_handshake(said):
+    causes = Causes()
+    causes.add([Failure("_ALL_BROKERS_DOWN", "1/1 brokers are down"), Failure("_TRANSPORT", said)])
+    error = explain("reading", Failure("_TRANSPORT", "Broker transport failure"), causes, "kafka-1:9092", 30)
+    assert isinstance(error, BrokerUnavailableError)
+    assert "security.protocol (a PLAINTEXT broker listener ends a TLS handshake like this)" in str(error)
