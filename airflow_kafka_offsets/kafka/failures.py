@@ -240,7 +240,9 @@ def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: 
         )
     if code in RETRIABLE:
         said = f"{failure}; {seen}" if (seen := str(causes)) else str(failure)
-        tls = " (a PLAINTEXT broker listener ends a TLS handshake like this)" if "SSL_HANDSHAKE" in said else ""
+        tls = (
+            " (a PLAINTEXT broker listener ends a TLS handshake like this)" if "SSL_HANDSHAKE" in said else ""
+        )
         return BrokerUnavailableError(
             f"{what}: no usable answer from {servers} within {timeout:g} s ({said}): "
             f"check bootstrap.servers, that the broker runs, and security.protocol{tls}; then try again",
