@@ -19,7 +19,7 @@ from airflow_kafka_offsets.local import broker_config
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, Ports
 from airflow_kafka_offsets.local.jars import classpath_text, kafka_classpath, silent
 from airflow_kafka_offsets.local.java import find_java
-from airflow_kafka_offsets.local.process import SupervisedProcess
+from airflow_kafka_offsets.local.process import SupervisedProcess, freeze
 from airflow_kafka_offsets.local.readiness import wait_until_ready
 from airflow_kafka_offsets.local.users import create_users
 
@@ -144,7 +144,7 @@ class EmbeddedKafka:
 
     def freeze(self) -> None:
         """Let the broker be silent, with its connections open (SIGSTOP)."""
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
 
     def thaw(self) -> None:
         """Let a frozen broker go on (SIGCONT)."""

@@ -112,6 +112,39 @@ def is_running(pid: int, mark: str) -> bool:
     return mark in listed and not listed.startswith("Z")
 
 
+def freeze(pid: int, timeout: float = 5.0) -> None:
+    """
+    Stop a process where it is, and return once all of it stands still: SIGSTOP reaches threads one by one.
+
+    :param pid: the process.
+    :param timeout: seconds after which it is believed to stand still anyway.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline and not _stands_still(pid):
+        time.sleep(0.01)
+
+
+def _stands_still(pid: int) -> bool:
+    threads = Path("/proc") / str(pid) / "task"
+    if threads.exists():
+        try:
+            # After the program's name, which may hold anything, comes the state.
+            states = [stat.read_text().rpartition(")")[2].split()[0] for stat in threads.glob("*/stat")]
+        except (FileNotFoundError, ProcessLookupError):
+            # A thread that just ended; those that are left have not all stopped yet.
+            return False
+        return all(state in "Tt" for state in states)
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)],  # noqa: S607  # where it is differs
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    ).stdout
+    return state.strip().startswith("T")
+
+
 def end_by_pid(pid: int, mark: str, grace: float = supervisor.GRACE) -> bool:
     """
     End a process that is not a child of this one: SIGTERM, and SIGKILL after ``grace`` seconds.
