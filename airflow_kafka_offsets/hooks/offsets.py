@@ -12,12 +12,12 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.positions import (
-    IsolationLevel,
     group_positions,
     lag_of,
     log_ranges,
     partitions_in,
 )
+from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
 from airflow_kafka_offsets.model.offsets import offsets_json
 from airflow_kafka_offsets.model.scenarios import offsets_at_time, parse_time, timestamp_ms
@@ -41,6 +41,11 @@ class KafkaOffsetsHook(KafkaBaseHook):
     def __init__(self, kafka_config_id: str = "kafka_default", timeout: float | None = None) -> None:
         super().__init__(kafka_config_id)  # type: ignore[no-untyped-call]
         self.timeout = CALL_TIMEOUT if timeout is None else timeout
+
+    def client_config(self) -> dict[str, Any]:
+        """Return librdkafka's configuration of the connection, with what the official provider adds to it."""
+        config: dict[str, Any] = self._build_config()
+        return config
 
     def get_offsets_client(self) -> OffsetsClient:
         """

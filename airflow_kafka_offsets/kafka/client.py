@@ -24,7 +24,12 @@ from airflow_kafka_offsets.kafka.commits import (
     send_commit,
 )
 from airflow_kafka_offsets.kafka.config import SERVERS, client_config
-from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections, IsolationLevel
+from airflow_kafka_offsets.kafka.connection import (
+    MAX_KEPT,
+    OWN_GROUP,
+    Connection,
+    Connections,
+)
 from airflow_kafka_offsets.kafka.failures import (
     RETRIABLE,
     UNKNOWN_PARTITION,
@@ -36,6 +41,7 @@ from airflow_kafka_offsets.kafka.failures import (
 )
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.groups import GroupCalls, GroupDescription, GroupListing, GroupMember
+from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.kafka.record_times import fetch_times, positions_in_logs
 from airflow_kafka_offsets.kafka.refusals import and_then, not_committed
 from airflow_kafka_offsets.kafka.requests import (
@@ -81,9 +87,17 @@ class OffsetsClient:
     :param config: librdkafka's configuration; see :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param timeout: seconds for each method.
     :param chunk_size: partitions in one request: the client takes far longer for many at once.
+    :param keep: connections that are kept: each is for one group, with about four threads and eight sockets.
     """
 
-    def __init__(self, config: Mapping[str, Any], *, timeout: float = 30.0, chunk_size: int = 500) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        timeout: float = 30.0,
+        chunk_size: int = 250,
+        keep: int = MAX_KEPT,
+    ) -> None:
         if timeout <= 0 or chunk_size < 1:
             raise UsageError("timeout and chunk_size must be positive")
         self._config = client_config(config)
@@ -91,9 +105,14 @@ class OffsetsClient:
         self._timeout = timeout
         self._chunk_size = chunk_size
         self._lock = threading.RLock()
-        self._connections = Connections(self._config)
+        self._connections = Connections(self._config, keep)
         self._groups = GroupCalls(self._config)
         self._closed = False
+
+    @property
+    def opened(self) -> int:
+        """How many connections were made so far."""
+        return self._connections.opened
 
     def close(self) -> None:
         """Close all connections; waits a few seconds at most. A call that is under way closes them when it ends."""
@@ -182,7 +201,7 @@ class OffsetsClient:
         :param isolation_level: ``read_committed`` ends before the first transaction that is still open.
         :raises UnknownTopicPartitionError: if one of them is not on the broker.
         """
-        wanted = sorted(set(partitions))
+        wanted = sorted(dict.fromkeys(partitions))
         what = f"reading the log ends of {summarize(wanted)}"
         with self._asking(what) as deadline:
             # Apart: one request that names a partition twice gets the last answer for both.
@@ -203,7 +222,7 @@ class OffsetsClient:
         """
         if timestamp_ms < 0:
             raise UsageError(f"timestamp {timestamp_ms} is before 1970; expected milliseconds since then")
-        wanted = sorted(set(partitions))
+        wanted = sorted(dict.fromkeys(partitions))
         what = f"looking up a time in {summarize(wanted)}"
         with self._asking(what) as deadline:
             found = self._offsets_at(what, wanted, timestamp_ms, "read_uncommitted", deadline)
@@ -381,7 +400,7 @@ class OffsetsClient:
     def _committed(
         self, what: str, group_id: str, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, Committed | None]:
-        wanted = sorted(set(partitions))
+        wanted = sorted(dict.fromkeys(partitions))
         found: dict[TopicPartition, Committed | None] = {}
 
         def question(connection: Connection, timeout: float) -> dict[TopicPartition, Committed | None]:

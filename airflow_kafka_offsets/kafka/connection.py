@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
@@ -15,12 +15,11 @@ from confluent_kafka import TopicPartition as ClientPartition
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.reader import IsolationLevel
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 OWN_GROUP = "airflow-kafka-offsets"
 """Group of the Consumers that ask about logs; nothing is ever committed to it."""
@@ -119,10 +118,14 @@ class Connections:
     A few Connections, the least recently used one closed when there are too many.
 
     :param config: as for :class:`Connection`.
+    :param keep: how many are too many.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], keep: int = MAX_KEPT) -> None:
         self._config = dict(config)
+        self._keep = keep
+        self.opened = 0
+        """How many were made so far."""
         self._kept: OrderedDict[tuple[str, IsolationLevel], Connection] = OrderedDict()
         self._closing: list[threading.Thread] = []
 
@@ -132,9 +135,10 @@ class Connections:
         """Return the connection of a group, a new one if there is none."""
         key = (group_id, isolation_level)
         if key not in self._kept:
-            while len(self._kept) >= MAX_KEPT:
+            while len(self._kept) >= self._keep:
                 self.discard(next(iter(self._kept.values())))
             self._kept[key] = Connection(self._config, group_id, isolation_level)
+            self.opened += 1
         self._kept.move_to_end(key)
         return self._kept[key]
 

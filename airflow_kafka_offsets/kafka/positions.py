@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
 from airflow_kafka_offsets.errors import NoCommitError, UnknownTopicPartitionError
+from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
 from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
 from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition
 from airflow_kafka_offsets.model.scope import TopicScope
 
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
-
-
-def partitions_in(client: OffsetsClient, scope: TopicScope) -> list[TopicPartition]:
+def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartition]:
     """
     Return the partitions on the broker that a scope with named topics allows.
 
@@ -32,7 +26,7 @@ def partitions_in(client: OffsetsClient, scope: TopicScope) -> list[TopicPartiti
     return scope.on_broker(on_broker)
 
 
-def group_positions(client: OffsetsClient, group_id: str, scope: TopicScope) -> Positions:
+def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> Positions:
     """
     Return where a group stands in every partition in scope; ``None`` where it has no commit.
 
@@ -59,7 +53,7 @@ def group_positions(client: OffsetsClient, group_id: str, scope: TopicScope) -> 
 
 
 def lag_of(
-    client: OffsetsClient,
+    client: OffsetsReader,
     name: str,
     positions: Positions,
     *,
@@ -72,7 +66,7 @@ def lag_of(
 
 
 def log_ranges(
-    client: OffsetsClient, scope: TopicScope, isolation_level: IsolationLevel = "read_uncommitted"
+    client: OffsetsReader, scope: TopicScope, isolation_level: IsolationLevel = "read_uncommitted"
 ) -> dict[TopicPartition, LogRange]:
     """Return what the logs of a scope with named topics hold."""
     return client.log_ranges(partitions_in(client, scope), isolation_level=isolation_level)

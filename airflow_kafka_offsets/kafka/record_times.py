@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections, IsolationLevel
+from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
 from airflow_kafka_offsets.kafka.failures import (
     FINAL,
     RETRIABLE,
@@ -18,6 +18,7 @@ from airflow_kafka_offsets.kafka.failures import (
     Failed,
     Failure,
 )
+from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:

@@ -28,10 +28,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, shorten, summarize
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import align
-from airflow_kafka_offsets.model.scenarios import ByDuration
+from airflow_kafka_offsets.model.scenarios import parse_duration
 
 REPORT_VERSION = 1
 
@@ -312,18 +311,4 @@ def parse_grace(value: object) -> timedelta:
 
     :raises UsageError: if it is anything else, or negative.
     """
-    if isinstance(value, str):
-        value = value.strip()
-    if value is None or value in ("", "None"):
-        return timedelta(0)
-    try:
-        if isinstance(value, str) and value[:1] in ("P", "p"):
-            return ByDuration.parse(value).duration
-        grace = value if isinstance(value, timedelta) else timedelta(seconds=float(str(value)))
-    except (ValueError, OverflowError):
-        grace = timedelta(-1)
-    if grace < timedelta(0):
-        raise UsageError(
-            f"grace={shorten(value)}: expected seconds, a duration such as 'PT10M', or a timedelta"
-        )
-    return grace
+    return parse_duration(value, "grace") or timedelta(0)

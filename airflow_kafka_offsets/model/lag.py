@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import NoCommitError
@@ -43,6 +43,7 @@ class PartitionLag:
             "log_start": self.log.start,
             "log_end": self.log.end,
             "lag": self.lag,
+            "lost": self.lost,
         }
 
 
@@ -52,10 +53,18 @@ class Lag:
     The lag of a position, partition by partition.
 
     :param name: whose position it is: a group, or a checkpoint.
+    :param partitions: in their order.
+    :param tolerance: records in a partition that do not count against a threshold. The marker that ends a
+        transaction takes an offset: a consumer that commits the offset after its last record stays 1 behind for
+        ever (KAFKA-6607).
+    :param late: how many seconds ago the first record that was not read was written, for the partitions where that
+        is longer ago than was asked for; ``None`` where its time could not be had. ``None`` as a whole: not asked.
     """
 
     name: str
     partitions: tuple[PartitionLag, ...]
+    tolerance: int = 0
+    late: Mapping[TopicPartition, float | None] | None = field(default=None, hash=False)
 
     @classmethod
     def measure(
@@ -64,6 +73,7 @@ class Lag:
         positions: Mapping[TopicPartition, int | None],
         logs: Mapping[TopicPartition, LogRange],
         on_no_commit: NoCommitPolicy | None = None,
+        tolerance: int = 0,
     ) -> Lag:
         """
         Lay positions beside the logs.
@@ -72,6 +82,7 @@ class Lag:
         is, never further ahead. What still comes out below 0 counts as 0.
 
         :param on_no_commit: see :data:`NoCommitPolicy`; ``None`` leaves such a partition's lag ``None``.
+        :param tolerance: see the class.
         :raises NoCommitError: under ``fail``, if a partition whose log is not empty has no commit.
         """
         without = [
@@ -86,7 +97,7 @@ class Lag:
             PartitionLag(tp, positions[tp], logs[tp], _lag(positions[tp], logs[tp], on_no_commit))
             for tp in sorted(positions)
         )
-        return cls(name, partitions)
+        return cls(name, partitions, tolerance)
 
     @property
     def total(self) -> int:
@@ -103,43 +114,154 @@ class Lag:
         """Records that retention deleted before they were read."""
         return sum(partition.lost for partition in self.partitions)
 
-    def within(self, max_lag: int | None, max_partition_lag: int | None) -> bool:
-        """Whether the total and each partition are at or below the thresholds that are given."""
-        return (max_lag is None or self.total <= max_lag) and (
-            max_partition_lag is None or self.max <= max_partition_lag
+    @property
+    def by_topic(self) -> dict[str, int]:
+        """Records waiting in each topic."""
+        topics: dict[str, int] = {}
+        for partition in self.partitions:
+            topic = partition.topic_partition.topic
+            topics[topic] = topics.get(topic, 0) + (partition.lag or 0)
+        return topics
+
+    @property
+    def time_lag(self) -> float | None:
+        """Seconds since the oldest record that waits was written, as far as it was asked for and is known."""
+        if self.late is None:
+            return None
+        known = [seconds for seconds in self.late.values() if seconds is not None]
+        if known:
+            return max(known)
+        return 0.0 if self.total == 0 else None
+
+    @property
+    def waiting(self) -> Offsets:
+        """Where the first record that was not read is to be looked for, in the partitions that are behind."""
+        return {
+            entry.topic_partition: entry.log.end - entry.lag
+            for entry in self.partitions
+            if entry.lag is not None and entry.lag > self.tolerance
+        }
+
+    def before(self, first_new: Mapping[TopicPartition, int | None]) -> Offsets:
+        """
+        Return which partitions have not been read up to a time, and from where on.
+
+        :param first_new: the first offset at or after the time; ``None``, no record is that new, means all has to
+            be read.
+        """
+        return {
+            tp: position
+            for tp, position in self.waiting.items()
+            if (first := first_new[tp]) is None or position < first
+        }
+
+    def timed(
+        self,
+        asked: Collection[TopicPartition],
+        times: Mapping[TopicPartition, int | None],
+        now_ms: int,
+        limit: float,
+    ) -> Lag:
+        """
+        Add how late the partitions are that have not been read up to ``now - limit``.
+
+        A lookup by time counts the markers of transactions as records, and a log with holes has none where the
+        position is. So the record that follows decides: where none follows, or one that is new enough, the
+        partition is not late.
+
+        :param asked: from :meth:`before`.
+        :param times: when the record that follows was written; ``None`` where none does; missing if unknown.
+        :param limit: seconds.
+        """
+        late: dict[TopicPartition, float | None] = {}
+        for tp in sorted(asked):
+            time = times.get(tp)
+            if tp not in times:
+                late[tp] = None
+            elif time is not None and now_ms - time > limit * 1000:
+                late[tp] = (now_ms - time) / 1000
+        return replace(self, late=late)
+
+    def within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
+        """Whether the thresholds that are given hold, and no partition is late."""
+        counted = [lag for partition in self.partitions if (lag := partition.lag or 0) > self.tolerance]
+        return (
+            (max_lag is None or sum(counted) <= max_lag)
+            and (max_partition_lag is None or max(counted, default=0) <= max_partition_lag)
+            and not self.late
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the lag as plain JSON: ``total_lag``, ``max_lag`` and a list of ``partitions``."""
+        """
+        Return the lag as plain JSON.
+
+        ``total_lag``, ``max_lag``, ``lost`` (records that retention deleted unread), ``topics`` (records waiting in
+        each) and a list of ``partitions``; if it was asked for, ``time_lag`` in seconds, of each partition too.
+        """
+        partitions = [partition.as_json() for partition in self.partitions]
+        timed: dict[str, Any] = {}
+        if self.late is not None:
+            timed = {"time_lag": self.time_lag}
+            for partition, entry in zip(self.partitions, partitions, strict=True):
+                known = 0.0 if partition.lag == 0 else None
+                entry["time_lag"] = self.late.get(partition.topic_partition, known)
         return {
             "total_lag": self.total,
             "max_lag": self.max,
-            "partitions": [partition.as_json() for partition in self.partitions],
+            **timed,
+            "lost": self.lost,
+            "topics": self.by_topic,
+            "partitions": partitions,
         }
 
-    def table(self) -> str:
-        """Return the lag as lines for a log, as ``kafka-consumer-groups --describe`` shows it."""
-        rows = [("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")]
-        for entry in self.partitions:
+    def table(self, limit: int | None = None) -> str:
+        """
+        Return the lag as lines for a log, as ``kafka-consumer-groups --describe`` shows it.
+
+        :param limit: lines at most: the partitions that are furthest behind.
+        """
+        shown = self.partitions
+        if limit is not None and len(shown) > limit:
+            furthest = sorted(
+                shown, key=lambda entry: (-entry.lost, -(entry.lag or 0), entry.topic_partition)
+            )
+            shown = tuple(sorted(furthest[:limit], key=lambda entry: entry.topic_partition))
+        header = ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+        rows = [header if self.late is None else [*header, "TIME-LAG"]]
+        for entry in shown:
             topic, number = entry.topic_partition
             position = "-" if entry.committed is None else str(entry.committed)
-            lag = "-" if entry.lag is None else str(entry.lag)
-            lost = f"  ({entry.lost} records lost to retention)" if entry.lost else ""
-            rows.append((topic, str(number), position, str(entry.log.end), lag + lost))
-        return "\n".join([f"{self.name}: total lag {self.total}", *align(rows)])
+            row = [
+                topic,
+                str(number),
+                position,
+                str(entry.log.end),
+                "-" if entry.lag is None else str(entry.lag),
+            ]
+            if self.late is not None:
+                row.append(_duration(self.late.get(entry.topic_partition, 0.0)))
+            if entry.lost:
+                row[-1] += f"  ({entry.lost} records lost to retention)"
+            rows.append(row)
+        lines = [f"{self.name}: total lag {self.total}", *align(rows)]
+        if len(shown) < len(self.partitions):
+            rest = self.total - sum(entry.lag or 0 for entry in shown)
+            lines.append(
+                f"... and {len(self.partitions) - len(shown)} more partitions with a lag of {rest} together"
+            )
+        return "\n".join(lines)
 
 
-def remaining(positions: Mapping[TopicPartition, int | None], target: Offsets) -> Offsets:
+def remaining(positions: Mapping[TopicPartition, int | None], target: Offsets, tolerance: int = 0) -> Offsets:
     """
     Return how many offsets each partition is short of its target; empty when the target is reached.
 
     A partition without a position is short of everything up to its target.
+
+    :param tolerance: offsets that a partition with a position may be short.
     """
-    return {
-        topic_partition: end - (positions.get(topic_partition) or 0)
-        for topic_partition, end in sorted(target.items())
-        if (positions.get(topic_partition) or 0) < end
-    }
+    short = {tp: end - (positions.get(tp) or 0) for tp, end in sorted(target.items())}
+    return {tp: rest for tp, rest in short.items() if rest > (0 if positions.get(tp) is None else tolerance)}
 
 
 def past_log_start(positions: Positions, target: Offsets, logs: Mapping[TopicPartition, LogRange]) -> Offsets:
@@ -161,3 +283,7 @@ def _lag(position: int | None, log: LogRange, on_no_commit: NoCommitPolicy | Non
     if log.start == log.end:
         return 0 if on_no_commit is not None else None
     return {"earliest": log.end - log.start, "latest": 0, "zero": 0}.get(on_no_commit or "")
+
+
+def _duration(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{seconds:.0f} s" if seconds else "-"

@@ -215,10 +215,9 @@ def shorten(value: object, limit: int = 120) -> str:
 
 def summarize(partitions: Iterable[TopicPartition], limit: int = 5) -> str:
     """Name partitions in order, as many as a reader wants to see: ``orders-0, orders-1 and 98 more``."""
-    names = [str(topic_partition) for topic_partition in sorted(partitions)]
-    if len(names) <= limit:
-        return ", ".join(names)
-    return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+    ordered = sorted(partitions)
+    names = ", ".join(map(str, ordered[:limit]))
+    return names if len(ordered) <= limit else f"{names} and {len(ordered) - limit} more"
 
 
 def _entries(value: object, what: str) -> list[tuple[TopicPartition, int | None]]:

@@ -250,6 +250,35 @@ def parse_time(value: object, parameter: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
 
+def parse_duration(value: object, parameter: str) -> timedelta | None:
+    """
+    Read a duration: a timedelta, seconds, or ISO 8601 text such as ``PT10M``; none and empty mean ``None``.
+
+    :raises UsageError: if it is anything else, or negative.
+    """
+    if isinstance(value, str):
+        value = value.strip()
+    if value is None or value in ("", "None"):
+        return None
+    try:
+        if isinstance(value, str) and value[:1] in ("P", "p"):
+            return ByDuration.parse(value).duration
+        duration = value if isinstance(value, timedelta) else timedelta(seconds=float(str(value)))
+    except (ValueError, OverflowError):
+        duration = timedelta(-1)
+    if duration < timedelta(0):
+        raise UsageError(
+            f"{parameter}={shorten(value)}: expected seconds, a duration such as 'PT10M', or a timedelta"
+        )
+    return duration
+
+
+def parse_seconds(value: object, parameter: str) -> float | None:
+    """Read a duration as :func:`parse_duration`, in seconds."""
+    duration = parse_duration(value, parameter)
+    return None if duration is None else duration.total_seconds()
+
+
 def timestamp_ms(moment: datetime) -> int:
     """Return a time as Kafka's timestamp: milliseconds since 1970, rounded down exactly."""
     since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.hooks.metrics import count_commit, count_refused, count_reset
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.apply import apply_joint, look_up_times
 from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, PendingBatch, RewindPolicy, Sink
+from airflow_kafka_offsets.model.scope import parse_group_id
 from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, PIPELINE_PARAMETERS, group_uri
 
 if TYPE_CHECKING:
@@ -61,6 +66,7 @@ class OffsetsOperator(BaseOperator):
         self.checkpoint_location = checkpoint_location
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
+        self._moving: dict[str, set[str]] = {}
         if group_id is None and self.needs_group:
             raise UsageError(
                 f"task {self.task_id}: group_id is missing: name the consumer group, or **pipeline"
@@ -75,6 +81,18 @@ class OffsetsOperator(BaseOperator):
         if not self.checkpoint_location:
             return None
         return spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Count what is refused within this, and let Airflow retry only what may pass by itself."""
+        # Until there is a plan only the groups are known, if any is named.
+        self._moving = {group: set() for group in self._named_groups()}
+        with failing_at_once():
+            try:
+                yield
+            except KafkaOffsetsError as error:
+                count_refused(self._moving, error)
+                raise
 
     def carry_out(
         self,
@@ -96,6 +114,7 @@ class OffsetsOperator(BaseOperator):
         :param write: carries out a plan that is not a joint move of checkpoint and groups.
         :return: the receipt.
         """
+        self._moving = {group.group_id: {tp.topic for tp in group.after} for group in plan.groups}
         metadata = plan.stamped(metadata)
         if plan_only:
             plan = look_up_times(client, plan)
@@ -109,8 +128,13 @@ class OffsetsOperator(BaseOperator):
             write(plan, metadata)
         else:
             apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
+        self.count_move(self._moving)
         self.tell_assets(context, plan.groups, metadata)
         return plan.receipt(verified=True)
+
+    def count_move(self, topics: Mapping[str, set[str]]) -> None:
+        """Count what was carried out, for each group and its topics."""
+        count_commit(topics)
 
     def tell_assets(self, context: Context, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
         """Give the events of the groups' assets their totals, for those assets that are in ``outlets``."""
@@ -131,6 +155,12 @@ class OffsetsOperator(BaseOperator):
                     "records": plan.records,
                     "batch_id": metadata.batch,
                 }
+
+    def _named_groups(self) -> list[str]:
+        with suppress(UsageError):
+            group_id = parse_group_id(self.group_id)
+            return [group_id] if isinstance(group_id, str) else [*group_id.values()]
+        return [""]
 
 
 class RewindingOperator(OffsetsOperator):
@@ -168,16 +198,13 @@ class RewindingOperator(OffsetsOperator):
         self.allow_state = allow_state
         self.quiet_period = quiet_period
 
+    def count_move(self, topics: Mapping[str, set[str]]) -> None:
+        """Count what was carried out, for each group and its topics."""
+        count_reset(topics)
+
     def rewind_policy(self) -> RewindPolicy:
         """Return what the parameters allow."""
         return RewindPolicy.parse(self.pending_batch, self.sink, self.sink_location, self.allow_state)
-
-
-def push_result(context: Context, value: Mapping[str, Any]) -> None:
-    """Store a result in XCom now, so that it is there also when the task fails after this."""
-    ti = context.get("ti")
-    if ti is not None:
-        ti.xcom_push(key="return_value", value=value)
 
 
 def commit_metadata(context: Context, *, query: str = "", batch: int | None = None) -> CommitMetadata:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.hooks.failures import failing_at_once
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.hooks.window_file import load_window
 from airflow_kafka_offsets.kafka.apply import plan_moves
@@ -129,7 +128,7 @@ class CommitOffsetsOperator(OffsetsOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit, and return the receipt."""
-        with failing_at_once():
+        with self.refusing():
             return self._commit_window(context) if self._of_window else self._execute(context)
 
     def _commit_window(self, context: Context) -> dict[str, Any]:

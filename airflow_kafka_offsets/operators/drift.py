@@ -15,13 +15,14 @@ from airflow.sdk import BaseOperator
 from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.hooks.metrics import report_drift
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
 from airflow_kafka_offsets.model.offsets import load_json, shorten
 from airflow_kafka_offsets.model.plan import one_of
 from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
-from airflow_kafka_offsets.operators.base import push_result
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ class CheckOffsetDriftOperator(BaseOperator):
             # Airflow's texts name a connection; what others say may hold anything.
             said = f": {error}" if isinstance(error, AirflowException) else ", see the log"
             return CheckedPipeline(pipeline, error=f"{type(error).__name__}{said}", retriable=True)
+        report_drift(reports)
         for report in reports:
             tell = self.log.warning if report.drifted or report.warnings else self.log.info
             tell("%s", report.table())

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_kafka_offsets.hooks.failures import failing_at_once
 from airflow_kafka_offsets.joint.reset import plan_joint_reset
 from airflow_kafka_offsets.kafka.resets import parse_scenario, plan_resets
 from airflow_kafka_offsets.model.joint import JointPlan
@@ -103,7 +102,7 @@ class ResetOffsetsOperator(RewindingOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the group, and return the receipt."""
-        with failing_at_once():
+        with self.refusing():
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:

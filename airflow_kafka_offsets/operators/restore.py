@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.hooks.failures import failing_at_once
 from airflow_kafka_offsets.joint.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.offsets import load_json
@@ -93,7 +92,7 @@ class RestoreOffsetsOperator(RewindingOperator):
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Put back what was overwritten, and return the receipt of that."""
-        with failing_at_once():
+        with self.refusing():
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any] | None:

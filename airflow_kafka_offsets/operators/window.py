@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.hooks.failures import failing_at_once
 from airflow_kafka_offsets.hooks.window_file import MAX_ARGUMENT
 from airflow_kafka_offsets.hooks.window_memory import WindowMemory, fingerprint
+from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.kafka.windows import check_window, plan_window, topics_like
 from airflow_kafka_offsets.model.offset_window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.model.offsets import shorten
 from airflow_kafka_offsets.model.plan import align, one_of
 from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, parse_group_id
 from airflow_kafka_offsets.model.window_bounds import NoStart, WindowBound
-from airflow_kafka_offsets.operators.base import OffsetsOperator, push_result
+from airflow_kafka_offsets.operators.base import OffsetsOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -130,7 +130,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan the window, keep it, and return it."""
-        with failing_at_once():
+        with self.refusing():
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:

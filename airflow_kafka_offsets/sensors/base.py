@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowFailException, conf
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    conf,
+)
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.failures import failing_at_once
-from airflow_kafka_offsets.hooks.waits import Reading, Wait
+from airflow_kafka_offsets.hooks.metrics import report_lag
+from airflow_kafka_offsets.hooks.progress import Progress
+from airflow_kafka_offsets.hooks.wait_memory import WaitMemory
+from airflow_kafka_offsets.hooks.xcom import push_result
+from airflow_kafka_offsets.model.scenarios import parse_seconds
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_kafka_offsets.hooks.wait import Reading, Wait
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.triggers.wait import WaitTrigger
+
+TRIGGERER_MAY_BE_LATE = 120.0
+"""Seconds after which Airflow ends a wait that the triggerer should have ended with its last reading."""
 
 
 class OffsetsSensor(BaseSensorOperator):
@@ -26,7 +42,8 @@ class OffsetsSensor(BaseSensorOperator):
     Base of the sensors that wait for a position.
 
     A broker that is not reachable for a while does not end the wait, the sensor's ``timeout`` does. An error
-    that would come again at every look (a wrong password, a topic that does not exist) fails the task at once.
+    that would come again at every look (a wrong password, a topic that does not exist) fails the task at once. The
+    last reading is the task's XCom also when the task fails or is skipped.
 
     :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
         (templated, a mapping's keys are not)
@@ -39,10 +56,12 @@ class OffsetsSensor(BaseSensorOperator):
         both are given. (templated)
     :param isolation_level: ``read_uncommitted`` (default) measures up to the high watermark,
         ``read_committed`` up to the last stable offset. (templated)
+    :param stalled_after: fail early when the position has not moved for so long although the wait is not over:
+        seconds, a timedelta or ISO 8601 text such as ``PT30M``. By default never. (templated)
     :param deferrable: wait in the triggerer, which holds no worker slot.
     """
 
-    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, "position", "isolation_level")
+    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, "position", "isolation_level", "stalled_after")
     template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
     ui_color = "#e8f0f8"
 
@@ -56,6 +75,7 @@ class OffsetsSensor(BaseSensorOperator):
         kafka_config_id: str = "kafka_default",
         position: str | None = None,
         isolation_level: str = "read_uncommitted",
+        stalled_after: float | timedelta | str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
@@ -67,63 +87,78 @@ class OffsetsSensor(BaseSensorOperator):
         self.kafka_config_id = kafka_config_id
         self.position = position
         self.isolation_level = isolation_level
+        self.stalled_after = stalled_after
         self.deferrable = deferrable
-        if group_id is None and checkpoint_location is None:
+        if self.needs_position and group_id is None and checkpoint_location is None:
             raise UsageError(
                 f"task {self.task_id}: no position to look at: give group_id, checkpoint_location, or **pipeline"
             )
         self._client: OffsetsClient | None = None
         self._wait: Wait | None = None
-        self._last_text = ""
+        self._progress: Progress | None = None
+        self._last: Reading | None = None
 
-    def make_wait(self, context: Context) -> Wait:
+    needs_position: ClassVar[bool] = True
+
+    def make_wait(self, context: Context, memory: WaitMemory) -> Wait:
         """Return the wait that the task's parameters describe."""
         raise NotImplementedError
 
-    def make_trigger(self, wait: Wait) -> WaitTrigger:
+    def make_trigger(self, wait: Wait, **pace: Any) -> WaitTrigger:
         """Return the trigger that goes on with the wait."""
         raise NotImplementedError
-
-    def wait_is_over(self, context: Context) -> None:
-        """Forget what was kept for the wait, once it has ended well."""
 
     def wait_parameters(self) -> dict[str, Any]:
         """Return the parameters that every wait has."""
         return {name: getattr(self, name) or None for name in (*PIPELINE_PARAMETERS, "position")} | {
-            "isolation_level": self.isolation_level
+            "isolation_level": self.isolation_level,
+            "stalled_after": parse_seconds(self.stalled_after, "stalled_after"),
         }
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look once; the reading is the task's XCom when the wait is over."""
+        memory = WaitMemory(context)
         with failing_at_once():
             try:
-                reading = self._look(context)
+                reading = self._look(context, memory)
             except KafkaOffsetsError as error:
                 if not error.retriable:
                     raise
                 self.log.warning("No answer this time: %s", error)
                 return PokeReturnValue(is_done=False)
+        stalled = None if reading.done or self._progress is None else self._progress.stall()
+        if stalled:
+            raise AirflowFailException(f"{stalled}\n{reading.text}")
         return PokeReturnValue(is_done=reading.done, xcom_value=reading.value)
 
     def execute(self, context: Context) -> Any:
         """Wait, and return the last reading."""
-        try:
-            if not self.deferrable:
-                value = super().execute(context)
-                self.wait_is_over(context)
-                return value
-            looked = self.poke(context)
-            if looked.is_done:
-                self.wait_is_over(context)
-                return looked.xcom_value
-            wait = self._wait
-        finally:
-            self._close()
-        with failing_at_once():
+        with self._leaving_the_last_reading(context):
+            try:
+                if not self.deferrable:
+                    value = super().execute(context)
+                    WaitMemory(context).forget()
+                    return value
+                with self._skipping():
+                    looked = self.poke(context)
+            finally:
+                self._close()
+        if looked.is_done:
+            WaitMemory(context).forget()
+            return looked.xcom_value
+        with self._skipping(), failing_at_once():
             # Without a wait the broker did not answer, so the triggerer could not be told what to wait for.
-            trigger = self.make_trigger(wait if wait is not None else self.make_wait(context))
+            wait = self._wait if self._wait is not None else self.make_wait(context, WaitMemory(context))
+        trigger = self.make_trigger(
+            wait,
+            poll_interval=self.poke_interval,
+            max_interval=self._longest_interval(),
+            ends_at=time.time() + self.timeout,
+        )
         return self.defer(
-            trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout)
+            trigger=trigger,
+            method_name="execute_complete",
+            timeout=timedelta(seconds=self.timeout + TRIGGERER_MAY_BE_LATE),
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
@@ -131,25 +166,79 @@ class OffsetsSensor(BaseSensorOperator):
         Return the reading that the triggerer ended the wait with.
 
         :raises AirflowFailException: if the wait failed there.
+        :raises AirflowSensorTimeout: if its time was up.
         """
-        if event.get("status") != "done":
-            raise AirflowFailException(str(event.get("message")))
+        reading, status = event.get("reading"), event.get("status")
+        if status != "done":
+            if reading:
+                push_result(context, reading)
+            text = "\n".join(str(line) for line in (event.get("message"), event.get("text")) if line)
+            raise AirflowSensorTimeout(text) if status == "timeout" else AirflowFailException(text)
         self.log.info("%s", event["text"])
-        self.wait_is_over(context)
-        return event["reading"]
+        WaitMemory(context).forget()
+        return reading
 
-    def _look(self, context: Context) -> Reading:
+    def _look(self, context: Context, memory: WaitMemory) -> Reading:
+        if self._progress is None:
+            stalled_after = parse_seconds(self.stalled_after, "stalled_after")
+            if stalled_after is not None and self._forgets(memory):
+                raise UsageError(
+                    "stalled_after with mode='reschedule' needs Airflow 3.3 or later, since nothing here would remember the "
+                    "position from one look to the next: use deferrable=True or mode='poke'"
+                )
+            self._progress = Progress(stalled_after, memory.look if self._rescheduled else None)
         if self._wait is None:
-            self._wait = self.make_wait(context)
+            self._wait = self.make_wait(context, memory)
         if self._client is None:
             self._client = self._wait.open()
-        reading = self._wait.look(self._client)
-        if reading.text != self._last_text:
+        reading = self._last = self._wait.look(self._client)
+        if self._progress.is_news(reading):
             self.log.info("%s", reading.text)
-            self._last_text = reading.text
+        if self._rescheduled:
+            memory.look = self._progress.seen
+        report_lag(reading.lags)
         return reading
+
+    @property
+    def _rescheduled(self) -> bool:
+        return self.reschedule and not self.deferrable
+
+    def _forgets(self, memory: WaitMemory) -> bool:
+        return self._rescheduled and not memory.lasts
+
+    def _longest_interval(self) -> float:
+        if not self.exponential_backoff:
+            return self.poke_interval
+        return self.max_wait.total_seconds() if self.max_wait else max(self.poke_interval, self.timeout)
+
+    @contextmanager
+    def _leaving_the_last_reading(self, context: Context) -> Iterator[None]:
+        try:
+            yield
+        except AirflowException as error:
+            if self._last is not None and not _goes_on(error):
+                push_result(context, self._last.value)
+            raise
+
+    @contextmanager
+    def _skipping(self) -> Iterator[None]:
+        """Do what Airflow's own loop does with a failure, where the sensor is not in that loop."""
+        try:
+            yield
+        except AirflowFailException as error:
+            if self.soft_fail or self.never_fail:
+                name = "soft_fail" if self.soft_fail else "never_fail"
+                raise AirflowSkipException(f"Skipping due to {name} is set to True.") from error
+            raise
 
     def _close(self) -> None:
         if self._client is not None:
             self._client.close()
         self._client = None
+
+
+def _goes_on(error: AirflowException) -> bool:
+    """Whether it only ends this process of a wait that goes on."""
+    from airflow.exceptions import AirflowRescheduleException
+
+    return isinstance(error, AirflowRescheduleException)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any, ClassVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
-from asgiref.sync import sync_to_async
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.hooks.waits import LagWait, ReachedWait, Wait
+from airflow_kafka_offsets.hooks.lag_wait import LagWait
+from airflow_kafka_offsets.hooks.metrics import report_lag
+from airflow_kafka_offsets.hooks.progress import Progress
+from airflow_kafka_offsets.hooks.reached_wait import ReachedWait
+from airflow_kafka_offsets.hooks.topic_wait import TopicWait
+from airflow_kafka_offsets.hooks.wait import Reading, Wait
+from airflow_kafka_offsets.triggers.owner import looks
 
 log = logging.getLogger(__name__)
 
@@ -20,61 +27,84 @@ class WaitTrigger(BaseTrigger):
     """
     Base of the triggers of the sensors: looks every ``poll_interval`` seconds until the wait is over.
 
-    Its event is ``{"status": "done", "reading": {...}, "text": "..."}``, or ``{"status": "failed",
-    "message": "..."}`` for an error that would come again at every look. One that may pass (the broker is
-    not reachable) is logged, and the wait goes on. Nothing outside is changed, so it may run twice.
+    Its event has a ``status``: ``done``; ``timeout`` at the end of the sensor's time; or ``failed`` for a wait that is
+    stalled, and for an error that would come again at every look. Beside it are the last ``reading``, its ``text``
+    and, unless all is well, a ``message``. An error that may pass (the broker is not reachable) is logged, and the
+    wait goes on. Nothing outside is changed, so it may run twice.
 
     :param poll_interval: seconds between two looks.
+    :param max_interval: seconds up to which they grow, doubling; default: they stay.
+    :param ends_at: when the wait's time is up, in seconds since 1970; default: never.
     :param parameters: those of the wait.
     """
 
     wait_class: ClassVar[type[Wait]]
 
-    def __init__(self, *, poll_interval: float = 60.0, **parameters: Any) -> None:
+    def __init__(
+        self,
+        *,
+        poll_interval: float = 60.0,
+        max_interval: float | None = None,
+        ends_at: float | None = None,
+        **parameters: Any,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.poll_interval = poll_interval
+        self.max_interval = max_interval
+        self.ends_at = ends_at
         self.wait = self.wait_class(**parameters)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and its parameters as plain JSON."""
         path = f"{type(self).__module__}.{type(self).__qualname__}"
-        return path, {**self.wait.parameters, "poll_interval": self.poll_interval}
+        pace = {
+            "poll_interval": self.poll_interval,
+            "max_interval": self.max_interval,
+            "ends_at": self.ends_at,
+        }
+        return path, {**self.wait.parameters, **pace}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until the wait is over."""
         yield TriggerEvent(await self._run())  # type: ignore[no-untyped-call]
 
     async def _run(self) -> dict[str, Any]:
-        client = None
-        last_text = ""
-        try:
+        progress = Progress(self.wait.stalled_after)
+        last: Reading | None = None
+        async with aclosing(looks(self.wait, self.poll_interval, self.max_interval)) as outcomes:
             while True:
                 try:
-                    if client is None:
-                        # Airflow's connections have to be read through its own bridge from a thread.
-                        client = await sync_to_async(self.wait.open)()
-                    reading = await asyncio.to_thread(self.wait.look, client)
-                except KafkaOffsetsError as error:
-                    if not error.retriable:
-                        return {"status": "failed", "message": str(error)}
-                    log.warning("No answer this time: %s", error)
-                else:
-                    if reading.text != last_text:
-                        log.info("%s", reading.text)
-                        last_text = reading.text
-                    if reading.done:
-                        return {"status": "done", "reading": reading.value, "text": reading.text}
-                await asyncio.sleep(self.poll_interval)
-        finally:
-            if client is not None:
-                await asyncio.shield(asyncio.to_thread(client.close))
+                    outcome = await asyncio.wait_for(anext(outcomes), self._time_left())
+                except asyncio.TimeoutError:
+                    return _event("timeout", last, "the sensor's timeout is over")
+                if isinstance(outcome, KafkaOffsetsError) and outcome.retriable:
+                    log.warning("No answer this time: %s", outcome)
+                    continue
+                if isinstance(outcome, Exception):
+                    return _event("failed", last, str(outcome) or repr(outcome))
+                last = outcome
+                if progress.is_news(outcome):
+                    log.info("%s", outcome.text)
+                report_lag(outcome.lags)
+                if outcome.done:
+                    return _event("done", outcome)
+                if stalled := progress.stall():
+                    return _event("failed", outcome, stalled)
+
+    def _time_left(self) -> float | None:
+        return None if self.ends_at is None else max(0.0, self.ends_at - time.time())
+
+
+def _event(status: str, reading: Reading | None, message: str | None = None) -> dict[str, Any]:
+    seen = {} if reading is None else {"reading": reading.value, "text": reading.text}
+    return {"status": status, **seen, **({"message": message} if message else {})}
 
 
 class ConsumerGroupLagTrigger(WaitTrigger):
     """
     Wait until the lag of a consumer group is at or below thresholds.
 
-    Its parameters are those of :class:`~airflow_kafka_offsets.hooks.waits.LagWait`.
+    Its parameters are those of :class:`~airflow_kafka_offsets.hooks.lag_wait.LagWait`.
     """
 
     wait_class = LagWait
@@ -84,7 +114,17 @@ class OffsetsReachedTrigger(WaitTrigger):
     """
     Wait until a position is at or past a frozen target.
 
-    Its parameters are those of :class:`~airflow_kafka_offsets.hooks.waits.ReachedWait`.
+    Its parameters are those of :class:`~airflow_kafka_offsets.hooks.reached_wait.ReachedWait`.
     """
 
     wait_class = ReachedWait
+
+
+class TopicReachedTrigger(WaitTrigger):
+    """
+    Wait until topics hold a record at or after a time in every partition.
+
+    Its parameters are those of :class:`~airflow_kafka_offsets.hooks.topic_wait.TopicWait`.
+    """
+
+    wait_class = TopicWait

@@ -83,6 +83,7 @@ def test_lag_at_the_threshold_is_near_enough(group, topic, commit):
         "log_start": 0,
         "log_end": 10,
         "lag": 1,
+        "lost": 0,
     }
 
 

@@ -32,7 +32,15 @@ def test_records_that_retention_deleted_are_lost_and_not_lag():
 def test_without_a_policy_a_missing_commit_has_no_lag():
     lag = Lag.measure("g", {A: None}, {A: LogRange(0, 10)})
     assert lag.as_json()["partitions"] == [
-        {"topic": "t", "partition": 0, "committed": None, "log_start": 0, "log_end": 10, "lag": None}
+        {
+            "topic": "t",
+            "partition": 0,
+            "committed": None,
+            "log_start": 0,
+            "log_end": 10,
+            "lag": None,
+            "lost": 0,
+        }
     ]
 
 

@@ -1,0 +1,174 @@
+"""
+What do tasks and triggers tell the metrics of Airflow?
+
+Everything goes through Airflow's own ``Stats``, so to StatsD or OpenTelemetry as Airflow is set up, with the tags
+``group`` and ``topic`` and never a partition. Nothing here raises: metrics must not fail a task.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, wraps
+from typing import Any, ParamSpec
+
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    CommitError,
+    GroupActiveError,
+    KafkaOffsetsError,
+    PlanRefusedError,
+    UnknownTopicPartitionError,
+)
+from airflow_kafka_offsets.model.drift import DriftReport
+from airflow_kafka_offsets.model.lag import Lag
+
+P = ParamSpec("P")
+
+log = logging.getLogger(__name__)
+
+REFUSALS = (
+    PlanRefusedError,
+    CommitError,
+    GroupActiveError,
+    UnknownTopicPartitionError,
+    BrokerAuthenticationError,
+)
+"""Errors that say no to a plan or to its commit. The others say that nothing was found out."""
+
+_LONGEST_TAG = 80
+"""Characters of a tag that becomes part of a name: Airflow drops a name with more than 250."""
+
+
+def _never_raising(report: Callable[P, None]) -> Callable[P, None]:
+    @wraps(report)
+    def quiet(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            report(*args, **kwargs)
+        except Exception:
+            log.debug("Metrics were not reported", exc_info=True)
+
+    return quiet
+
+
+@_never_raising
+def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
+    """
+    Report ``kafka_offsets.lag`` and ``kafka_offsets.time_lag`` of each group and topic.
+
+    The time lag is 0 while no partition is later than it was asked about. It is left out where nobody asked, or the
+    time of the record that waits could not be had.
+
+    :param lags: of one look.
+    :param checkpoint: URI of the checkpoint whose position it is; it then stands in place of a group's name.
+    """
+    records: Counter[tuple[str, str]] = Counter()
+    seconds: dict[tuple[str, str], float] = {}
+    unknown: set[tuple[str, str]] = set()
+    for lag in lags:
+        group = checkpoint or lag.name
+        for topic, waiting in lag.by_topic.items():
+            records[group, topic] += waiting
+            if lag.late is not None:
+                seconds.setdefault((group, topic), 0.0)
+        for tp, late in (lag.late or {}).items():
+            if late is None:
+                unknown.add((group, tp.topic))
+            else:
+                seconds[group, tp.topic] = max(late, seconds[group, tp.topic])
+    for (group, topic), waiting in records.items():
+        _gauge("lag", waiting, group, topic)
+    for (group, topic), late in seconds.items():
+        if late or (group, topic) not in unknown:
+            _gauge("time_lag", late, group, topic)
+
+
+@_never_raising
+def report_drift(reports: Iterable[DriftReport]) -> None:
+    """Report ``kafka_offsets.drift``: how many partitions of each group and topic count as drift, also when none do."""
+    for report in reports:
+        drifted: Counter[str] = Counter({entry.topic_partition.topic: 0 for entry in report.partitions})
+        drifted.update(entry.topic_partition.topic for found in report.drift.values() for entry in found)
+        for topic, partitions in drifted.items():
+            _gauge("drift", partitions, report.group_id, topic)
+
+
+@_never_raising
+def count_commit(topics: Mapping[str, Iterable[str]]) -> None:
+    """
+    Count commits that were carried out and read back, in ``kafka_offsets.commit``.
+
+    :param topics: the topics of each group; each group and topic counts once.
+    """
+    _count("commit", topics)
+
+
+@_never_raising
+def count_reset(topics: Mapping[str, Iterable[str]]) -> None:
+    """
+    Count resets and restores that were carried out and read back, in ``kafka_offsets.reset``.
+
+    :param topics: the topics of each group; each group and topic counts once.
+    """
+    _count("reset", topics)
+
+
+@_never_raising
+def count_refused(topics: Mapping[str, Iterable[str]], error: KafkaOffsetsError) -> None:
+    """
+    Count a plan or a commit that was refused, in ``kafka_offsets.refused``.
+
+    :param topics: the topics of each group; each group and topic counts once. A group without topics, since it was
+        refused before they were known, counts once too, and has no tag ``topic``.
+    :param error: counts if it is one of :data:`REFUSALS`; its class is the tag ``reason``.
+    """
+    if isinstance(error, REFUSALS):
+        _count("refused", topics, reason=type(error).__name__)
+
+
+def _count(name: str, topics: Mapping[str, Iterable[str]], **tags: str) -> None:
+    for group, names in topics.items():
+        for topic in sorted({*names}) or [""]:
+            _stats().incr(f"kafka_offsets.{name}", tags=_tags(group=group, topic=topic, **tags))
+
+
+def _gauge(name: str, value: float, group: str, topic: str) -> None:
+    _stats().gauge(f"kafka_offsets.{name}", value, tags=_tags(group=group, topic=topic))
+
+
+@cache
+def _stats() -> Any:
+    """Return Airflow's ``Stats``, which the task's or the triggerer's process has set up."""
+    try:
+        from airflow.sdk.observability.stats import Stats
+    except ImportError:  # Airflow 3.1
+        from airflow.stats import Stats
+    return Stats
+
+
+def _tags(**tags: str) -> dict[str, str]:
+    """Return the tags that are given, as the lines that they are written into can hold them."""
+    given = {name: value for name, value in tags.items() if value}
+    breaking = _breaking()
+    if breaking is None:
+        return given
+    return {name: breaking.sub("_", value)[:_LONGEST_TAG] for name, value in given.items()}
+
+
+@cache
+def _breaking() -> re.Pattern[str] | None:
+    """
+    Return the characters that a tag must not have.
+
+    For InfluxDB's form a tag becomes part of the name, and Airflow drops a metric whose name has other characters. A
+    line of DogStatsD ends at some. OpenTelemetry takes every text.
+    """
+    from airflow.providers.common.compat.sdk import conf
+
+    if conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False):
+        return re.compile(r"[\s,|]")
+    if conf.getboolean("metrics", "statsd_influxdb_enabled", fallback=False):
+        return re.compile(r"[^a-zA-Z0-9_./-]")
+    return None

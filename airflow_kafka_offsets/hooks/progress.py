@@ -1,0 +1,46 @@
+"""Does a wait get anywhere, and is there anything new to show?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_kafka_offsets.hooks.wait import Reading
+
+
+class Progress:
+    """
+    What the looks of one wait have seen so far.
+
+    :param stalled_after: seconds without movement after which the wait is stalled; ``None`` = never.
+    :param seen: from :attr:`seen`, to go on with another process's looks.
+    """
+
+    def __init__(self, stalled_after: float | None = None, seen: Mapping[str, Any] | None = None) -> None:
+        self._stalled_after = stalled_after
+        self._seen: dict[str, Any] = dict(seen or {})
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """What has to be remembered, as plain JSON."""
+        return self._seen
+
+    def is_news(self, reading: Reading) -> bool:
+        """Take a reading; return whether it says anything else than the one before."""
+        now = time.time()
+        if self._seen.get("standing") != reading.standing:
+            self._seen |= {"standing": reading.standing, "since": now}
+        news = self._seen.get("shown") != reading.digest
+        self._seen["shown"] = reading.digest
+        return news
+
+    def stall(self) -> str | None:
+        """Return why the wait is stalled, ``None`` while it is not."""
+        quiet = time.time() - self._seen.get("since", time.time())
+        if self._stalled_after is None or quiet < self._stalled_after:
+            return None
+        return (
+            f"the position has not moved for {quiet:.0f} s (stalled_after={self._stalled_after:g}), and the wait is not "
+            "over: see whether what reads the topics is running; then clear this task"
+        )

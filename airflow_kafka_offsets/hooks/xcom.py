@@ -1,0 +1,16 @@
+"""How does a task leave a result that is there also when the task then fails?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+def push_result(context: Context, value: Mapping[str, Any]) -> None:
+    """Store a result in XCom now, so that it is there also when the task fails after this."""
+    ti = context.get("ti")
+    if ti is not None:
+        ti.xcom_push(key="return_value", value=value)

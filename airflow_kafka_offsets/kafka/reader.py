@@ -1,0 +1,47 @@
+"""What can be asked about offsets, whoever answers: the broker, or what was asked of it a moment ago?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.requests import Committed
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+
+class OffsetsReader(Protocol):
+    """The questions of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that change nothing."""
+
+    def partitions(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
+        """Return the partitions of topics."""
+
+    def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Committed | None]:
+        """Return what a group committed."""
+
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Committed]:
+        """Return all that a group committed."""
+
+    def log_ranges(
+        self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> dict[TopicPartition, LogRange]:
+        """Return what the logs hold."""
+
+    def offsets_for_time(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after a time."""
+
+    def record_times(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        within: float | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> dict[TopicPartition, int | None]:
+        """Return when the first record at or after each offset was written."""

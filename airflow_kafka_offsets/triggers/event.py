@@ -1,0 +1,174 @@
+"""How does a backlog start a DAG?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.hooks.lag_wait import LagWait
+from airflow_kafka_offsets.hooks.metrics import report_lag
+from airflow_kafka_offsets.hooks.wait import Reading
+from airflow_kafka_offsets.kafka.reader import IsolationLevel
+from airflow_kafka_offsets.model.backlog import Backlog
+from airflow_kafka_offsets.model.lag import NoCommitPolicy
+from airflow_kafka_offsets.model.scenarios import parse_seconds
+from airflow_kafka_offsets.triggers.owner import looks
+
+log = logging.getLogger(__name__)
+
+REFIRE_AFTER = 3600.0
+
+
+class LagEventTrigger(BaseEventTrigger):
+    """
+    Start DAGs when records wait: the trigger of an ``AssetWatcher``.
+
+    It fires when the backlog reaches a threshold, and again every ``refire_after`` while it stays there. Below the
+    thresholds it begins anew. The asset event's payload is the reading: ``group_id``, ``total_lag``, ``max_lag``,
+    ``time_lag``, ``lost`` and ``topics``.
+
+    Where Airflow keeps state for assets (3.3 and later), a restart of the triggerer does not make it fire again;
+    before that it fires once more after a restart while the backlog stays. It never gives up: what is wrong is
+    logged, and the next look may be better.
+
+    :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
+    :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or all that the
+        group has commits for. Name them for a group that has not committed yet.
+    :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it.
+    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults.
+    :param kafka_config_id: Airflow connection of the Kafka cluster.
+    :param min_lag: records that wait in all partitions together.
+    :param min_time_lag: how long ago the oldest record that waits was written: seconds, a timedelta or ISO 8601 text.
+        With both thresholds the first one to be reached counts.
+    :param refire_after: seconds, a timedelta or ISO 8601 text; an hour.
+    :param poll_interval: seconds between two looks.
+    :param position: ``group`` or ``checkpoint``; by default the group's where one is named.
+    :param isolation_level: ``read_committed`` counts up to the last stable offset.
+    :param on_no_commit: what a partition without a commit counts as: ``earliest`` (default), its whole log; or as for
+        :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`.
+    :raises UsageError: without a threshold, or with one that is always reached.
+    """
+
+    def __init__(
+        self,
+        *,
+        group_id: str | Mapping[str, str] | None = None,
+        topics: str | Sequence[str] | None = None,
+        checkpoint_location: str | None = None,
+        checkpoint_conn_id: str | None = None,
+        kafka_config_id: str = "kafka_default",
+        min_lag: int | None = None,
+        min_time_lag: float | timedelta | str | None = None,
+        refire_after: float | timedelta | str = REFIRE_AFTER,
+        poll_interval: float = 60.0,
+        position: str | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+        on_no_commit: NoCommitPolicy = "earliest",
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.min_lag = min_lag
+        self.min_time_lag = parse_seconds(min_time_lag, "min_time_lag")
+        seconds = parse_seconds(refire_after, "refire_after")
+        self.refire_after = REFIRE_AFTER if seconds is None else seconds
+        self.poll_interval = poll_interval
+        if min_lag is None and self.min_time_lag is None:
+            raise UsageError("LagEventTrigger needs a threshold: give min_lag, min_time_lag, or both")
+        for name, value in (("min_lag", min_lag), ("min_time_lag", self.min_time_lag)):
+            if value is not None and value <= 0:
+                raise UsageError(f"{name}={value:g} is always reached: expected more than 0")
+        if self.refire_after <= 0:
+            raise UsageError("refire_after=0 would fire at every look: expected more than 0")
+        if group_id is None and checkpoint_location is None:
+            raise UsageError(
+                "LagEventTrigger has no position to look at: give group_id, checkpoint_location, or **pipeline"
+            )
+        self.wait = LagWait(
+            group_id=group_id,
+            topics=topics,
+            checkpoint_location=checkpoint_location,
+            checkpoint_conn_id=checkpoint_conn_id,
+            kafka_config_id=kafka_config_id,
+            position=position,
+            isolation_level=isolation_level,
+            max_time_lag=self.min_time_lag,
+            on_no_commit=on_no_commit,
+        )
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the path of the class and its parameters as plain JSON, the same for the same trigger."""
+        path = f"{type(self).__module__}.{type(self).__qualname__}"
+        taken = ("max_lag", "max_partition_lag", "max_time_lag", "tolerance", "stalled_after")
+        position = {name: value for name, value in self.wait.parameters.items() if name not in taken}
+        return path, {
+            **position,
+            "min_lag": self.min_lag,
+            "min_time_lag": self.min_time_lag,
+            "refire_after": self.refire_after,
+            "poll_interval": self.poll_interval,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Fire whenever a backlog begins, and again while it stays."""
+        backlog = kept = await self._recall()
+        trouble = ""
+        async with aclosing(looks(self.wait, self.poll_interval)) as outcomes:
+            async for outcome in outcomes:
+                # With the look after: then the event is in the database, and a restart between the two fires again
+                # rather than never.
+                if backlog != kept:
+                    await self._remember(backlog)
+                    kept = backlog
+                if isinstance(outcome, Exception):
+                    if str(outcome) != trouble:
+                        trouble = str(outcome)
+                        log.warning("No answer, and no event: %s", trouble)
+                    continue
+                trouble = ""
+                report_lag(outcome.lags)
+                backlog, news = backlog.seen(self._waits(outcome), time.time(), self.refire_after)
+                if news:
+                    log.info("Records wait: %s", outcome.text)
+                    yield TriggerEvent(_payload(outcome))  # type: ignore[no-untyped-call]
+
+    def _waits(self, reading: Reading) -> bool:
+        records = sum(lag.total for lag in reading.lags)
+        return (self.min_lag is not None and records >= self.min_lag) or any(lag.late for lag in reading.lags)
+
+    @property
+    def _key(self) -> str:
+        # An asset may have several watchers.
+        parameters = json.dumps(self.serialize()[1], sort_keys=True)
+        return f"kafka_offsets.backlog.{hashlib.sha256(parameters.encode()).hexdigest()[:12]}"
+
+    async def _recall(self) -> Backlog:
+        store = getattr(self, "asset_state_store", None)
+        if store is None:
+            return Backlog()
+        try:
+            return Backlog.from_json(await store.aget(self._key))
+        except Exception as error:  # noqa: BLE001  # whatever the state store raises, the backlog is still there
+            log.warning("What was fired before is not known, so it may be fired again: %s", error)
+            return Backlog()
+
+    async def _remember(self, backlog: Backlog) -> None:
+        store = getattr(self, "asset_state_store", None)
+        if store is None:
+            return
+        try:
+            await store.aset(self._key, backlog.as_json())
+        except Exception as error:  # noqa: BLE001  # as above
+            log.warning("After a restart this may be fired again: %s", error)
+
+
+def _payload(reading: Reading) -> dict[str, Any]:
+    """Return the reading without its partitions: an event is kept for long."""
+    return {name: value for name, value in reading.value.items() if name not in ("partitions", "groups")}

@@ -1,0 +1,341 @@
+"""
+Who looks at a Kafka cluster for all the waits of a triggerer?
+
+For each Kafka connection one thread, which looks for all waits that are due at about the same time in one
+round: each group is asked once, and each topic's log end once. It begins with the first wait and ends with
+the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_futures
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from asgiref.sync import sync_to_async
+
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerUnavailableError,
+    CheckpointUnavailableError,
+    KafkaOffsetsError,
+)
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import CheckpointState
+    from airflow_kafka_offsets.hooks.wait import Reading, Wait
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.kafka.rounds import RoundClient
+    from airflow_kafka_offsets.model.offsets import Positions
+
+log = logging.getLogger(__name__)
+
+CONSUMERS = 50
+"""Consumers kept by all owners together; each has about four threads and eight sockets."""
+
+COLD_PER_SECOND = 8
+"""Consumers made in a second at most: one takes about 30 ms, so that more groups make looks rarer, not dearer."""
+
+FLOOR = 1.0
+"""Seconds between two looks of one wait, at least."""
+
+JITTER = 0.1
+"""By how much of it the time between two looks differs, so that triggerers do not keep in step."""
+
+GATHER = 0.1
+"""Seconds in which waits that begin together come together in one round."""
+
+CALL = 10.0
+"""Seconds for a question to the broker."""
+
+PATIENCE = 15.0
+"""Seconds after which a round gives up on a broker, or a storage, that does not answer."""
+
+_STORAGE_THREADS = 4
+
+_LEAST_SHARE = 10
+
+
+@dataclass(eq=False)
+class Ticket:
+    """
+    A wait that is looked at.
+
+    :param interval: seconds between two looks; doubled after each one, up to ``longest``.
+    """
+
+    wait: Wait
+    interval: float
+    longest: float
+    loop: asyncio.AbstractEventLoop
+    outcomes: asyncio.Queue[Reading | Exception]
+    due: float = 0.0
+    in_trouble: bool = False
+
+    def answer(self, outcome: Reading | Exception) -> None:
+        """Hand an outcome to whoever awaits it; an error stands behind the others in the next round."""
+        self.in_trouble = isinstance(outcome, Exception)
+        try:
+            self.loop.call_soon_threadsafe(self.outcomes.put_nowait, outcome)
+        except RuntimeError:
+            log.debug("Nobody waits for the outcome any more: the event loop is closed")
+
+    def put_off(self, now: float, stretch: float) -> None:
+        """Set when the next look is due."""
+        self.due = now + max(FLOOR, self.interval) * stretch
+        self.interval = (
+            min(self.interval * 2, self.longest) if self.longest > self.interval else self.interval
+        )
+
+
+class Owner:
+    """
+    The thread that looks for all waits of one Kafka connection.
+
+    :param name: the connection's id.
+    :param open_client: makes the client, given how many Consumers it may keep.
+    """
+
+    def __init__(self, name: str, open_client: Callable[[int], OffsetsClient]) -> None:
+        self.users = 0
+        self._open_client = open_client
+        self._tickets: set[Ticket] = set()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._reading: dict[tuple[str | None, str | None], Future[CheckpointState | None]] = {}
+        self._thread = threading.Thread(target=self._run, name=f"kafka offsets of {name}", daemon=True)
+        self._thread.start()
+
+    def add(self, ticket: Ticket) -> None:
+        """Look for a wait from now on."""
+        with self._changed:
+            ticket.due = time.monotonic()
+            self._tickets.add(ticket)
+            self._changed.notify()
+
+    def remove(self, ticket: Ticket) -> None:
+        """Look for a wait no longer."""
+        with self._changed:
+            self._tickets.discard(ticket)
+
+    def close(self) -> None:
+        """End the thread after what it is doing; returns at once."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def join(self, timeout: float) -> bool:
+        """Wait until the thread has ended; return whether it has."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        from airflow_kafka_offsets.kafka.rounds import RoundClient
+
+        storage = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="read checkpoint")
+        client: OffsetsClient | None = None
+        try:
+            client = self._open_client(_share())
+            rounds = RoundClient(client)
+            while batch := self._next_batch(_share() - 2):
+                began, opened = time.monotonic(), client.opened
+                self._look(batch, rounds, storage)
+                stretch = random.uniform(1 - JITTER, 1 + JITTER)
+                for ticket in batch:
+                    ticket.put_off(began, stretch)
+                self._rest(began + (client.opened - opened) / COLD_PER_SECOND)
+        except Exception as error:
+            log.exception("Looking at Kafka ended")
+            self._fail(error)
+        finally:
+            if client is not None:
+                client.close()
+            storage.shutdown(wait=False, cancel_futures=True)
+
+    def _next_batch(self, groups: int) -> Sequence[Ticket]:
+        """Return the waits to look for now, of so many groups at most; empty when it is time to end."""
+        with self._changed:
+            while not self._closed:
+                now = time.monotonic()
+                first = min((ticket.due for ticket in self._tickets), default=None)
+                if first is not None and first + GATHER <= now:
+                    # Those that would be due soon are taken along, and are in step from then on.
+                    near = [t for t in self._tickets if t.due <= now + 0.5 * max(FLOOR, t.interval)]
+                    return _of_few_groups(sorted(near, key=lambda t: (t.in_trouble, t.due)), groups)
+                self._changed.wait(None if first is None else first + GATHER - now)
+        return ()
+
+    def _rest(self, until: float) -> None:
+        with self._changed:
+            while not self._closed and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+    def _look(self, batch: Sequence[Ticket], rounds: RoundClient, storage: ThreadPoolExecutor) -> None:
+        rounds.next_round()
+        states = self._read_checkpoints(batch, storage)
+        found: dict[Ticket, Mapping[str, Positions]] = {}
+
+        def find(ticket: Ticket) -> None:
+            state = states.get(_storage_key(ticket.wait))
+            if isinstance(state, Exception):
+                raise state
+            found[ticket] = ticket.wait.find(rounds, state)
+
+        _for_each(batch, find)
+        _for_each(found, lambda ticket: ticket.answer(ticket.wait.judge(rounds, found[ticket])))
+
+    def _read_checkpoints(
+        self, batch: Sequence[Ticket], storage: ThreadPoolExecutor
+    ) -> dict[tuple[str | None, str | None], CheckpointState | Exception | None]:
+        wanted = {_storage_key(t.wait): t.wait for t in batch if t.wait.checkpoint_location}
+        for key, wait in wanted.items():
+            # One that has not answered yet is not asked again meanwhile.
+            if key not in self._reading:
+                self._reading[key] = storage.submit(wait.read_checkpoint)
+        if wanted:
+            wait_for_futures([self._reading[key] for key in wanted], timeout=PATIENCE)
+        states: dict[tuple[str | None, str | None], CheckpointState | Exception | None] = {}
+        for key in wanted:
+            if not self._reading[key].done():
+                states[key] = CheckpointUnavailableError(
+                    f"{key[0]}: the storage did not answer within {PATIENCE:g} s: see whether it is reachable from the "
+                    "triggerer"
+                )
+                continue
+            future = self._reading.pop(key)
+            error = future.exception()
+            states[key] = future.result() if error is None else _as_exception(error)
+        return states
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self._closed = True
+            tickets = list(self._tickets)
+        for ticket in tickets:
+            ticket.answer(error)
+
+
+def _for_each(tickets: Iterable[Ticket], look: Callable[[Ticket], None]) -> None:
+    """Do a step for each wait. An error is the outcome of the wait it came from, and of no other."""
+    give_up = time.monotonic() + PATIENCE
+    silent: BrokerUnavailableError | None = None
+    for ticket in tickets:
+        if silent is not None and time.monotonic() > give_up:
+            # Or a broker that is away would take the time of each wait, one after the other.
+            ticket.answer(silent)
+            continue
+        try:
+            look(ticket)
+        except KafkaOffsetsError as error:
+            silent = error if isinstance(error, BrokerUnavailableError) else silent
+            ticket.answer(error)
+        except Exception as error:
+            log.exception("A look at Kafka failed")
+            ticket.answer(error)
+
+
+def _storage_key(wait: Wait) -> tuple[str | None, str | None]:
+    return wait.checkpoint_location, wait.checkpoint_conn_id
+
+
+def _as_exception(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(str(error))
+
+
+def _of_few_groups(tickets: Sequence[Ticket], most: int) -> list[Ticket]:
+    """Return the first tickets, up to so many different groups."""
+    groups: set[str] = set()
+    taken: list[Ticket] = []
+    for ticket in tickets:
+        more = groups | ticket.wait.groups
+        if len(more) > most and taken:
+            continue
+        groups = more
+        taken.append(ticket)
+    return taken
+
+
+_owners: dict[str, Owner] = {}
+_guard = threading.Lock()
+_opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+
+def _share() -> int:
+    return max(_LEAST_SHARE, CONSUMERS // max(1, len(_owners)))
+
+
+async def _acquire(kafka_config_id: str) -> Owner:
+    lock = _opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+    async with lock:
+        with _guard:
+            if kafka_config_id in _owners:
+                _owners[kafka_config_id].users += 1
+                return _owners[kafka_config_id]
+        # Airflow's connections have to be read through its own bridge from a thread.
+        config = await sync_to_async(_config_of)(kafka_config_id)
+        with _guard:
+            owner = _owners.get(kafka_config_id) or Owner(kafka_config_id, lambda keep: _open(config, keep))
+            _owners[kafka_config_id] = owner
+            owner.users += 1
+            return owner
+
+
+def _release(kafka_config_id: str, owner: Owner) -> None:
+    with _guard:
+        owner.users -= 1
+        if owner.users <= 0:
+            owner.close()
+            if _owners.get(kafka_config_id) is owner:
+                del _owners[kafka_config_id]
+
+
+def _retire(kafka_config_id: str, owner: Owner) -> None:
+    """Let who comes next read the connection again: its credentials were refused."""
+    with _guard:
+        if _owners.get(kafka_config_id) is owner:
+            del _owners[kafka_config_id]
+
+
+def _config_of(kafka_config_id: str) -> dict[str, Any]:
+    from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+
+    return KafkaOffsetsHook(kafka_config_id).client_config()
+
+
+def _open(config: Mapping[str, Any], keep: int) -> OffsetsClient:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+    return OffsetsClient(config, timeout=CALL, keep=keep)
+
+
+async def looks(
+    wait: Wait, interval: float, longest: float | None = None
+) -> AsyncGenerator[Reading | Exception, None]:
+    """
+    Look again and again for a wait; yields a reading, or the error, of each look.
+
+    :param wait: what to look for.
+    :param interval: seconds between two looks, at least :data:`FLOOR`; a few more where there are many groups.
+    :param longest: seconds up to which the interval is doubled after each look; default: it stays.
+    """
+    await sync_to_async(lambda: wait.checkpoint)()
+    owner = await _acquire(wait.kafka_config_id)
+    ticket = Ticket(wait, interval, longest or interval, asyncio.get_running_loop(), asyncio.Queue())
+    owner.add(ticket)
+    try:
+        while True:
+            outcome = await ticket.outcomes.get()
+            if isinstance(outcome, BrokerAuthenticationError):
+                _retire(wait.kafka_config_id, owner)
+            yield outcome
+    finally:
+        owner.remove(ticket)
+        _release(wait.kafka_config_id, owner)
