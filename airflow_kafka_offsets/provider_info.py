@@ -39,10 +39,17 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_kafka_offsets.sensors.lag",
                     "airflow_kafka_offsets.sensors.reached",
+                    "airflow_kafka_offsets.sensors.topic",
                 ],
             }
         ],
         "triggers": [
-            {"integration-name": integration, "python-modules": ["airflow_kafka_offsets.triggers.wait"]}
+            {
+                "integration-name": integration,
+                "python-modules": [
+                    "airflow_kafka_offsets.triggers.event",
+                    "airflow_kafka_offsets.triggers.wait",
+                ],
+            }
         ],
     }

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
-from airflow_kafka_offsets.errors import DriftError, UsageError
+from airflow_kafka_offsets.errors import CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
@@ -47,7 +47,8 @@ class Reading:
     :param value: the reading as plain JSON.
     :param text: the reading as lines for the log.
     :param positions: where each group or source stands, to see whether anything moves.
-    :param lags: what was measured, for metrics.
+    :param lags: what was measured.
+    :param checkpoint: where the positions come from, if not from a group.
     """
 
     done: bool
@@ -55,6 +56,7 @@ class Reading:
     text: str
     positions: Mapping[str, Positions] = field(default_factory=dict)
     lags: tuple[Lag, ...] = ()
+    checkpoint: str | None = None
 
     @property
     def standing(self) -> str:
@@ -136,8 +138,19 @@ class Wait:
         return KafkaOffsetsHook(self.kafka_config_id).get_offsets_client()
 
     def read_checkpoint(self) -> CheckpointState | None:
-        """Return what the checkpoint says now; ``None`` if none is named."""
-        return None if self.checkpoint is None else self.checkpoint.read()
+        """
+        Return what the checkpoint says now; ``None`` if none is named.
+
+        Where the position is the group's, the checkpoint only says which topics there are, and need not be there yet.
+        """
+        if self.checkpoint is None:
+            return None
+        try:
+            return self.checkpoint.read()
+        except CheckpointNotFoundError:
+            if self.from_checkpoint:
+                raise
+            return None
 
     def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """

@@ -22,6 +22,7 @@ NO_LEADER = "LEADER_NOT_AVAILABLE"
 RETRIABLE = frozenset(
     {
         "_ALL_BROKERS_DOWN",
+        "_DESTROY_BROKER",
         "_NODE_UPDATE",
         "_RESOLVE",
         "_RETRY",
@@ -88,7 +89,7 @@ OF_WHOLE_GROUP = ACTIVE_GROUP | {
 }
 """After these nothing of a commit was done."""
 
-UNCERTAIN = frozenset({"_DESTROY", "_TIMED_OUT", "_TRANSPORT", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"})
+UNCERTAIN = frozenset({"_DESTROY", "_DESTROY_BROKER", "_TIMED_OUT", "_TRANSPORT", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"})
 """After these a commit may have been done: the request or only its answer was lost."""
 
 _CREDENTIALS = frozenset(

@@ -196,7 +196,7 @@ class OffsetsSensor(BaseSensorOperator):
             self.log.info("%s", reading.text)
         if self._rescheduled:
             memory.look = self._progress.seen
-        report_lag(reading.lags)
+        report_lag(reading.lags, reading.checkpoint)
         return reading
 
     @property

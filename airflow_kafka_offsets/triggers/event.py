@@ -133,7 +133,7 @@ class LagEventTrigger(BaseEventTrigger):
                         log.warning("No answer, and no event: %s", trouble)
                     continue
                 trouble = ""
-                report_lag(outcome.lags)
+                report_lag(outcome.lags, outcome.checkpoint)
                 backlog, news = backlog.seen(self._waits(outcome), time.time(), self.refire_after)
                 if news:
                     log.info("Records wait: %s", outcome.text)

@@ -23,10 +23,11 @@ from weakref import WeakKeyDictionary
 from asgiref.sync import sync_to_async
 
 from airflow_kafka_offsets.errors import (
-    BrokerAuthenticationError,
+    BrokerError,
     BrokerUnavailableError,
     CheckpointUnavailableError,
     KafkaOffsetsError,
+    UnknownTopicPartitionError,
 )
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ PATIENCE = 15.0
 """Seconds after which a round gives up on a broker, or a storage, that does not answer."""
 
 _STORAGE_THREADS = 4
+
+_NOT_OF_THE_CONNECTION = (BrokerUnavailableError, UnknownTopicPartitionError)
 
 _LEAST_SHARE = 10
 
@@ -106,6 +109,8 @@ class Owner:
 
     def __init__(self, name: str, open_client: Callable[[int], OffsetsClient]) -> None:
         self.users = 0
+        self.broken: Exception | None = None
+        """What ended the thread, if it was not :meth:`close`."""
         self._open_client = open_client
         self._tickets: set[Ticket] = set()
         self._changed = threading.Condition()
@@ -117,9 +122,12 @@ class Owner:
     def add(self, ticket: Ticket) -> None:
         """Look for a wait from now on."""
         with self._changed:
-            ticket.due = time.monotonic()
-            self._tickets.add(ticket)
-            self._changed.notify()
+            if self.broken is None:
+                ticket.due = time.monotonic()
+                self._tickets.add(ticket)
+                self._changed.notify()
+                return
+        ticket.answer(self.broken)
 
     def remove(self, ticket: Ticket) -> None:
         """Look for a wait no longer."""
@@ -217,7 +225,7 @@ class Owner:
 
     def _fail(self, error: Exception) -> None:
         with self._changed:
-            self._closed = True
+            self.broken = error
             tickets = list(self._tickets)
         for ticket in tickets:
             ticket.answer(error)
@@ -276,15 +284,16 @@ async def _acquire(kafka_config_id: str) -> Owner:
     lock = _opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     async with lock:
         with _guard:
-            if kafka_config_id in _owners:
-                _owners[kafka_config_id].users += 1
-                return _owners[kafka_config_id]
+            known = _owners.get(kafka_config_id)
+            if known is not None and known.broken is None:
+                known.users += 1
+                return known
         # Airflow's connections have to be read through its own bridge from a thread.
         config = await sync_to_async(_config_of)(kafka_config_id)
         with _guard:
-            owner = _owners.get(kafka_config_id) or Owner(kafka_config_id, lambda keep: _open(config, keep))
-            _owners[kafka_config_id] = owner
-            owner.users += 1
+            # Another event loop may have been quicker: then there are two for a while.
+            owner = _owners[kafka_config_id] = Owner(kafka_config_id, lambda keep: _open(config, keep))
+            owner.users = 1
             return owner
 
 
@@ -298,7 +307,7 @@ def _release(kafka_config_id: str, owner: Owner) -> None:
 
 
 def _retire(kafka_config_id: str, owner: Owner) -> None:
-    """Let who comes next read the connection again: its credentials were refused."""
+    """Let who comes next read the connection again: the broker, or the client, refused what it says."""
     with _guard:
         if _owners.get(kafka_config_id) is owner:
             del _owners[kafka_config_id]
@@ -326,14 +335,20 @@ async def looks(
     :param interval: seconds between two looks, at least :data:`FLOOR`; a few more where there are many groups.
     :param longest: seconds up to which the interval is doubled after each look; default: it stays.
     """
-    await sync_to_async(lambda: wait.checkpoint)()
-    owner = await _acquire(wait.kafka_config_id)
+    while True:
+        try:
+            await sync_to_async(lambda: wait.checkpoint)()
+            owner = await _acquire(wait.kafka_config_id)
+            break
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with a connection: who waits decides
+            yield error
+        await asyncio.sleep(max(FLOOR, interval))
     ticket = Ticket(wait, interval, longest or interval, asyncio.get_running_loop(), asyncio.Queue())
     owner.add(ticket)
     try:
         while True:
             outcome = await ticket.outcomes.get()
-            if isinstance(outcome, BrokerAuthenticationError):
+            if isinstance(outcome, BrokerError) and not isinstance(outcome, _NOT_OF_THE_CONNECTION):
                 _retire(wait.kafka_config_id, owner)
             yield outcome
     finally:

@@ -85,7 +85,7 @@ class WaitTrigger(BaseTrigger):
                 last = outcome
                 if progress.is_news(outcome):
                     log.info("%s", outcome.text)
-                report_lag(outcome.lags)
+                report_lag(outcome.lags, outcome.checkpoint)
                 if outcome.done:
                     return _event("done", outcome)
                 if stalled := progress.stall():

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
+from waiting import Store, TaskInstance, end_of
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -40,36 +40,6 @@ def commit(group, topic):
         CommitOffsetsOperator(task_id="c", group_id=group, offsets=offsets).execute({})
 
     return move
-
-
-class Store(dict):
-    """A task's state, which Airflow 3.3 keeps over reschedules and retries."""
-
-    def delete(self, key):
-        del self[key]
-
-    def set(self, key, value):
-        self[key] = json.loads(json.dumps(value))
-
-
-class RescheduledTaskInstance:
-    def get_first_reschedule_date(self, context):
-        return None
-
-
-def end_of(trigger, meanwhile=None):
-    """Run a trigger as the triggerer does, after its journey as JSON; return the payload of its event."""
-    path, parameters = trigger.serialize()
-    assert path == f"{type(trigger).__module__}.{type(trigger).__qualname__}"
-    again = type(trigger)(**json.loads(json.dumps(parameters)))
-
-    async def run():
-        task = asyncio.ensure_future(anext(again.run()))
-        if meanwhile is not None:
-            await asyncio.to_thread(meanwhile)
-        return await asyncio.wait_for(task, 30)
-
-    return asyncio.run(run()).payload
 
 
 def test_lag_at_the_threshold_is_near_enough(group, topic, commit):
@@ -212,7 +182,7 @@ def test_the_receipt_of_a_plan_only_is_no_target(group, topic, commit):
 
 def test_a_rescheduled_sensor_keeps_its_target_where_airflow_keeps_state(group, topic, commit, produce):
     commit(5, 4)
-    context = {"task_state_store": Store(), "ti": RescheduledTaskInstance()}
+    context = {"task_state_store": Store(), "ti": TaskInstance()}
 
     def look_once():
         return OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule").execute(context)
@@ -228,9 +198,7 @@ def test_a_rescheduled_sensor_keeps_its_target_where_airflow_keeps_state(group, 
 def test_a_rescheduled_sensor_without_such_state_is_refused_the_log_end(group, commit):
     commit(5, 4)
     with pytest.raises(AirflowFailException, match="needs Airflow 3.3"):
-        OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule").execute(
-            {"ti": RescheduledTaskInstance()}
-        )
+        OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule").execute({"ti": TaskInstance()})
 
 
 def write_checkpoint(root: Path, topic: str, offsets: dict[str, int], batch: int) -> str:
@@ -254,6 +222,14 @@ def test_without_a_group_the_position_is_the_checkpoints(topic, tmp_path):
     write_checkpoint(tmp_path, topic, {"0": 10, "1": 4, "2": 0}, batch=1)
     assert sensor.poke({}).is_done
     sensor._close()
+
+
+def test_beside_a_group_the_checkpoint_need_not_be_there_yet(group, commit, tmp_path):
+    commit(10, 3)
+    sensor = ConsumerGroupLagSensor(
+        task_id="s", group_id=group, checkpoint_location=str(tmp_path / "later"), max_lag=1
+    )
+    assert sensor.execute({})["total_lag"] == 1
 
 
 def test_with_both_the_position_is_the_groups_unless_said_otherwise(group, topic, commit, tmp_path):

@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
@@ -26,25 +25,6 @@ GRACE = 3.0
 
 def times(count, start=FIRST):
     return [start + number * 1000 for number in range(count)]
-
-
-@pytest.fixture
-def send_in_transaction(bootstrap_servers):
-    """send_in_transaction(partition, timestamp, abort=False): one record, and the marker behind it."""
-    producers = {}
-
-    def send(partition: TopicPartition, timestamp: int, *, abort: bool = False) -> None:
-        if partition not in producers:
-            settings = {"bootstrap.servers": bootstrap_servers, "transactional.id": str(partition)}
-            producers[partition] = Producer({**settings, "log_level": 0})
-            producers[partition].init_transactions(30)
-        producer = producers[partition]
-        producer.begin_transaction()
-        producer.produce(partition.topic, b"x", partition=partition.partition, timestamp=timestamp)
-        assert producer.flush(20) == 0
-        producer.abort_transaction(20) if abort else producer.commit_transaction(20)
-
-    return send
 
 
 def test_a_record_at_the_start_the_middle_and_the_end_of_a_log(client, make_topic, produce):

@@ -75,3 +75,98 @@ def test_lag_is_between_zero_and_what_the_log_holds(position, log, policy):
     assert 0 <= lag.total <= log.end - log.start
     if position is not None and position >= log.end:
         assert lag.total == 0
+
+
+def test_a_tolerance_is_for_each_partition():
+    lag = Lag.measure("g", {A: 9, B: 8}, {A: LogRange(0, 10), B: LogRange(0, 10)}, tolerance=1)
+    assert lag.total == 3
+    assert not lag.within(0)
+    assert lag.within(2)
+    assert Lag.measure("g", {A: 9, B: 9}, {A: LogRange(0, 10), B: LogRange(0, 10)}, tolerance=1).within(0, 0)
+
+
+def test_each_topic_has_its_own_sum():
+    other = TopicPartition("u", 0)
+    logs = {A: LogRange(0, 10), B: LogRange(0, 10), other: LogRange(0, 5)}
+    assert Lag.measure("g", {A: 7, B: 9, other: 5}, logs).as_json()["topics"] == {"t": 4, "u": 0}
+
+
+NOW = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("times", "late"),
+    [
+        ({A: NOW - 60_000}, {A: 60.0}),
+        ({A: NOW - 10_000}, {}),
+        ({A: NOW - 9_999}, {}),
+        ({A: None}, {}),
+        ({}, {A: None}),
+    ],
+    ids=["old", "as old as allowed", "new enough", "only markers follow", "unknown"],
+)
+def test_the_record_that_follows_says_how_late_a_partition_is(times, late):
+    lag = Lag.measure("g", {A: 7}, {A: LogRange(0, 10)})
+    asked = lag.before({A: None})
+    assert asked == {A: 7}
+    timed = lag.timed(asked, times, NOW, limit=10)
+    assert timed.late == late
+    assert timed.within(None) is (not late)
+
+
+def test_a_position_at_the_first_new_record_is_not_late():
+    lag = Lag.measure("g", {A: 7, B: 7}, {A: LogRange(0, 10), B: LogRange(0, 10)})
+    assert lag.before({A: 7, B: 8}) == {B: 7}
+
+
+def test_the_oldest_record_that_waits_is_the_time_lag():
+    lag = Lag.measure("g", {A: 7, B: 7}, {A: LogRange(0, 10), B: LogRange(0, 10)})
+    timed = lag.timed([A, B], {A: NOW - 60_000, B: NOW - 90_000}, NOW, limit=10)
+    value = timed.as_json()
+    assert value["time_lag"] == 90.0
+    assert [partition["time_lag"] for partition in value["partitions"]] == [60.0, 90.0]
+    assert "TIME-LAG" in timed.table()
+    assert "time_lag" not in lag.as_json()
+
+
+def test_a_long_table_shows_what_is_furthest_behind():
+    partitions = [TopicPartition("t", number) for number in range(50)]
+    lag = Lag.measure(
+        "g", {tp: tp.partition for tp in partitions}, dict.fromkeys(partitions, LogRange(0, 100))
+    )
+    lines = lag.table(limit=3).splitlines()
+    assert [line.split()[1] for line in lines[2:5]] == ["0", "1", "2"]
+    assert lines[-1] == f"... and 47 more partitions with a lag of {lag.total - 297} together"
+    assert len(lag.table().splitlines()) == 52
+
+
+POSITIONS = st.dictionaries(
+    st.builds(TopicPartition, st.sampled_from(["t", "u"]), st.integers(0, 5)),
+    st.tuples(st.integers(0, 50), st.integers(0, 50), st.none() | st.integers(0, 120)),
+    max_size=8,
+)
+
+
+@given(POSITIONS, st.sampled_from(["earliest", "latest", "skip", "zero"]), st.integers(0, 10))
+def test_lag_adds_up_whatever_the_positions_are(cells, policy, tolerance):
+    logs = {tp: LogRange(start, start + length) for tp, (start, length, _) in cells.items()}
+    positions = {tp: position for tp, (_, _, position) in cells.items()}
+    lag = Lag.measure("g", positions, logs, policy, tolerance)
+    value = lag.as_json()
+    assert value["total_lag"] == sum(value["topics"].values()) == sum(p.lag or 0 for p in lag.partitions)
+    assert all(0 <= (p.lag or 0) <= p.log.end - p.log.start for p in lag.partitions)
+    # What waits, what is lost and what was read make up the log as far as it was known.
+    for p in lag.partitions:
+        if p.committed is not None and p.committed <= p.log.end:
+            assert p.committed + p.lost + p.lag == p.log.end
+    assert lag.within(lag.total, lag.max)
+    assert lag.within(0) is all((p.lag or 0) <= tolerance for p in lag.partitions)
+    # Raising a threshold never ends a gate that a lower one has opened.
+    assert not lag.within(5) or lag.within(6)
+    assert set(lag.waiting) == {p.topic_partition for p in lag.partitions if (p.lag or 0) > tolerance}
+    assert all(logs[tp].start <= position < logs[tp].end for tp, position in lag.waiting.items())
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 5))
+def test_what_remains_is_nothing_exactly_when_the_target_is_near_enough(position, end, tolerance):
+    assert bool(remaining({A: position}, {A: end}, tolerance)) is (end - position > tolerance)

@@ -1,0 +1,81 @@
+"""
+A gate that says by mail what it saw when it fails, and a deadline for the run as a whole.
+
+Mails go through the Airflow connection ``smtp_default``, whose extra has the sender as ``from_email``.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+from airflow.sdk import DAG, task
+
+# Airflow 3.1 does not have them in airflow.sdk itself.
+from airflow.sdk.definitions.deadline import AsyncCallback, DeadlineAlert, DeadlineReference
+from airflow.timetables.interval import CronDataIntervalTimetable
+
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+
+ON_CALL = "data-on-call@example.com"
+
+# --8<-- [start:message]
+# What a sensor saw last is in its XCom, also when it has failed. Without an answer of the broker there is nothing.
+GATE_FAILED = """
+<p>{{ dag.dag_id }}.{{ ti.task_id }} failed in run {{ run_id }}. {{ exception | default("") }}</p>
+{% set reading = ti.xcom_pull(task_ids=ti.task_id) %}
+{% if reading %}
+<p>Group {{ reading.group_id }}: {{ reading.total_lag }} records wait, {{ reading.lost }} were lost to retention.</p>
+<ul>
+  {% for topic, records in reading.topics.items() %}
+  <li>{{ topic }}: {{ records }}</li>
+  {% endfor %}
+</ul>
+{% endif %}
+"""
+# --8<-- [end:message]
+
+# --8<-- [start:deadline]
+not_ready = DeadlineAlert(
+    reference=DeadlineReference.DAGRUN_QUEUED_AT,
+    interval=timedelta(hours=2),
+    # It runs in the triggerer, and may be any awaitable that can be imported there.
+    callback=AsyncCallback(
+        SmtpNotifier,
+        kwargs={
+            "to": ON_CALL,
+            "subject": "{{ dag_run.dag_id }} is late",
+            "html_content": "Run {{ dag_run.dag_run_id }} has not succeeded by {{ deadline.deadline_time }}.",
+        },
+    ),
+)
+
+with DAG(
+    dag_id="alerts",
+    schedule=CronDataIntervalTimetable("0 6 * * *", timezone="UTC"),
+    catchup=False,
+    deadline=not_ready,
+    tags=["kafka"],
+    doc_md=__doc__,
+) as dag:
+    # --8<-- [end:deadline]
+    # --8<-- [start:gate]
+    gate = ConsumerGroupLagSensor(
+        task_id="gate",
+        group_id="orders-etl",
+        topics=["orders"],
+        max_lag=1000,
+        timeout=3600,
+        on_failure_callback=SmtpNotifier(
+            to=ON_CALL,
+            subject="{{ dag.dag_id }}: the group is behind",
+            html_content=GATE_FAILED,
+        ),
+    )
+
+    @task
+    def publish() -> None:
+        """Stand for whatever needs the data to be complete."""
+
+    gate >> publish()
+    # --8<-- [end:gate]

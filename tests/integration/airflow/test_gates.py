@@ -1,0 +1,569 @@
+"""What does a gate see on a real log: transactions, holes, retention, silence, topics that change?"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import pytest
+from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+)
+from airflow.sdk import timezone
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from waiting import WAYS, Store, TaskInstance, deferred, end_of, wait_by
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
+
+pytestmark = pytest.mark.integration
+
+FOREVER = {"retention.ms": "-1"}
+OLD = 1_357_000_000_000
+"""In 2013."""
+UNREACHABLE = "127.0.0.1:1"
+
+
+def now_ms():
+    return int(time.time() * 1000)
+
+
+@pytest.fixture
+def context():
+    return {"ti": TaskInstance(), "task_state_store": Store()}
+
+
+@pytest.fixture
+def group(new_group):
+    return new_group()
+
+
+@pytest.fixture
+def admin(bootstrap_servers):
+    return AdminClient({"bootstrap.servers": bootstrap_servers})
+
+
+def lag_sensor(group, **parameters):
+    return ConsumerGroupLagSensor(task_id="gate", group_id=group, **parameters)
+
+
+def reading_of(sensor):
+    looked = sensor.poke({})
+    sensor._close()
+    return looked.is_done, looked.xcom_value
+
+
+# -- time lag --
+
+
+def test_a_time_lag_is_the_age_of_the_first_record_that_waits(group, make_topic, produce, commit):
+    topic = make_topic(partitions=2, config=FOREVER)
+    old, new = now_ms() - 3_600_000, now_ms() - 60_000
+    produce(topic, {0: 3, 1: 2}, timestamps_ms={0: [old, old + 1, new], 1: [new, new]})
+    commit(group, topic, {0: 1, 1: 0})
+    done, value = reading_of(lag_sensor(group, max_time_lag="PT30M"))
+    assert not done
+    assert value["time_lag"] == pytest.approx(3600, abs=60)
+    # What is young enough is not looked at more closely.
+    assert [partition["time_lag"] for partition in value["partitions"]] == [value["time_lag"], None]
+    commit(group, topic, {0: 2, 1: 0})
+    done, value = reading_of(lag_sensor(group, max_time_lag=1800))
+    assert done
+    assert value["total_lag"] == 3
+
+
+def test_past_the_last_record_all_of_the_log_has_to_be_read(group, make_topic, produce, commit):
+    topic = make_topic(partitions=1, config=FOREVER)
+    produce(topic, {0: 2}, timestamps_ms={0: [OLD, OLD]})
+    commit(group, topic, {0: 1})
+    assert reading_of(lag_sensor(group, max_time_lag=60))[0] is False
+    commit(group, topic, {0: 2})
+    done, value = reading_of(lag_sensor(group, max_time_lag=60))
+    assert done
+    assert value["time_lag"] == 0
+
+
+def test_before_a_marker_that_nothing_follows_a_group_is_not_late(
+    group, make_topic, send_in_transaction, commit
+):
+    tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
+    send_in_transaction(tp, OLD)
+    commit(group, tp.topic, {0: 1})
+    done, value = reading_of(lag_sensor(group, max_time_lag=60))
+    assert done
+    assert value["total_lag"] == 1
+
+
+def test_thresholds_of_records_and_of_time_have_both_to_hold(group, make_topic, produce, commit):
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 5})
+    commit(group, topic, {0: 0})
+    assert reading_of(lag_sensor(group, max_time_lag=600))[0] is True
+    assert reading_of(lag_sensor(group, max_time_lag=600, max_lag=4))[0] is False
+
+
+# -- transactions, holes, retention --
+
+
+def test_the_marker_of_a_transaction_is_within_the_tolerance(group, make_topic, send_in_transaction, commit):
+    tp = TopicPartition(make_topic(partitions=1), 0)
+    send_in_transaction(tp, now_ms())
+    # As a consumer does that commits the offset after its last record.
+    commit(group, tp.topic, {0: 1})
+    assert reading_of(lag_sensor(group, isolation_level="read_committed"))[0] is False
+    done, value = reading_of(lag_sensor(group, isolation_level="read_committed", tolerance=1))
+    assert done
+    assert value["total_lag"] == 1
+    reached = OffsetsReachedSensor(task_id="gate", group_id=group, tolerance=1)
+    assert reading_of(reached)[0] is True
+
+
+def test_a_transaction_that_is_open_is_waited_for_only_by_who_reads_uncommitted(
+    group, bootstrap_servers, make_topic, commit
+):
+    topic = make_topic(partitions=1)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": group, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    assert producer.flush(20) == 0
+    commit(group, topic, {0: 0})
+    assert reading_of(lag_sensor(group, isolation_level="read_committed"))[0] is True
+    assert reading_of(lag_sensor(group))[1]["total_lag"] == 1
+    producer.abort_transaction(20)
+    # The aborted record and its marker: offsets that nobody will ever read.
+    assert reading_of(lag_sensor(group, isolation_level="read_committed"))[1]["total_lag"] == 2
+    assert reading_of(lag_sensor(group, isolation_level="read_committed", tolerance=2))[0] is True
+
+
+def first_offset_from(bootstrap_servers, topic, offset):
+    """The offset of the first record at or after an offset of partition 0."""
+    settings = {"bootstrap.servers": bootstrap_servers, "group.id": "-", "enable.partition.eof": True}
+    consumer = Consumer({**settings, "log_level": 0})
+    try:
+        consumer.assign([ClientPartition(topic, 0, offset)])
+        message = consumer.poll(10)
+        return None if message.error() else message.offset()
+    finally:
+        consumer.close()
+
+
+def test_offsets_that_compaction_removed_count_until_they_are_passed(
+    group, own_kafka, make_topic, produce, monkeypatch
+):
+    kafka = own_kafka(properties={"log.cleaner.backoff.ms": "100"})
+    connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": kafka.bootstrap_servers}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
+    compacting = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+    topic = make_topic(partitions=1, config=compacting, on=kafka.bootstrap_servers)
+    old = now_ms() - 7_200_000
+    same = {"value": b"x", "key": b"same", "partition": 0}
+    produce(topic, [{**same, "timestamp": old} for _ in range(20)], on=kafka.bootstrap_servers)
+    deadline = time.monotonic() + 20
+    while first_offset_from(kafka.bootstrap_servers, topic, 5) == 5 and time.monotonic() < deadline:
+        # A segment is closed by the next record.
+        produce(topic, [{**same, "timestamp": now_ms()}], on=kafka.bootstrap_servers)
+    assert first_offset_from(kafka.bootstrap_servers, topic, 5) > 5
+    with OffsetsClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+        client.commit(group, {TopicPartition(topic, 0): 5})
+        log_end = client.log_ranges([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].end
+    assert reading_of(lag_sensor(group))[1]["total_lag"] == log_end - 5
+    # All that follows is young: what was old at the position is gone.
+    assert reading_of(lag_sensor(group, max_time_lag=3600))[0] is True
+
+
+def test_records_that_retention_took_are_lost_and_not_waited_for(group, make_topic, produce, commit, admin):
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 10})
+    commit(group, topic, {0: 2})
+    for deleted in admin.delete_records([ClientPartition(topic, 0, 10)]).values():
+        deleted.result(20)
+    done, value = reading_of(lag_sensor(group))
+    assert done
+    assert (value["total_lag"], value["lost"], value["partitions"][0]["lost"]) == (0, 8, 8)
+    done, value = reading_of(OffsetsReachedSensor(task_id="gate", group_id=group))
+    assert not done
+    assert (value["remaining"], value["lost"]) == (8, 8)
+
+
+def test_an_empty_topic_is_not_waited_for(group, make_topic):
+    topic = make_topic(partitions=2)
+    assert reading_of(lag_sensor(group, topics=topic))[0] is True
+    assert reading_of(lag_sensor(group, topics=topic, max_time_lag=1))[0] is True
+    assert reading_of(OffsetsReachedSensor(task_id="gate", group_id=group, topics=topic))[0] is True
+
+
+# -- topics that change --
+
+
+def recreate(admin, topic, partitions=1):
+    admin.delete_topics([topic])[topic].result(20)
+    deadline = time.monotonic() + 20
+    while topic in admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
+        time.sleep(0.1)
+    admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(20)
+
+
+def test_a_position_beyond_the_log_is_no_lag_of_0(make_topic, produce, admin, new_query):
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 5})
+    query = new_query({topic: {0: 5}})
+    gate = ConsumerGroupLagSensor(task_id="gate", checkpoint_location=query.location)
+    assert gate.poke({}).is_done
+    recreate(admin, topic)
+    try:
+        with pytest.raises(AirflowFailException, match="beyond the log end.*deleted and created again"):
+            gate.poke({})
+    finally:
+        gate._close()
+
+
+def test_a_partition_that_is_added_during_a_wait_is_waited_for(
+    group, bootstrap_servers, make_topic, produce, commit, admin
+):
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 5})
+    commit(group, topic, {0: 4})
+    gate = lag_sensor(group, on_no_commit="earliest")
+    assert gate.poke({}).is_done is False
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
+    deadline = time.monotonic() + 20
+    while (
+        len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < 2 and time.monotonic() < deadline
+    ):
+        time.sleep(0.1)
+    # The other producer does not know of the partition yet.
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for _ in range(3):
+        producer.produce(topic, b"x", partition=1)
+    assert producer.flush(20) == 0
+    commit(group, topic, {0: 5})
+    value = gate.poke({}).xcom_value
+    gate._close()
+    assert value["total_lag"] == 3
+    assert [partition["committed"] for partition in value["partitions"]] == [5, None]
+
+
+# -- the same through all three ways --
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_lag_is_waited_for_in_each_way_with_the_same_result(
+    way, group, make_topic, produce, commit, context
+):
+    topic = make_topic(partitions=1, config=FOREVER)
+    produce(topic, {0: 10}, timestamps_ms={0: [OLD] * 10})
+    commit(group, topic, {0: 3})
+    value = wait_by(
+        way,
+        lambda **more: lag_sensor(group, max_time_lag=60, **more),
+        context,
+        lambda: commit(group, topic, {0: 10}),
+    )
+    partition = {"topic": topic, "partition": 0, "committed": 10, "log_start": 0, "log_end": 10, "lag": 0}
+    assert value == {
+        "version": 1,
+        "group_id": group,
+        "position": "group",
+        "total_lag": 0,
+        "max_lag": 0,
+        "time_lag": 0.0,
+        "lost": 0,
+        "topics": {topic: 0},
+        "partitions": [partition | {"lost": 0, "time_lag": 0.0}],
+    }
+    assert context["task_state_store"] == {}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_frozen_target_is_reached_in_each_way_with_a_live_producer(
+    way, group, make_topic, produce, commit, context
+):
+    topic = make_topic(partitions=2)
+    produce(topic, {0: 10, 1: 4})
+    commit(group, topic, {0: 3, 1: 4})
+
+    def go_on():
+        produce(topic, {0: 5, 1: 5})
+        commit(group, topic, {0: 12, 1: 4})
+
+    value = wait_by(
+        way, lambda **more: OffsetsReachedSensor(task_id="gate", group_id=group, **more), context, go_on
+    )
+    assert value == {
+        "version": 1,
+        "group_id": group,
+        "position": "group",
+        "reached": True,
+        "target": {topic: {"0": 10, "1": 4}},
+        "current": {topic: {"0": 12, "1": 4}},
+        "remaining": 0,
+        "lost": 0,
+    }
+    assert context["task_state_store"] == {}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_topic_is_waited_for_in_each_way_with_the_same_result(way, make_topic, produce, context):
+    topic = make_topic(partitions=2, config=FOREVER)
+    produce(topic, {0: 2, 1: 1}, timestamps_ms={0: [OLD, OLD + 10], 1: [OLD]})
+    value = wait_by(
+        way,
+        lambda **more: TopicReachedSensor(
+            task_id="gate", topics=topic, target="2013-01-01T00:26:40.005Z", **more
+        ),
+        context,
+        lambda: produce(topic, {1: 1}, timestamps_ms={1: [OLD + 5]}),
+    )
+    assert value == {
+        "version": 1,
+        "target": "2013-01-01T00:26:40.005Z",
+        "reached": True,
+        "offsets": {topic: {"0": 1, "1": 1}},
+        "log_end": {topic: {"0": 2, "1": 2}},
+        "idle": {},
+    }
+
+
+# -- what a topic holds --
+
+
+@pytest.fixture
+def one_silent(make_topic, produce):
+    """A topic with a partition that goes on, one that has stopped, and one that was never written to."""
+    topic = make_topic(partitions=3, config=FOREVER)
+    produce(
+        topic, {0: 2, 1: 1}, timestamps_ms={0: [now_ms() - 3_600_000, now_ms()], 1: [now_ms() - 3_600_000]}
+    )
+    return topic
+
+
+def a_minute_ago():
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 60))
+
+
+def test_an_idle_partition_blocks_unless_it_is_ignored(one_silent):
+    gate = {"task_id": "gate", "topics": one_silent, "target": a_minute_ago()}
+    done, value = reading_of(TopicReachedSensor(**gate))
+    assert not done
+    assert value["offsets"] == {one_silent: {"0": 1, "1": None, "2": None}}
+    done, value = reading_of(TopicReachedSensor(**gate, on_idle_partition="ignore"))
+    assert done
+    assert value["idle"] == {one_silent: {"1": 1, "2": 0}}
+
+
+def test_a_partition_that_was_written_to_lately_is_not_idle(one_silent):
+    gate = TopicReachedSensor(
+        task_id="gate",
+        topics=one_silent,
+        target=a_minute_ago(),
+        on_idle_partition="ignore",
+        idle_after="PT2H",
+    )
+    assert reading_of(gate)[1]["idle"] == {one_silent: {"2": 0}}
+    gate = TopicReachedSensor(
+        task_id="gate",
+        topics=f"{one_silent}:0,1",
+        target=a_minute_ago(),
+        on_idle_partition="ignore",
+        idle_after=7200,
+    )
+    assert reading_of(gate)[0] is False
+
+
+def test_a_topic_that_is_silent_altogether_has_not_reached_anything(make_topic):
+    gate = TopicReachedSensor(
+        task_id="gate",
+        topics=make_topic(partitions=2),
+        target=a_minute_ago(),
+        on_idle_partition="ignore",
+        idle_after=1,
+    )
+    assert reading_of(gate)[0] is False
+
+
+def test_a_marker_is_no_record_that_a_topic_has_reached(make_topic, send_in_transaction):
+    tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
+    send_in_transaction(tp, OLD)
+    # The marker carries the broker's clock.
+    gate = {"task_id": "gate", "topics": tp.topic, "target": "2016-01-01"}
+    assert reading_of(TopicReachedSensor(**gate))[0] is False
+    send_in_transaction(tp, now_ms())
+    assert reading_of(TopicReachedSensor(**gate))[0] is True
+
+
+def test_the_topics_may_be_those_that_a_group_reads(group, one_silent, commit):
+    commit(group, one_silent, {0: 0})
+    gate = TopicReachedSensor(task_id="gate", group_id=group, target="2013-01-01", on_idle_partition="ignore")
+    assert reading_of(gate)[1]["log_end"] == {one_silent: {"0": 2, "1": 1, "2": 0}}
+
+
+def test_without_a_topic_there_is_nothing_to_look_at():
+    with pytest.raises(UsageError, match="no topic to look at: give topics"):
+        TopicReachedSensor(task_id="gate", target="2013-01-01")
+
+
+# -- how a wait ends --
+
+
+@pytest.fixture
+def behind(group, make_topic, produce, commit):
+    """A group that is 5 behind, and nobody reads."""
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 5})
+    commit(group, topic, {0: 0})
+    return group
+
+
+def go(way, make, context):
+    """Wait to the end."""
+    if way == "deferrable":
+        event = end_of(deferred(make(deferrable=True, poke_interval=1), context))
+        make(deferrable=True).resume_execution("execute_complete", {"event": event}, context)
+    elif way == "poke":
+        make(poke_interval=0.1).execute(context)
+    deadline = time.monotonic() + 20
+    while way == "reschedule" and time.monotonic() < deadline:
+        with contextlib.suppress(AirflowRescheduleException):
+            make(mode="reschedule", poke_interval=0.1).execute(context)
+        assert context["ti"].xcoms == {}
+        context["ti"].first_reschedule = context["ti"].first_reschedule or timezone.utcnow()
+
+
+def ends(way, make, context, error):
+    """Wait until an error; return the error and what is in XCom then."""
+    with pytest.raises(error) as raised:
+        go(way, make, context)
+    return raised.value, context["ti"].xcoms.get("return_value")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("soft_fail", "error"),
+    [(False, AirflowFailException), (True, AirflowSkipException)],
+    ids=["fail", "soft_fail"],
+)
+def test_a_stalled_wait_fails_early_and_leaves_its_last_reading(way, soft_fail, error, behind, context):
+    _, reading = ends(
+        way,
+        lambda **more: lag_sensor(behind, stalled_after=0.3, timeout=60, soft_fail=soft_fail, **more),
+        context,
+        error,
+    )
+    assert reading["total_lag"] == 5
+
+
+def test_a_stall_says_what_does_not_move(behind, context):
+    error, _ = ends(
+        "poke", lambda **more: lag_sensor(behind, stalled_after=0.3, **more), context, AirflowFailException
+    )
+    assert "the position has not moved for" in str(error)
+    assert "total lag 5" in str(error)
+
+
+def test_a_position_that_moves_is_not_stalled(behind, commit, broker, context):
+    topic = next(tp.topic for tp in broker.committed_everywhere(behind))
+    sensor = lag_sensor(behind, stalled_after=0.5, poke_interval=0.2)
+    looked, offsets = sensor.poke, iter((1, 2, 3, 4, 5))
+
+    def poke(context):
+        commit(behind, topic, {0: next(offsets)})
+        return looked(context)
+
+    sensor.poke = poke
+    assert sensor.execute(context)["total_lag"] == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("soft_fail", "error"),
+    [(False, AirflowSensorTimeout), (True, AirflowSkipException)],
+    ids=["fail", "soft_fail"],
+)
+def test_a_timeout_leaves_the_last_reading(way, soft_fail, error, behind, context):
+    _, reading = ends(
+        way, lambda **more: lag_sensor(behind, timeout=0.5, soft_fail=soft_fail, **more), context, error
+    )
+    assert reading["total_lag"] == 5
+
+
+@pytest.mark.parametrize("way", ["poke", "deferrable"])
+def test_soft_fail_skips_for_an_error_that_would_come_again(way, group, context):
+    _, reading = ends(
+        way, lambda **more: lag_sensor(group, soft_fail=True, **more), context, AirflowSkipException
+    )
+    assert reading is None
+
+
+def test_a_stall_is_forgotten_when_the_task_is_tried_again(behind, context):
+    def look_once():
+        with pytest.raises(AirflowRescheduleException):
+            lag_sensor(behind, stalled_after=0.3, mode="reschedule").execute(context)
+
+    look_once()
+    time.sleep(0.4)
+    context["ti"].try_number = 2
+    look_once()
+
+
+def test_a_stall_cannot_be_seen_where_nothing_is_remembered(behind):
+    with pytest.raises(AirflowFailException, match="needs Airflow 3.3"):
+        lag_sensor(behind, stalled_after=60, mode="reschedule").execute({"ti": TaskInstance()})
+
+
+def test_the_log_shows_a_table_for_each_change_and_not_for_each_look(behind, context, capsys):
+    def look_once():
+        with pytest.raises(AirflowRescheduleException):
+            lag_sensor(behind, mode="reschedule").execute(context)
+
+    for _ in range(3):
+        look_once()
+    assert capsys.readouterr().out.count("total lag 5") == 1
+
+
+def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, commit, broker, context):
+    class DagRun:
+        clear_number = 0
+
+    context["dag_run"] = DagRun()
+    topic = next(tp.topic for tp in broker.committed_everywhere(behind))
+
+    def look_once():
+        with pytest.raises(AirflowRescheduleException):
+            OffsetsReachedSensor(task_id="gate", group_id=behind, mode="reschedule").execute(context)
+
+    look_once()
+    produce(topic, {0: 5})
+    commit(behind, topic, {0: 5})
+    context["dag_run"].clear_number = 1
+    look_once()
+    context["dag_run"].clear_number = 0
+    gate = OffsetsReachedSensor(task_id="gate", group_id=behind, mode="reschedule")
+    assert gate.execute(context)["target"] == {topic: {"0": 5}}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"max_lag": -1}, "max_lag=-1: expected 0 or more"),
+        ({"max_time_lag": "soon"}, "max_time_lag=soon: expected seconds"),
+        ({"tolerance": -1}, "tolerance=-1"),
+        ({"stalled_after": 0}, "stalled_after=0"),
+        ({"isolation_level": "dirty"}, "isolation_level='dirty'"),
+        ({"on_no_commit": "guess"}, "on_no_commit='guess'"),
+        ({"position": "checkpoint"}, "name the checkpoint"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(parameters, text):
+    with pytest.raises(AirflowFailException, match=text):
+        lag_sensor("g", **parameters).execute({})

@@ -1,0 +1,193 @@
+"""When does a backlog start a DAG?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from airflow.sdk import Asset, AssetWatcher
+from waiting import again
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.triggers.event import LagEventTrigger
+
+pytestmark = pytest.mark.integration
+
+OLD = 1_357_000_000_000
+
+
+class AssetState(dict):
+    """What Airflow 3.3 keeps for an asset."""
+
+    async def aget(self, key, default=None):
+        return self.get(key, default)
+
+    async def aset(self, key, value):
+        self[key] = json.loads(json.dumps(value))
+
+
+@pytest.fixture
+def topic(make_topic, produce):
+    name = make_topic(partitions=2, config={"retention.ms": "-1"})
+    produce(name, {0: 6, 1: 4}, timestamps_ms={0: [OLD] * 6, 1: [OLD] * 4})
+    return name
+
+
+@pytest.fixture
+def group(new_group):
+    return new_group()
+
+
+class Watch:
+    """A trigger that runs as in the triggerer, and what it has fired."""
+
+    def __init__(self, trigger, state=None):
+        self._trigger = again(trigger)
+        self._trigger.asset_state_store = state
+        self.fired = []
+
+    async def __aenter__(self):
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *error):
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self):
+        async for event in self._trigger.run():
+            self.fired.append(event.payload)
+
+    async def until(self, count, seconds=15):
+        """Wait until it has fired so many times, and then for what may come too many."""
+        async with asyncio.timeout(seconds):
+            while len(self.fired) < count:
+                await asyncio.sleep(0.05)
+
+    async def looks(self, count):
+        """Let it look so many times more."""
+        await asyncio.sleep(1.2 * count + 0.5)
+
+
+def trigger(group, topic, **parameters):
+    return LagEventTrigger(group_id=group, topics=topic, **{"min_lag": 5, "poll_interval": 1, **parameters})
+
+
+def test_it_fires_once_for_each_crossing_with_the_totals(group, topic, commit):
+    async def run():
+        async with Watch(trigger(group, topic)) as watch:
+            for crossing in range(1, 4):
+                await watch.until(crossing)
+                await watch.looks(1)
+                assert len(watch.fired) == crossing
+                await asyncio.to_thread(commit, group, topic, {0: 6, 1: 4})
+                await watch.looks(1)
+                await asyncio.to_thread(commit, group, topic, {0: 1, 1: 4})
+            return watch.fired
+
+    first, second, *_ = asyncio.run(run())
+    assert first == {
+        "version": 1,
+        "group_id": group,
+        "position": "group",
+        "total_lag": 10,
+        "max_lag": 6,
+        "lost": 0,
+        "topics": {topic: 10},
+    }
+    assert second["total_lag"] == 5
+
+
+def test_it_fires_again_while_the_backlog_stays(group, topic):
+    async def run():
+        async with Watch(trigger(group, topic, refire_after=2)) as watch:
+            await watch.until(3)
+            return watch.fired
+
+    assert len(asyncio.run(run())) == 3
+
+
+def test_below_the_threshold_it_does_not_fire(group, topic, commit):
+    commit(group, topic, {0: 2, 1: 4})
+
+    async def run():
+        async with Watch(trigger(group, topic)) as watch:
+            await watch.looks(2)
+            return watch.fired
+
+    assert asyncio.run(run()) == []
+
+
+def test_a_restart_does_not_make_it_fire_again_where_state_is_kept(group, topic):
+    state = AssetState()
+
+    async def run(state, looks=1):
+        async with Watch(trigger(group, topic), state) as watch:
+            await watch.looks(2)
+            return len(watch.fired)
+
+    assert asyncio.run(run(state)) == 1
+    assert asyncio.run(run(state)) == 0
+    assert asyncio.run(run(None)) == 1
+
+
+def test_records_that_wait_for_too_long_fire_however_few_they_are(group, topic, commit):
+    commit(group, topic, {0: 5, 1: 4})
+
+    async def run():
+        watched = LagEventTrigger(group_id=group, topics=topic, min_time_lag="PT1H", poll_interval=1)
+        async with Watch(watched) as watch:
+            await watch.until(1)
+            return watch.fired
+
+    (payload,) = asyncio.run(run())
+    assert payload["total_lag"] == 1
+    assert payload["time_lag"] > 3600
+
+
+def test_a_topic_that_comes_later_is_waited_for(group, bootstrap_servers, commit, make_topic, produce):
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    async def run():
+        async with Watch(trigger(group, f"later-{group}")) as watch:
+            await watch.looks(1)
+            admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+            await asyncio.to_thread(
+                lambda: [
+                    done.result(20) for done in admin.create_topics([NewTopic(f"later-{group}", 1)]).values()
+                ]
+            )
+            await asyncio.to_thread(produce, f"later-{group}", {0: 7})
+            await watch.until(1)
+            return watch.fired
+
+    assert asyncio.run(run())[0]["total_lag"] == 7
+
+
+def test_it_is_what_a_watcher_takes_and_the_same_each_time(group, topic):
+    orders = KafkaPipeline(group_id=group, topics=topic)
+    watched = Asset(
+        "orders", watchers=[AssetWatcher(name="backlog", trigger=LagEventTrigger(**orders, min_lag=5))]
+    )
+    assert watched.watchers[0].name == "backlog"
+    assert (
+        LagEventTrigger(**orders, min_lag=5).serialize() == LagEventTrigger(**orders, min_lag=5).serialize()
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({}, "needs a threshold: give min_lag, min_time_lag, or both"),
+        ({"min_lag": 0}, "min_lag=0 is always reached"),
+        ({"min_time_lag": 0}, "min_time_lag=0 is always reached"),
+        ({"min_lag": 1, "refire_after": 0}, "refire_after=0"),
+        ({"min_lag": 1, "group_id": None}, "no position to look at"),
+        ({"min_lag": 1, "refire_after": "later"}, "refire_after=later: expected seconds"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_where_the_dag_is_written(parameters, text):
+    with pytest.raises(UsageError, match=text):
+        LagEventTrigger(**{"group_id": "g", **parameters})

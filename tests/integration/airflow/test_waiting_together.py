@@ -1,0 +1,237 @@
+"""What do many waits cost that one thread looks for, and does one of them spoil the others?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from contextlib import AsyncExitStack, aclosing
+
+import pytest
+from waiting import again
+
+from airflow_kafka_offsets.errors import UnknownTopicPartitionError
+from airflow_kafka_offsets.hooks.lag_wait import LagWait
+from airflow_kafka_offsets.hooks.reached_wait import ReachedWait
+from airflow_kafka_offsets.hooks.wait import Reading
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.triggers import owner
+from airflow_kafka_offsets.triggers.owner import looks
+from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
+
+pytestmark = pytest.mark.integration
+
+DEADLINE = 30.0
+
+
+class CountingClient(OffsetsClient):
+    """Notes what it is asked."""
+
+    def __init__(self, *arguments, **parameters):
+        super().__init__(*arguments, **parameters)
+        self.asked = []
+
+    def committed(self, group_id, partitions):
+        self.asked.append(("committed", group_id))
+        return super().committed(group_id, partitions)
+
+    def log_ranges(self, partitions, **parameters):
+        self.asked.append(("log_ranges", len(set(partitions))))
+        return super().log_ranges(partitions, **parameters)
+
+    def partitions(self, topics=None):
+        self.asked.append(("partitions", tuple(topics or ())))
+        return super().partitions(topics)
+
+
+@pytest.fixture
+def clients(monkeypatch):
+    """The clients that owners make."""
+    made = []
+
+    def make(config, keep):
+        made.append(CountingClient(config, timeout=5, keep=keep))
+        return made[-1]
+
+    monkeypatch.setattr(owner, "_open", make)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline and (
+        left := [
+            t.name
+            for t in threading.enumerate()
+            if t.name.startswith(("kafka offsets of", "read checkpoint"))
+        ]
+    ):
+        time.sleep(0.05)
+    assert left == []
+    assert owner._owners == {}
+
+
+@pytest.fixture
+def groups(new_group, make_topic, produce, commit):
+    """groups(3, 2) -> three groups, each 5 behind in two topics of its own."""
+
+    def make(count, topics=1):
+        names = [make_topic(partitions=1) for _ in range(topics)]
+        for name in names:
+            produce(name, {0: 5})
+        made = [new_group() for _ in range(count)]
+        for group in made:
+            for name in names:
+                commit(group, name, {0: 0})
+        return made, names
+
+    return make
+
+
+def look_at(waits, times, interval=1.0):
+    """Look at waits so many times; return the outcomes of each."""
+
+    async def run():
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(aclosing(looks(wait, interval))) for wait in waits]
+
+            async def take(stream):
+                return [await asyncio.wait_for(anext(stream), DEADLINE) for _ in range(times)]
+
+            return await asyncio.gather(*map(take, streams))
+
+    return asyncio.run(run())
+
+
+def test_a_round_asks_for_each_group_and_for_the_logs_once(groups, clients):
+    (first, second, third), topics = groups(3, topics=2)
+    waits = [LagWait(group_id=group, topics=topic) for group in (first, second, third) for topic in topics]
+    outcomes = look_at(waits * 5, times=3)
+    assert all(
+        isinstance(outcome, Reading) and outcome.lags[0].total == 5 for each in outcomes for outcome in each
+    )
+    (client,) = clients
+    last_round = client.asked[-4:]
+    assert sorted(last_round) == sorted(
+        [("committed", first), ("committed", second), ("committed", third), ("log_ranges", 2)]
+    )
+    # Positions first: a live group only looks further behind.
+    assert last_round[-1] == ("log_ranges", 2)
+    assert sum(question == "partitions" for question, _ in client.asked) <= 2
+
+
+def test_waits_that_come_later_fall_into_step(groups, clients):
+    (group,), (topic,) = groups(1)
+    wait = LagWait(group_id=group, topics=topic)
+
+    async def run():
+        async with AsyncExitStack() as stack:
+            streams = []
+            for _ in range(4):
+                streams.append(await stack.enter_async_context(aclosing(looks(wait, 1.0))))
+                await anext(streams[-1])
+                await asyncio.sleep(0.15)
+            for _ in range(3):
+                await asyncio.gather(*map(anext, streams))
+            (client,) = clients
+            before = len(client.asked)
+            await asyncio.gather(*map(anext, streams))
+            return client.asked[before:]
+
+    assert asyncio.run(run()) == [("committed", group), ("log_ranges", 1)]
+
+
+def test_more_groups_than_consumers_are_all_looked_at(groups, clients, monkeypatch):
+    monkeypatch.setattr(owner, "CONSUMERS", 12)
+    monkeypatch.setattr(owner, "COLD_PER_SECOND", 40)
+    many, (topic,) = groups(25)
+    outcomes = look_at([LagWait(group_id=group, topics=topic) for group in many], times=2)
+    assert all(outcome.lags[0].total == 5 for each in outcomes for outcome in each)
+    (client,) = clients
+    assert len(client._connections._kept) <= 12
+
+
+def test_a_topic_that_is_not_there_is_the_error_of_its_own_wait_only(groups, clients):
+    (group,), (topic,) = groups(1)
+    waits = [LagWait(group_id=group, topics="no-such-topic"), LagWait(group_id=group, topics=topic)]
+    missing = ReachedWait(group_id=group, target={topic: {"0": 1}, "gone": {"0": 1}})
+    bad, good, gone = look_at([*waits, missing], times=2)
+    assert all(isinstance(outcome, UnknownTopicPartitionError) for outcome in bad + gone)
+    assert all(isinstance(outcome, Reading) for outcome in good)
+
+
+def test_a_checkpoint_that_does_not_answer_keeps_nobody_else_waiting(groups, clients, monkeypatch, tmp_path):
+    monkeypatch.setattr(owner, "PATIENCE", 0.5)
+    (group,), (topic,) = groups(1)
+    silent = LagWait(checkpoint_location=str(tmp_path))
+    release = threading.Event()
+    monkeypatch.setattr(type(silent.checkpoint), "read", lambda self: release.wait(DEADLINE))
+    try:
+        no_answer, answer = look_at([silent, LagWait(group_id=group, topics=topic)], times=2)
+    finally:
+        release.set()
+    assert all("the storage did not answer within 0.5 s" in str(outcome) for outcome in no_answer)
+    assert all(outcome.retriable for outcome in no_answer)
+    assert all(isinstance(outcome, Reading) for outcome in answer)
+
+
+def test_an_error_nobody_thought_of_ends_one_wait_and_not_the_thread(groups, clients, monkeypatch):
+    (group,), (topic,) = groups(1)
+
+    class Broken(LagWait):
+        def judge(self, client, positions):
+            raise ZeroDivisionError("oops")
+
+    broken, fine = look_at(
+        [Broken(group_id=group, topics=topic), LagWait(group_id=group, topics=topic)], times=2
+    )
+    assert all(isinstance(outcome, ZeroDivisionError) for outcome in broken)
+    assert all(isinstance(outcome, Reading) for outcome in fine)
+
+
+@pytest.mark.parametrize("wrong", [{"security.protocol": "nonsense"}, {"bootstrap.servers": ""}])
+def test_a_connection_that_is_refused_is_read_again_by_who_comes_next(
+    wrong, groups, bootstrap_servers, monkeypatch
+):
+    (group,), (topic,) = groups(1)
+    wait = LagWait(group_id=group, topics=topic)
+    servers = {"bootstrap.servers": bootstrap_servers}
+
+    def connect(**extra):
+        connection = json.dumps({"conn_type": "kafka", "extra": {**servers, **extra}})
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", connection)
+
+    async def run():
+        connect(**wrong)
+        async with aclosing(looks(wait, 1.0)) as first:
+            refused = await anext(first)
+            connect()
+            async with aclosing(looks(wait, 1.0)) as second:
+                return refused, await anext(second)
+
+    refused, answer = asyncio.run(run())
+    assert not getattr(refused, "retriable", False)
+    assert "nonsense" in str(refused) or "bootstrap.servers" in str(refused)
+    assert isinstance(answer, Reading)
+
+
+def test_a_wait_that_is_cancelled_leaves_the_others_alone(groups, clients, commit):
+    (group,), (topic,) = groups(1)
+
+    async def run():
+        def start():
+            trigger = again(ConsumerGroupLagTrigger(group_id=group, topics=topic, max_lag=0, poll_interval=1))
+            return asyncio.create_task(anext(trigger.run()))
+
+        cancelled, going_on = start(), start()
+        await asyncio.sleep(0.5)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        await asyncio.to_thread(commit, group, topic, {0: 5})
+        return await asyncio.wait_for(going_on, DEADLINE)
+
+    assert asyncio.run(run()).payload["status"] == "done"
+    assert len(clients) == 1

@@ -1,0 +1,97 @@
+"""Waits outside of a running Airflow: what a task instance and a triggerer do for them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import TaskDeferred
+
+
+class Store(dict):
+    """A task's state, which Airflow 3.3 keeps over reschedules and retries."""
+
+    def delete(self, key):
+        del self[key]
+
+    def set(self, key, value):
+        self[key] = json.loads(json.dumps(value))
+
+
+class TaskInstance:
+    """As much of a task instance as a sensor outside a DAG needs."""
+
+    dag_id, run_id, task_id, map_index, try_number = "flights", "manual__1", "gate", -1, 1
+
+    def __init__(self):
+        self.xcoms = {}
+        self.first_reschedule = None
+
+    def xcom_push(self, key, value):
+        self.xcoms[key] = json.loads(json.dumps(value))
+
+    def get_first_reschedule_date(self, context):
+        return self.first_reschedule
+
+
+def again(trigger):
+    """The trigger after its journey as JSON into the triggerer."""
+    path, parameters = trigger.serialize()
+    assert path == f"{type(trigger).__module__}.{type(trigger).__qualname__}"
+    return type(trigger)(**json.loads(json.dumps(parameters)))
+
+
+def end_of(trigger, meanwhile=None):
+    """Run a trigger as the triggerer does; return the payload of its event."""
+
+    async def run():
+        events = again(trigger).run()
+        task = asyncio.ensure_future(anext(events))
+        if meanwhile is not None:
+            await asyncio.to_thread(meanwhile)
+        event = await asyncio.wait_for(task, 60)
+        await events.aclose()
+        return event
+
+    return asyncio.run(run()).payload
+
+
+def deferred(sensor, context):
+    """The trigger that a sensor goes on with."""
+    with pytest.raises(TaskDeferred) as raised:
+        sensor.execute(context)
+    return raised.value.trigger
+
+
+def wait_by(way, make, context, meanwhile):
+    """
+    Wait with a sensor by "poke", "reschedule" or "deferrable"; return what it returns.
+
+    make(**parameters) -> the sensor; meanwhile() is called once, after the first look.
+    """
+    if way == "deferrable":
+        sensor = make(deferrable=True, poke_interval=1)
+        event = end_of(deferred(sensor, context), meanwhile)
+        return make(deferrable=True).execute_complete(context, json.loads(json.dumps(event)))
+    if way == "reschedule":
+        with pytest.raises(AirflowRescheduleException):
+            make(mode="reschedule").execute(context)
+        meanwhile()
+        return make(mode="reschedule").execute(context)
+    sensor = make(poke_interval=0.1)
+    looked = sensor.poke
+    done = []
+
+    def poke(context):
+        result = looked(context)
+        if not done:
+            done.append(meanwhile())
+        return result
+
+    sensor.poke = poke
+    return sensor.execute(context)
+
+
+WAYS = ("poke", "reschedule", "deferrable")
