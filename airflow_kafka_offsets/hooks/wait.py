@@ -58,13 +58,13 @@ class Reading:
     lags: tuple[Lag, ...] = ()
     checkpoint: str | None = None
 
-    @property
+    @cached_property
     def standing(self) -> str:
         """The positions as a short text that changes when one of them does."""
         plain = {name: offsets_json(positions) for name, positions in self.positions.items()}
         return _digest(json.dumps(plain, sort_keys=True))
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The text as a short one that changes with it."""
         return _digest(self.text)

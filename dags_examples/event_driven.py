@@ -1,0 +1,98 @@
+"""
+Spark runs when there is enough for it to do: as soon as 10,000 records wait, or daily at the latest.
+
+A trigger looks at the lag of the consumer group. When 10,000 records wait, Airflow starts a run: a PySpark job
+reads all that is new and stops, and its offsets are committed to the group. So the lag falls, and the trigger
+waits for the next 10,000. Each night there is a run in any case.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from airflow.sdk import DAG, Asset, AssetWatcher, task
+
+try:
+    from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
+except ImportError:  # Airflow 3.1
+    from airflow.timetables.assets import AssetOrTimeSchedule
+    from airflow.timetables.trigger import CronTriggerTimetable
+
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.triggers.event import LagEventTrigger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LAKE = os.environ.get("LAKE", "s3a://lake")
+LOOK_EVERY = float(os.environ.get("LOOK_EVERY", "60"))
+
+# --8<-- [start:schedule]
+clicks = KafkaPipeline(group_id="clicks", topics=["clicks"], checkpoint_location=f"{LAKE}/checkpoints/clicks")
+
+backlog = Asset(
+    "clicks_backlog",
+    watchers=[
+        AssetWatcher(
+            name="ten_thousand_wait",
+            trigger=LagEventTrigger(
+                **clicks,
+                min_lag=10_000,
+                refire_after=timedelta(minutes=15),
+                poll_interval=LOOK_EVERY,
+            ),
+        )
+    ],
+)
+
+daily_at_the_latest = AssetOrTimeSchedule(
+    # timedelta() and not False, with which Airflow may still run a new DAG at once.
+    timetable=CronTriggerTimetable("0 3 * * *", timezone="UTC", run_immediately=timedelta()),
+    assets=[backlog],
+)
+# --8<-- [end:schedule]
+
+with DAG(
+    dag_id="event_driven",
+    schedule=daily_at_the_latest,
+    catchup=False,
+    max_active_runs=1,
+    tags=["kafka", "spark", "example"],
+    doc_md=__doc__,
+) as dag:
+    # --8<-- [start:tasks]
+    @task.pyspark(
+        conn_id="spark_default",
+        config_kwargs={
+            "spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+        },
+    )
+    def spark(servers: str, spark: SparkSession) -> None:
+        """Write the new clicks to the lake, and stop."""
+        records = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", servers)
+            .option("subscribe", "clicks")
+            .option("startingOffsets", "earliest")
+            .load()
+        )
+        query = (
+            records.selectExpr("CAST(value AS STRING) AS click", "timestamp")
+            .writeStream.format("parquet")
+            .option("path", f"{LAKE}/clicks")
+            .option("checkpointLocation", clicks.checkpoint_location)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    commit = CommitOffsetsOperator(task_id="commit", outlets=[clicks.asset], **clicks)
+
+    spark(f"{{{{ conn.{clicks.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}") >> commit
+    # --8<-- [end:tasks]

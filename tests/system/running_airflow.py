@@ -1,0 +1,250 @@
+"""A real Airflow for tests: api-server, scheduler, dag-processor and triggerer, each a process of its own on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import psutil
+import pytest
+
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
+from airflow_kafka_offsets.local.process import SupervisedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+READY = 180.0
+DEADLINE = 90.0
+TICK = 0.2
+LINES, WIDTH = 40, 400
+
+API_SERVER, SCHEDULER, DAG_PROCESSOR, TRIGGERER = COMPONENTS = (
+    "api-server",
+    "scheduler",
+    "dag-processor",
+    "triggerer",
+)
+# The log servers of these two would listen on every interface.
+SKIP_SERVE_LOGS = (SCHEDULER, TRIGGERER)
+HEALTH = {"scheduler": SCHEDULER, "triggerer": TRIGGERER, "dag_processor": DAG_PROCESSOR}
+
+QUICK = {
+    "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+    "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+    "AIRFLOW__CORE__PARALLELISM": "4",
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+    "AIRFLOW__API_AUTH__JWT_SECRET": "a-secret-of-the-tests-which-is-long-enough-for-a-signature-of-512-bits",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
+    "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+    "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
+    "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+    "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
+    "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
+}
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process does nothing any more, although its parent may not have noticed yet."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+class RunningAirflow:
+    """
+    An Airflow that runs until it is stopped; use it as a context manager.
+
+    :param home: a directory of its own, for its database, logs and DAGs.
+    :param bootstrap_servers: what the connection kafka_default leads to.
+    :param dag_files: they are copied to its DAG folder.
+    :param variables: of the environment, for its components and so for its DAGs.
+    """
+
+    def __init__(
+        self, home: Path, bootstrap_servers: str, dag_files: Iterable[Path], **variables: str
+    ) -> None:
+        self.home = home
+        self.dags = home / "dags"
+        self.dags.mkdir(parents=True)
+        for file in dag_files:
+            shutil.copy(file, self.dags)
+        port = free_port()
+        self.url = f"http://{LOOPBACK}:{port}"
+        self.environment = {
+            **demo_environment(home, self.dags, bootstrap_servers),
+            **QUICK,
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__HOST": LOOPBACK,
+            "AIRFLOW__API__PORT": str(port),
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            **variables,
+        }
+        self._running: dict[str, SupervisedProcess] = {}
+        self._client: httpx.Client | None = None
+
+    def __enter__(self) -> RunningAirflow:
+        migrate_airflow(self.environment, self.home)
+        try:
+            for component in COMPONENTS:
+                self.start(component)
+            self._wait(self._is_ready, "ready", READY)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._client is not None:
+            self._client.close()
+        # The api-server last: tasks that are still running report to it.
+        with ThreadPoolExecutor(len(COMPONENTS)) as at_the_same_time:
+            list(at_the_same_time.map(self.stop, COMPONENTS[1:]))
+        self.stop(API_SERVER)
+
+    def log_file(self, component: str) -> Path:
+        """What a component says."""
+        return self.home / f"{component}.log"
+
+    def start(self, component: str) -> None:
+        """Start one component, without waiting for it."""
+        command = [sys.executable, "-m", "airflow", component]
+        if component in SKIP_SERVE_LOGS:
+            command.append("--skip-serve-logs")
+        with pytest.MonkeyPatch.context() as ours:
+            for name, value in self.environment.items():
+                ours.setenv(name, value)
+            self._running[component] = SupervisedProcess(command, self.log_file(component), self.home)
+
+    def stop(self, component: str) -> None:
+        """End one component with all that it has started."""
+        process = self._running.pop(component, None)
+        if process is None:
+            return
+        started = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ending = psutil.Process(process.pid)
+            started = ending.children(recursive=True)
+            if component == TRIGGERER:
+                # It may overlook for ten seconds that its triggers have ended, which they do in a process of their own.
+                ending.terminate()
+                self._wait(lambda: all(map(has_ended, started)), "the triggers to end")
+                ending.kill()
+        process.end()
+        # A task is in a process group of its own; each is known as itself, not by a number that is used again.
+        for child in psutil.wait_procs(started, timeout=1)[1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+
+    def restart_triggerer(self) -> None:
+        """Stop the triggerer, start another one, and return when that one is there."""
+        self.stop(TRIGGERER)
+        since = datetime.now(tz=timezone.utc)
+        self.start(TRIGGERER)
+        self._wait(lambda: self._heartbeat("triggerer") > since, "a new triggerer", READY)
+
+    def api(self, method: str, path: str, **parameters: Any) -> Any:
+        """Ask Airflow's REST API; the path is that below /api/v2/."""
+        if self._client is None:
+            token = httpx.get(f"{self.url}/auth/token", timeout=DEADLINE).json()["access_token"]
+            headers = {"Authorization": f"Bearer {token}"}
+            self._client = httpx.Client(base_url=f"{self.url}/api/v2/", headers=headers, timeout=DEADLINE)
+        answer = self._client.request(method, path, **parameters)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    def pause(self, dag_id: str, *, paused: bool = True) -> None:
+        """Pause a DAG, or let it run. What watches for it ends, or begins, when its file is read again."""
+        self.api("PATCH", f"dags/{dag_id}", json={"is_paused": paused})
+
+    def trigger(self, dag_id: str) -> str:
+        """Start a run by hand and return its id."""
+        body = {"logical_date": datetime.now(tz=timezone.utc).isoformat()}
+        return self.api("POST", f"dags/{dag_id}/dagRuns", json=body)["dag_run_id"]
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return the runs of a DAG, the oldest first, as the REST API tells them."""
+        return self.api("GET", f"dags/{dag_id}/dagRuns", params={"order_by": "id", "limit": 100})["dag_runs"]
+
+    def states(self, dag_id: str, run_id: str) -> dict[str, str]:
+        """Return {task_id: state} of a run."""
+        tasks = self.api("GET", f"dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
+        return {task["task_id"]: task["state"] for task in tasks}
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:
+        """Return what a task of a run has returned."""
+        path = f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value"
+        return self.api("GET", path, params={"deserialize": False, "stringify": False})["value"]
+
+    def events(self, asset: str) -> list[dict[str, Any]]:
+        """Return the events of an asset, the oldest first; those of a watcher have a payload in their extra."""
+        like = {"name_pattern": asset, "order_by": "timestamp", "limit": 100}
+        found = self.api("GET", "assets/events", params=like)["asset_events"]
+        return [event for event in found if event["name"] == asset]
+
+    def asset_state(self, asset: str) -> dict[str, Any]:
+        """Return what an asset's triggers and tasks keep between two runs (Airflow 3.3)."""
+        assets = self.api("GET", "assets", params={"name_pattern": asset})["assets"]
+        (asset_id,) = (each["id"] for each in assets if each["name"] == asset)
+        kept = self.api("GET", f"assets/{asset_id}/state-store")["asset_state_store"]
+        return {entry["key"]: entry["value"] for entry in kept}
+
+    def wait_for_runs(self, dag_id: str, count: int, state: str = "success") -> list[dict[str, Any]]:
+        """Wait until a DAG has so many runs that ended, and return them all."""
+
+        def ended() -> bool:
+            return sum(run["state"] in ("success", "failed") for run in self.runs(dag_id)) >= count
+
+        self._wait(ended, f"{count} runs of {dag_id}")
+        runs = self.runs(dag_id)
+        assert {run["state"] for run in runs[:count]} == {state}, runs
+        return runs
+
+    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until a condition holds; a component that has ended meanwhile is told of."""
+        self._wait(condition, what)
+
+    def said(self) -> str:
+        """Return the end of what each component has said, for a test that fails."""
+        texts = []
+        for component in COMPONENTS:
+            if (file := self.log_file(component)).exists():
+                tail = file.read_text(errors="replace").splitlines()[-LINES:]
+                texts.append("\n".join([f"=== {component}", *(line[:WIDTH] for line in tail)]))
+        return "\n".join(texts)
+
+    def _wait(self, condition: Callable[[], object], what: str, seconds: float = DEADLINE) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            for component, process in self._running.items():
+                assert process.status is None, f"{component} has ended\n{self.said()}"
+            assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}\n{self.said()}"
+            time.sleep(TICK)
+
+    def _health(self) -> Mapping[str, Any]:
+        return httpx.get(f"{self.url}/api/v2/monitor/health", timeout=DEADLINE).json()
+
+    def _is_ready(self) -> bool:
+        try:
+            health = self._health()
+        except httpx.TransportError:
+            return False  # it does not listen yet
+        return all(health[name]["status"] == "healthy" for name in HEALTH) and self._has_all_dags()
+
+    def _has_all_dags(self) -> bool:
+        errors = self.api("GET", "importErrors")["import_errors"]
+        assert not errors, errors
+        files = {dag["relative_fileloc"] for dag in self.api("GET", "dags")["dags"]}
+        return files >= {file.name for file in self.dags.glob("*.py")}
+
+    def _heartbeat(self, component: str) -> datetime:
+        return datetime.fromisoformat(self._health()[component][f"latest_{component}_heartbeat"])

@@ -1,0 +1,143 @@
+"""DAGs that wait for lag, and DAGs that lag wakes: on a real scheduler and a real triggerer."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from spark_session import QUICK_JAVA
+from system.running_airflow import RunningAirflow
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
+
+HERE = Path(__file__).parent
+EXAMPLE = HERE.parents[1] / "dags_examples" / "event_driven.py"
+DEADLINE = 30.0
+CROSSINGS = 10
+REFIRE_AFTER = timedelta(seconds=25)
+SEVERAL_LOOKS = 5.0
+
+
+@pytest.fixture(scope="module")
+def names(make_topic):
+    """What the DAGs find in their environment: a topic and a group for each."""
+    dags = ("CROSSINGS", "IDLE", "WAITING")
+    topics = {f"{dag}_TOPIC": make_topic(2) for dag in dags}
+    return topics | {f"{dag}_GROUP": topics[f"{dag}_TOPIC"] for dag in dags}
+
+
+@pytest.fixture(scope="module")
+def live(bootstrap_servers, names, wait_for_topic, produce, spark_settings, tmp_path_factory):
+    """The Airflow of this module. The connector that the example names is fetched for spark_settings."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    new = NewTopic("clicks", num_partitions=2)
+    admin.create_topics([new], request_timeout=DEADLINE)["clicks"].result(DEADLINE)
+    wait_for_topic("clicks", 2)
+    home = tmp_path_factory.mktemp("live")
+    java = dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), QUICK_JAVA)
+    dags = [*(HERE / "live_dags").glob("*.py"), EXAMPLE]
+    with RunningAirflow(
+        home,
+        bootstrap_servers,
+        dags,
+        LAKE=str(home / "lake"),
+        LOOK_EVERY="1",
+        REFIRE_AFTER=str(REFIRE_AFTER.seconds),
+        **names,
+        **java,
+    ) as airflow:
+        # What these start goes on while the first tests run.
+        produce(names["IDLE_TOPIC"], {0: 60, 1: 60})
+        produce("clicks", {0: 5_000, 1: 5_000})
+        yield airflow
+
+
+@pytest.fixture(scope="module")
+def client(bootstrap_servers):
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def spark_has_run(live, produce):
+    """The run after 10,000 records; and when 100 more came after it."""
+    (run,) = live.wait_for_runs("event_driven", 1)
+    produce("clicks", {0: 50, 1: 50})
+    return run, time.monotonic()
+
+
+def above(live, asset):
+    """Whether the trigger of an asset has written down that it has fired, and the lag has not fallen since."""
+    return any(kept["fired_at"] for kept in live.asset_state(asset).values())
+
+
+def offsets(topic, offset):
+    return dict.fromkeys([TopicPartition(topic, 0), TopicPartition(topic, 1)], offset)
+
+
+def test_what_waits_in_the_triggerer_outlives_it(live, names, produce, client):
+    topic, group = names["WAITING_TOPIC"], names["WAITING_GROUP"]
+    produce(topic, {0: 5, 1: 5})
+    client.commit(group, offsets(topic, 1))
+    run_id = live.trigger("waiting")
+    live.wait_until(
+        lambda: live.states("waiting", run_id) == {"lag": "deferred", "reached": "deferred"}, "both deferred"
+    )
+    produce(topic, {0: 3, 1: 3})
+    # A restart between an event and the note of it would fire again.
+    live.wait_until(
+        lambda: above(live, "clicks_backlog") and above(live, "idle_backlog"), "notes of both events"
+    )
+
+    live.restart_triggerer()
+
+    client.commit(group, offsets(topic, 5))
+    live.wait_until(lambda: live.states("waiting", run_id)["reached"] == "success", "the target")
+    assert live.states("waiting", run_id)["lag"] == "deferred"
+    client.commit(group, offsets(topic, 8))
+    live.wait_for_runs("waiting", 1)
+    reached, lag = (live.xcom("waiting", run_id, task) for task in ("reached", "lag"))
+    # The log end when the wait began, and not that of the second triggerer.
+    assert reached["target"] == reached["current"] == {topic: {"0": 5, "1": 5}}
+    assert lag["total_lag"] == 0
+
+
+def test_spark_runs_once_for_ten_thousand_records(live, spark_has_run):
+    run, _ = spark_has_run
+    assert run["run_type"] == "asset_triggered"
+    (event,) = live.events("clicks_backlog")
+    assert event["extra"]["payload"]["total_lag"] >= 10_000
+    receipt = live.xcom("event_driven", run["dag_run_id"], "commit")
+    assert receipt["after"] == {"clicks": {"0": 5_000, "1": 5_000}}
+
+
+def test_each_crossing_starts_one_run(live, names, produce):
+    topic = names["CROSSINGS_TOPIC"]
+    for number in range(1, CROSSINGS + 1):
+        produce(topic, {0: 40, 1: 40})  # not enough yet
+        produce(topic, {0: 40, 1: 40})
+        live.wait_until(lambda: above(live, "backlog"), "the trigger to see that the lag has risen")
+        live.wait_for_runs("crossings", number)
+        live.wait_until(lambda: not above(live, "backlog"), "the trigger to see that the lag has fallen")
+    assert len(live.runs("crossings")) == CROSSINGS
+    assert len(live.events("backlog")) == CROSSINGS
+
+
+def test_a_backlog_that_stays_fires_again_after_a_while_and_not_before(live):
+    live.wait_for_runs("idle", 3)
+    times = [datetime.fromisoformat(event["timestamp"]) for event in live.events("idle_backlog")]
+    # Also from one triggerer to the next. An event bears the time at which it was stored.
+    assert min(later - earlier for earlier, later in pairwise(times)) > REFIRE_AFTER - timedelta(seconds=1)
+
+
+def test_a_hundred_records_run_nothing(live, spark_has_run):
+    _, since = spark_has_run
+    live.wait_until(lambda: time.monotonic() > since + SEVERAL_LOOKS, "several looks of the trigger")
+    assert len(live.runs("event_driven")) == 1
