@@ -29,6 +29,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_kafka_offsets.operators.commit",
                     "airflow_kafka_offsets.operators.drift",
                     "airflow_kafka_offsets.operators.reset",
+                    "airflow_kafka_offsets.operators.restore",
                     "airflow_kafka_offsets.operators.window",
                 ],
             }

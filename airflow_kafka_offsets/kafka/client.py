@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +27,6 @@ from airflow_kafka_offsets.kafka.commits import (
 from airflow_kafka_offsets.kafka.config import SERVERS, client_config
 from airflow_kafka_offsets.kafka.connection import (
     MAX_KEPT,
-    OWN_GROUP,
     Connection,
     Connections,
 )
@@ -108,6 +108,10 @@ class OffsetsClient:
         self._connections = Connections(self._config, keep)
         self._groups = GroupCalls(self._config)
         self._closed = False
+
+    def keep(self, connections: int) -> None:
+        """Keep so many connections from now on; those beyond are closed when the next one is opened."""
+        self._connections.keep = connections
 
     @property
     def opened(self) -> int:
@@ -204,11 +208,7 @@ class OffsetsClient:
         wanted = sorted(dict.fromkeys(partitions))
         what = f"reading the log ends of {summarize(wanted)}"
         with self._asking(what) as deadline:
-            # Apart: one request that names a partition twice gets the last answer for both.
-            starts = self._offsets_at(what, wanted, LOG_START, isolation_level, deadline)
-            ends = self._offsets_at(what, wanted, LOG_END, isolation_level, deadline)
-        # Retention may have moved the start of an emptied log past the end that was read for it.
-        return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
+            return self._logs(what, wanted, isolation_level, deadline)
 
     def offsets_for_time(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
@@ -225,7 +225,7 @@ class OffsetsClient:
         wanted = sorted(dict.fromkeys(partitions))
         what = f"looking up a time in {summarize(wanted)}"
         with self._asking(what) as deadline:
-            found = self._offsets_at(what, wanted, timestamp_ms, "read_uncommitted", deadline)
+            found = self._offsets_at(what, wanted, timestamp_ms, deadline)
         return {tp: None if offset < 0 else offset for tp, offset in found.items()}
 
     def record_times(
@@ -259,12 +259,10 @@ class OffsetsClient:
         deadline = Deadline(timeout)
         try:
             with self._asking(what, deadline):
-                starts = self._offsets_at(what, wanted, LOG_START, "read_uncommitted", deadline)
-                ends = self._offsets_at(what, wanted, LOG_END, isolation_level, deadline)
+                logs = self._logs(what, wanted, isolation_level, deadline)
         except BrokerUnavailableError as error:
             log.info("The times of records stay unknown: %s", error)
             return {}
-        logs = {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
         positions = positions_in_logs(offsets, logs)
         # It has a Consumer of its own, so that calls of other threads need not wait.
         try:
@@ -290,10 +288,10 @@ class OffsetsClient:
         what = f"committing to group {group_id!r}"
         written: list[TopicPartition] = []
         with self._asking(what) as deadline:
-            # Most of what can be refused shows here, before the first write. And a commit that still looks for its
-            # coordinator keeps the client from closing for a minute.
+            # Most of what can be refused shows here, before the first write: it is the same for all partitions of a topic.
+            # And a commit that still looks for its coordinator keeps the client from closing for a minute.
             try:
-                self._committed(what, group_id, offsets, deadline)
+                self._committed(what, group_id, {tp.topic: tp for tp in offsets}.values(), deadline)
             except BrokerError as error:
                 raise and_then(error, "nothing was written") from None
             for part in commit_chunks(group_id, offsets, metadata):
@@ -385,10 +383,9 @@ class OffsetsClient:
         what: str,
         question: Callable[[Connection, float], T],
         deadline: Deadline,
-        group_id: str = OWN_GROUP,
-        isolation_level: IsolationLevel = "read_uncommitted",
+        connection: Connection | None = None,
     ) -> T:
-        connection = self._connections.get(group_id, isolation_level)
+        connection = connection or self._connections.get()
         # What was noted since the last call: the cause of an error then is not one now.
         connection.drain()
         connection.causes.clear()
@@ -408,15 +405,42 @@ class OffsetsClient:
                 found.update(read_commits(connection, chunk, timeout))
             return found
 
-        return self._ask(what, question, deadline, group_id) if wanted else {}
+        return self._ask(what, question, deadline, self._connections.get(group_id)) if wanted else {}
+
+    def _logs(
+        self,
+        what: str,
+        wanted: Sequence[TopicPartition],
+        isolation_level: IsolationLevel,
+        deadline: Deadline,
+    ) -> dict[TopicPartition, LogRange]:
+        if not wanted:
+            return {}
+        connection = self._connections.get(isolation_level=isolation_level)
+        other = self._connections.other_than(connection) if len(wanted) > self._chunk_size else None
+
+        def offsets_at(timestamp: int, over: Connection) -> Offsets:
+            return self._offsets_at(what, wanted, timestamp, deadline, over)
+
+        # Apart: one request that names a partition twice gets the last answer for both.
+        if other is None:
+            starts, ends = offsets_at(LOG_START, connection), offsets_at(LOG_END, connection)
+        else:
+            # A broker answers what comes over one connection one by one. The log start is the same over any.
+            with ThreadPoolExecutor(1) as meanwhile:
+                asked = meanwhile.submit(offsets_at, LOG_START, other)
+                ends = offsets_at(LOG_END, connection)
+                starts = asked.result()
+        # Retention may have moved the start of an emptied log past the end that was read for it.
+        return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
 
     def _offsets_at(
         self,
         what: str,
         wanted: Sequence[TopicPartition],
         timestamp: int,
-        isolation_level: IsolationLevel,
         deadline: Deadline,
+        connection: Connection | None = None,
     ) -> Offsets:
         found: Offsets = {}
         absent: dict[TopicPartition, int] = {}
@@ -444,7 +468,7 @@ class OffsetsClient:
                 raise Failed(hidden or failure)
             return found
 
-        return self._ask(what, question, deadline, isolation_level=isolation_level) if wanted else {}
+        return self._ask(what, question, deadline, connection) if wanted else {}
 
     def _commit(self, group_id: str, part: Offsets, metadata: str, deadline: Deadline) -> CommitProgress:
         what = f"reading back the offsets of group {group_id!r}"

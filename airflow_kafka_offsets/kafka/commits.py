@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartit
 MAX_METADATA = 4095
 """Bytes: the broker's default is 4096 (``offset.metadata.max.bytes``), and the client adds one."""
 
-MAX_PARTITIONS = 2_000
+MAX_PARTITIONS = 1_000
 MAX_BYTES = 600_000
 """One commit is one batch of records, which must fit ``max.message.bytes``: 1,048,588 by default."""
 

@@ -31,6 +31,8 @@ _DEFAULTS = {
     "client.id": OWN_GROUP,
     # A silent broker is given up after this, so that a call can try again, or close, before its deadline.
     "socket.timeout.ms": 10_000,
+    # The client also waits for this before its first connection to a broker that it has just learnt of.
+    "reconnect.backoff.ms": 10,
     # A broker that was restarted is found again within a second, not within ten.
     "reconnect.backoff.max.ms": 1_000,
 }
@@ -123,7 +125,7 @@ class Connections:
 
     def __init__(self, config: Mapping[str, Any], keep: int = MAX_KEPT) -> None:
         self._config = dict(config)
-        self._keep = keep
+        self.keep = keep
         self.opened = 0
         """How many were made so far."""
         self._kept: OrderedDict[tuple[str, IsolationLevel], Connection] = OrderedDict()
@@ -135,12 +137,16 @@ class Connections:
         """Return the connection of a group, a new one if there is none."""
         key = (group_id, isolation_level)
         if key not in self._kept:
-            while len(self._kept) >= self._keep:
+            while len(self._kept) >= self.keep:
                 self.discard(next(iter(self._kept.values())))
             self._kept[key] = Connection(self._config, group_id, isolation_level)
             self.opened += 1
         self._kept.move_to_end(key)
         return self._kept[key]
+
+    def other_than(self, connection: Connection) -> Connection | None:
+        """Return the connection that was used last besides this one, ``None`` if no other is open."""
+        return next((kept for kept in reversed(self._kept.values()) if kept is not connection), None)
 
     def discard(self, connection: Connection) -> None:
         """Close a connection in the background: with a commit under way this may take a minute."""

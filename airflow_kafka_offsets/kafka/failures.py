@@ -89,7 +89,9 @@ OF_WHOLE_GROUP = ACTIVE_GROUP | {
 }
 """After these nothing of a commit was done."""
 
-UNCERTAIN = frozenset({"_DESTROY", "_DESTROY_BROKER", "_TIMED_OUT", "_TRANSPORT", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"})
+UNCERTAIN = frozenset(
+    {"_DESTROY", "_DESTROY_BROKER", "_TIMED_OUT", "_TRANSPORT", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT"}
+)
 """After these a commit may have been done: the request or only its answer was lost."""
 
 _CREDENTIALS = frozenset(

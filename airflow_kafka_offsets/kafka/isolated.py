@@ -41,7 +41,14 @@ class _Session:
     def __init__(self, config: dict[str, Any], token: list[Any] | None, timeout: float) -> None:
         self._end = time.monotonic() + timeout
         self.causes: dict[str, Failure] = {}
-        settings = {"client.id": "airflow-kafka-offsets", **config, "error_cb": self._note, "log_level": 0}
+        settings = {
+            "client.id": "airflow-kafka-offsets",
+            # The client also waits for this before its first connection to a broker that it has just learnt of.
+            "reconnect.backoff.ms": 10,
+            **config,
+            "error_cb": self._note,
+            "log_level": 0,
+        }
         if token is not None:
             settings["oauth_cb"] = lambda _: tuple(token)
         try:

@@ -101,20 +101,22 @@ def read_commits(
     """
     wanted = [ClientPartition(*tp) for tp in partitions]
     answer = connection.ask(lambda consumer: consumer.committed(wanted, timeout=timeout))
-    return {TopicPartition(said.topic, said.partition): _commit(said) for said in answer}
+    # The client fills in the list that it is given.
+    return {tp: _commit(said) for tp, said in zip(partitions, answer, strict=True)}
 
 
 def _commit(said: ClientPartition) -> Committed | None:
     if said.error is not None:
         raise Failed(_about(f"{said.topic}-{said.partition}", said.error))
-    if said.offset < 0:
+    offset = said.offset
+    if offset < 0:
         return None
     try:
-        metadata = (said.metadata or "").split("\0", 1)[0]
+        metadata = (said.metadata or "").partition("\0")[0]
     except UnicodeDecodeError:
         # Other clients' texts have no NUL at their end, so that what lies behind them in memory was read too.
         metadata = None
-    return Committed(said.offset, metadata)
+    return Committed(offset, metadata)
 
 
 def read_offsets(
@@ -136,12 +138,12 @@ def read_offsets(
         return {}, dict.fromkeys(partitions, error.failure)
     offsets: Offsets = {}
     failures: dict[TopicPartition, Failure] = {}
-    for said in answer:
-        tp = TopicPartition(said.topic, said.partition)
+    for tp, said in zip(partitions, answer, strict=True):
+        offset = said.offset
         if said.error is not None:
             failures[tp] = _about(str(tp), said.error)
-        elif said.offset >= 0 or (said.offset == LOG_END and timestamp >= 0):
-            offsets[tp] = said.offset
+        elif offset >= 0 or (offset == LOG_END and timestamp >= 0):
+            offsets[tp] = offset
         else:
             # A broker that is silent can look like this; a negative offset is never an answer.
             failures[tp] = Failure("_TIMED_OUT", f"no offset for {tp}")

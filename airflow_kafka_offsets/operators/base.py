@@ -15,7 +15,6 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.failures import failing_at_once
 from airflow_kafka_offsets.hooks.metrics import count_commit, count_refused, count_reset
-from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.apply import apply_joint, look_up_times
 from airflow_kafka_offsets.model.joint import JointPlan
@@ -74,6 +73,9 @@ class OffsetsOperator(BaseOperator):
 
     def open_client(self) -> OffsetsClient:
         """Return a client for the connection, to be closed by the caller."""
+        # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+
         return KafkaOffsetsHook(self.kafka_config_id).get_offsets_client()
 
     def open_checkpoint(self) -> SparkCheckpoint | None:

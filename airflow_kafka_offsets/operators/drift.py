@@ -16,7 +16,6 @@ from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageErr
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.failures import failing_at_once
 from airflow_kafka_offsets.hooks.metrics import report_drift
-from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
@@ -148,6 +147,9 @@ class CheckOffsetDriftOperator(BaseOperator):
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
+        # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+
         policy = one_of(self.on_drift, DriftPolicy, "on_drift")
         grace = parse_grace(self.grace)
         pipelines = self._named_pipelines(context)

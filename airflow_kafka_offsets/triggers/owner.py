@@ -154,6 +154,7 @@ class Owner:
             client = self._open_client(_share())
             rounds = RoundClient(client)
             while batch := self._next_batch(_share() - 2):
+                client.keep(_share())
                 began, opened = time.monotonic(), client.opened
                 self._look(batch, rounds, storage)
                 stretch = random.uniform(1 - JITTER, 1 + JITTER)

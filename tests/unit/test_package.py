@@ -40,11 +40,20 @@ def imported_by(statement):
         ("joint.restore", {"airflow", "pyspark"}),
         ("spark.read", {"airflow", "confluent_kafka", "fsspec", "pyspark", "tenacity"}),
         ("cli", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
-        ("operators.reset", {"pyspark"}),
     ],
 )
 def test_importing_a_module_does_not_import_what_it_must_not_need(module, never):
     assert not imported_by(f"import airflow_kafka_offsets.{module}") & never
+
+
+def test_a_dag_file_that_imports_all_of_it_loads_neither_spark_nor_the_kafka_client():
+    modules = [
+        module.name
+        for package in ("operators", "sensors", "triggers")
+        for module in pkgutil.iter_modules([str(ROOT / package)], f"airflow_kafka_offsets.{package}.")
+    ]
+    statement = "\n".join(f"import {module}" for module in [*modules, "airflow_kafka_offsets.pipeline"])
+    assert not imported_by(statement) & {"confluent_kafka", "pyspark"}
 
 
 def test_the_provider_info_names_modules_that_are_there():

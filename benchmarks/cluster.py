@@ -1,0 +1,167 @@
+"""What is measured on: which broker, with which topics and groups?"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.local.jars import classpath_text, kafka_classpath
+from airflow_kafka_offsets.local.java import find_java
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+RECORDS = 3
+"""In each partition."""
+
+MANY_PARTITIONS = {
+    # An index is laid out in its full size, 10 MB, and there are two of them for each partition.
+    "log.index.size.max.bytes": "4096",
+    # Retention would roll a segment of each partition, and the broker would run out of files.
+    "log.retention.ms": "-1",
+    "log.retention.bytes": "-1",
+    "log.cleaner.enable": "false",
+}
+_AT_ONCE = 5_000
+"""The controller takes 10,000 records in one request, and a partition is one."""
+_DEADLINE = 300.0
+_LOG4J = "status = off\nrootLogger.level = off\n"
+
+
+class Cluster:
+    """
+    A broker, and what the measurements need of it.
+
+    :param servers: ``host:port``.
+    :param directory: for files.
+    """
+
+    def __init__(self, servers: str, directory: Path) -> None:
+        self.servers = servers
+        self.directory = directory
+        self._prefix = f"b{int(time.time()) % 100_000}"
+        self._topics: dict[int, str] = {}
+
+    def client(self, *, keep: int = 8) -> OffsetsClient:
+        return OffsetsClient({"bootstrap.servers": self.servers}, timeout=120, keep=keep)
+
+    def name(self, text: str) -> str:
+        """Return a name that no earlier run on this broker has used."""
+        return f"{self._prefix}-{text}"
+
+    def topic(self, partitions: int) -> str:
+        """Return a topic of so many partitions, with :data:`RECORDS` records in each."""
+        if partitions not in self._topics:
+            name = self.name(str(partitions))
+            say(f"making topic {name}")
+            self._create(name, partitions)
+            self._fill(name, partitions)
+            self._topics[partitions] = name
+        return self._topics[partitions]
+
+    def partitions(self, partitions: int) -> list[TopicPartition]:
+        topic = self.topic(partitions)
+        return [TopicPartition(topic, number) for number in range(partitions)]
+
+    def kafka_tool(self, *arguments: str) -> str:
+        """Run ``kafka-consumer-groups`` as a process of its own, and return what it prints."""
+        command = [*self._java, CONSUMER_GROUPS, "--bootstrap-server", self.servers, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_DEADLINE)
+        if done.returncode or "Error: " in done.stdout + done.stderr:
+            raise ToolError((done.stdout + done.stderr).strip()[:500])
+        return done.stdout
+
+    def our_tool(self, *arguments: str) -> str:
+        """Run ``airflow-kafka-offsets`` as a process of its own, and return what it prints."""
+        program = "from airflow_kafka_offsets.cli import main; main()"
+        command = [sys.executable, "-c", program, *arguments, "--bootstrap-server", self.servers]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_DEADLINE,
+            env=compiled(self.directory),
+        )
+        if done.returncode:
+            raise ToolError(done.stderr.strip()[:500])
+        return done.stdout
+
+    @cached_property
+    def _java(self) -> Sequence[str]:
+        """The flags that make Kafka's tool start soonest; its shell script has none of them."""
+        log4j = self.directory / "log4j2.properties"
+        log4j.write_text(_LOG4J)
+        flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+        return [
+            *(str(find_java().path), *flags, f"-Dlog4j2.configurationFile={log4j}"),
+            *("-cp", classpath_text(kafka_classpath())),
+        ]
+
+    def _create(self, name: str, partitions: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        first = min(partitions, _AT_ONCE)
+        admin.create_topics([NewTopic(name, first, 1)], request_timeout=_DEADLINE)[name].result(_DEADLINE)
+        for more in range(first + _AT_ONCE, partitions + _AT_ONCE, _AT_ONCE):
+            total = min(more, partitions)
+            if total > first:
+                grown = admin.create_partitions([NewPartitions(name, total)], request_timeout=_DEADLINE)
+                grown[name].result(_DEADLINE)
+        wanted = [TopicPartition(name, number) for number in range(partitions)]
+        end = time.monotonic() + _DEADLINE
+        with self.client() as client:
+            while True:
+                with contextlib.suppress(KafkaOffsetsError):
+                    if len(client.log_ranges(wanted)) == partitions:
+                        return
+                if time.monotonic() > end:
+                    raise SystemExit(f"topic {name} cannot be read within {_DEADLINE:.0f} s")
+                time.sleep(0.5)
+
+    def _fill(self, name: str, partitions: int) -> None:
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 200, "log_level": 0})
+        for number in range(partitions):
+            for record in range(RECORDS):
+                producer.produce(name, b"%d" % record, partition=number)
+            producer.poll(0)
+        if producer.flush(_DEADLINE):
+            raise SystemExit(f"topic {name}: records were not acknowledged within {_DEADLINE:.0f} s")
+
+
+def compiled(directory: Path) -> dict[str, str]:
+    """Return the environment of a Python that keeps what it has compiled, as that of an installed package is."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": str(directory / "compiled")}
+
+
+class ToolError(Exception):
+    """A tool refused, or failed."""
+
+
+@contextlib.contextmanager
+def cluster(servers: str | None) -> Iterator[Cluster]:
+    """Use the broker that is named, or one that is started for this."""
+    with tempfile.TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True) as directory:
+        if servers:
+            yield Cluster(servers, Path(directory))
+            return
+        say("starting Kafka")
+        with EmbeddedKafka(heap="2g", properties=MANY_PARTITIONS) as kafka:
+            yield Cluster(kafka.bootstrap_servers, Path(directory))
+
+
+def say(line: str) -> None:
+    """Say on standard error what is going on."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,204 @@
+"""How long does a commit take, and a reset?"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+from cluster import RECORDS, Cluster, ToolError
+from measuring import Contestant, Section, Target, interleaved
+from peers import KafkaPython
+
+from airflow_kafka_offsets.kafka.apply import apply_plans
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.resets import plan_resets
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import format_csv
+from airflow_kafka_offsets.model.scenarios import ToOffset
+from airflow_kafka_offsets.model.scope import TopicScope
+
+OURS = "ours"
+OUR_TOOL = "`airflow-kafka-offsets group reset --execute`, whole process"
+PYTHON = "kafka-python"
+FILE_TOOL = "`kafka-consumer-groups --reset-offsets --from-file`, whole process"
+TOOL = "`kafka-consumer-groups --reset-offsets --to-earliest`, whole process"
+METADATA = CommitMetadata(
+    dag="orders_daily",
+    run="scheduled__2026-11-21T00:00:00+00:00",
+    task="commit",
+    query="5a5a3b0e-3d5e-4c7e-9f3e-0a6a8f4f7c11",
+    batch=4711,
+    token="0123456789ab",
+    at=1_795_219_200,
+)
+
+
+def measure_commit(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
+    python = KafkaPython(cluster)
+    section_notes: list[str] = []
+    contestants = []
+    with cluster.client() as client:
+        for size in sizes:
+            contestants += _commits(cluster, client, python, size)
+        times = interleaved(contestants, rounds)
+        if 10_000 in sizes:
+            section_notes += _long_names(cluster, python, client)
+    section = Section("Commit", times, notes=section_notes)
+    section.notes.insert(
+        0,
+        "Ours commits to a group with a name of 60 characters, with our metadata of up to 200 bytes, and asks "
+        "first whether it may. The others commit to a group with a name of 10 characters, without metadata, and do not look.",
+    )
+    if 10_000 in sizes:
+        many = _task(10_000)
+        section.targets = [
+            Target(
+                "Commit of 10,000 partitions: faster than Kafka's tool from a file",
+                times.ratio((many, FILE_TOOL), (many, OURS)),
+                10,
+                at_least=True,
+            )
+        ]
+    return section
+
+
+def measure_reset(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
+    python = KafkaPython(cluster)
+    contestants = []
+    with cluster.client() as client:
+        for size in sizes:
+            contestants += _resets(cluster, client, python, size)
+        times = interleaved(contestants, rounds)
+    return Section(
+        "Reset to the log start",
+        times,
+        notes=[
+            "Ours plans, compares with the log, commits and reads back; that the group has no members is asked in a process "
+            "of its own. kafka-python neither looks for members nor reads back."
+        ],
+    )
+
+
+def _commits(cluster: Cluster, client: OffsetsClient, python: KafkaPython, size: int) -> list[Contestant]:
+    partitions = cluster.partitions(size)
+    long_name = cluster.name(f"commit-{size}-").ljust(60, "x")
+    metadata = METADATA.text(size)
+    short_name = cluster.name("")[:8] + f"-{len(str(size))}"
+    file = cluster.directory / f"offsets-{size}.csv"
+    at = _other_offsets()
+
+    def ours() -> None:
+        client.commit(long_name, dict.fromkeys(partitions, at()), metadata)
+
+    def kafka_python() -> None:
+        python.commit(short_name, dict.fromkeys(partitions, at()))
+
+    file.write_text(format_csv({short_name: dict.fromkeys(partitions, 1)}), encoding="utf-8")
+    task = _task(size)
+    return [
+        Contestant(task, OURS, ours),
+        Contestant(task, PYTHON, kafka_python),
+        Contestant(task, FILE_TOOL, lambda: _from_file(cluster, short_name, file)),
+    ]
+
+
+def _from_file(cluster: Cluster, group_id: str, file: Path) -> None:
+    cluster.kafka_tool("--reset-offsets", "--group", group_id, "--from-file", str(file), "--execute")
+
+
+def _long_names(cluster: Cluster, python: KafkaPython, client: OffsetsClient) -> list[str]:
+    """Say what becomes of a commit of 10,000 partitions to a group with a long name elsewhere."""
+    partitions = cluster.partitions(10_000)
+    group_id, metadata = cluster.name("long-").ljust(60, "x"), METADATA.text(10_000)
+    offsets = dict.fromkeys(partitions, 1)
+    client.commit(group_id, offsets, metadata)
+    held = {commit.offset for commit in client.committed(group_id, partitions).values() if commit is not None}
+    if held != {1}:
+        raise SystemExit(f"after the commit the group holds {held}")
+    file = cluster.directory / "long.csv"
+    file.write_text(format_csv({group_id: offsets}), encoding="utf-8")
+    said = {
+        "kafka-python": _outcome(lambda: python.commit(group_id, offsets, metadata)),
+        "Kafka's tool": _outcome(lambda: _from_file(cluster, group_id, file)),
+    }
+    outcomes = "; ".join(f"{who}: {outcome}" for who, outcome in said.items())
+    return [
+        "10,000 partitions, a name of 60 characters: ours is committed and read back; others in the same situation, "
+        f"kafka-python with the same metadata, Kafka's tool without any: {outcomes}."
+    ]
+
+
+def _outcome(call: Callable[[], None]) -> str:
+    try:
+        call()
+    except (RuntimeError, ToolError) as error:
+        return f"fails ({str(error).splitlines()[0][:90]})"
+    return "succeeds"
+
+
+def _resets(cluster: Cluster, client: OffsetsClient, python: KafkaPython, size: int) -> list[Contestant]:
+    partitions, topic = cluster.partitions(size), cluster.topic(size)
+    groups = {
+        who: cluster.name(f"reset-{number}-{size}")
+        for number, who in enumerate((OURS, OUR_TOOL, PYTHON, TOOL))
+    }
+    for group_id in groups.values():
+        client.commit(group_id, dict.fromkeys(partitions, RECORDS))
+
+    def ours() -> None:
+        plans = plan_resets(
+            client,
+            {groups[OURS]: TopicScope.parse(topic)},
+            ToOffset("earliest"),
+            now=datetime.now(tz=timezone.utc),
+        )
+        apply_plans(client, plans, METADATA)
+
+    task = _task(size)
+    return [
+        Contestant(task, OURS, ours),
+        Contestant(
+            task,
+            OUR_TOOL,
+            lambda: _printed(
+                cluster.our_tool(
+                    "group", "reset", groups[OUR_TOOL], "--topic", topic, "--to-earliest", "--execute"
+                )
+            ),
+        ),
+        Contestant(task, PYTHON, lambda: python.reset(groups[PYTHON], partitions)),
+        Contestant(
+            task,
+            TOOL,
+            lambda: _printed(
+                cluster.kafka_tool(
+                    *(
+                        "--reset-offsets",
+                        "--group",
+                        groups[TOOL],
+                        "--topic",
+                        topic,
+                        "--to-earliest",
+                        "--execute",
+                    )
+                )
+            ),
+        ),
+    ]
+
+
+def _printed(text: str) -> None:
+    if not text.strip():
+        raise SystemExit("a reset printed nothing")
+
+
+def _other_offsets() -> Callable[[], int]:
+    """Return what gives another offset each time."""
+    offsets = itertools.cycle(range(RECORDS))
+    return lambda: next(offsets)
+
+
+def _task(size: int) -> str:
+    return f"{size:,} partitions"

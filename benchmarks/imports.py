@@ -1,0 +1,60 @@
+"""What does Airflow pay for the package that is installed, and for a DAG file that uses it?"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from cluster import Cluster, compiled
+from measuring import Section, Target, Times
+
+_PROVIDER_INFO = """
+import time
+began = time.perf_counter()
+from airflow_kafka_offsets.provider_info import get_provider_info
+get_provider_info()
+print(time.perf_counter() - began)
+"""
+_DAG_FILE = """
+import importlib, json, pkgutil, sys
+import airflow_kafka_offsets.pipeline
+for name in ("operators", "sensors", "triggers"):
+    package = importlib.import_module(f"airflow_kafka_offsets.{name}")
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+heavy = {"confluent_kafka", "pyspark"}
+print(json.dumps(sorted(heavy & {name.partition(".")[0] for name in sys.modules})))
+"""
+WHO = "ours"
+TASK = "import and call, in a new interpreter"
+
+
+def measure(cluster: Cluster, rounds: int) -> Section:
+    environment = compiled(cluster.directory)
+    seconds = [float(_said(_PROVIDER_INFO, environment)) for _ in range(rounds + 1)][1:]
+    heavy = json.loads(_said(_DAG_FILE, environment).splitlines()[-1])
+    return Section(
+        "Provider info",
+        Times({(TASK, WHO): seconds}),
+        [
+            Target(
+                "Reading the provider info", statistics.median(seconds) * 1000, 20, at_least=False, unit="ms"
+            ),
+            Target(
+                "Of pyspark and confluent_kafka, imported with all operators, sensors and triggers",
+                len(heavy),
+                0,
+                at_least=False,
+                unit="modules",
+            ),
+        ],
+    )
+
+
+def _said(program: str, environment: Mapping[str, str]) -> str:
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
+    return done.stdout

@@ -1,0 +1,87 @@
+"""How long does the lag of one group take?"""
+
+from __future__ import annotations
+
+from cluster import Cluster
+from measuring import Contestant, Section, Target, interleaved
+from peers import BareClient, KafkaPython, described_lag
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
+from airflow_kafka_offsets.model.scope import TopicScope
+
+OURS = "ours"
+OURS_OF_TOPIC = "ours, the topic's partitions looked up each time"
+ONE_CALL = "confluent-kafka, one call for all partitions"
+PYTHON = "kafka-python"
+NAIVE = "confluent-kafka, two calls for each partition"
+TOOL = "`kafka-consumer-groups --describe`, whole process"
+NAIVE_UP_TO = 1_000
+
+
+def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
+    python = KafkaPython(cluster)
+    contestants = []
+    with cluster.client() as client:
+        for size in sizes:
+            contestants += _contestants(cluster, client, python, size)
+        times = interleaved(contestants, rounds)
+    section = Section("Lag of one group", times)
+    section.notes.append(
+        "All clients are given the partitions; ours alone also reads the log starts, to tell lag from lost records. A sensor "
+        "that looks alone looks the partitions up each time, to see those that were added: the second line. Two calls for each "
+        f"partition grow evenly; at 10,000 they would take ten times what they take at {NAIVE_UP_TO:,}."
+    )
+    if 10_000 in sizes and 1_000 in sizes:
+        many, fewer = _task(10_000), _task(1_000)
+        section.targets = [
+            Target(
+                "Lag of 10,000 partitions: faster than one client call for all of them",
+                times.ratio((many, ONE_CALL), (many, OURS)),
+                5,
+                at_least=True,
+            ),
+            Target(
+                "Lag of 10,000 partitions: faster than kafka-python",
+                times.ratio((many, PYTHON), (many, OURS)),
+                1,
+                at_least=True,
+            ),
+            Target(
+                "Lag of 10,000 partitions: times that of 1,000",
+                times.ratio((many, OURS), (fewer, OURS)),
+                12,
+                at_least=False,
+            ),
+        ]
+    return section
+
+
+def _contestants(cluster: Cluster, client: OffsetsClient, python: KafkaPython, size: int) -> list[Contestant]:
+    group_id, partitions = cluster.name(f"lag-{size}"), cluster.partitions(size)
+    client.commit(group_id, {tp: tp.partition % 2 for tp in partitions})
+    bare, scope = BareClient(cluster, group_id), TopicScope.parse(cluster.topic(size))
+
+    def ours() -> int:
+        commits = client.committed(group_id, partitions)
+        positions = {tp: commit and commit.offset for tp, commit in commits.items()}
+        return lag_of(client, group_id, positions).total
+
+    def ours_of_topic() -> int:
+        return lag_of(client, group_id, group_positions(client, group_id, scope)).total
+
+    task = _task(size)
+    contestants = [
+        Contestant(task, OURS, ours),
+        Contestant(task, OURS_OF_TOPIC, ours_of_topic),
+        Contestant(task, ONE_CALL, lambda: bare.lag_in_one_call(partitions)),
+        Contestant(task, PYTHON, lambda: python.lag([group_id])),
+        Contestant(task, TOOL, lambda: described_lag(cluster, "--group", group_id)),
+    ]
+    if size <= NAIVE_UP_TO:
+        contestants.append(Contestant(task, NAIVE, lambda: bare.lag_by_partition(partitions)))
+    return contestants
+
+
+def _task(size: int) -> str:
+    return f"{size:,} partitions"

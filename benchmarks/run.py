@@ -1,0 +1,63 @@
+"""
+How fast is it, beside others and beside its targets? ``python benchmarks/run.py`` measures all of it.
+
+It starts a Kafka of its own, makes topics of up to 10,000 partitions, lets everybody have a turn in each round,
+and prints medians and ratios. Needs the extras ``demo`` and ``bench``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import checkpoint
+import click
+import commits
+import groups
+import imports
+import lag
+import processes
+import report
+from cluster import cluster, say
+
+SIZES = [100, 1_000, 10_000]
+PROCESS_SIZES = [100, 10_000]
+
+# In this order: the groups of 200 are to be the only ones on the broker.
+NAMES = ("groups", "lag", "commit", "reset", "process", "checkpoint", "imports")
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice(NAMES), help="Measure only this; may be repeated.")
+@click.option("--quick", is_flag=True, help="Few partitions and few rounds: to see that it works.")
+@click.option("--rounds", type=int, default=7, show_default=True, help="Turns for everybody.")
+@click.option(
+    "--markdown", type=click.Path(dir_okay=False, path_type=Path), help="Also write the tables here."
+)
+@click.option("--bootstrap-server", "servers", help="Use this broker; topics and groups are left on it.")
+def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None, servers: str | None) -> None:
+    """Measure, and print the tables."""
+    if quick:
+        rounds = min(rounds, 2)
+    sizes = [100] if quick else SIZES
+    with cluster(servers) as on:
+        measurements = {
+            "groups": lambda: groups.measure(on, 5 if quick else 200, rounds),
+            "lag": lambda: lag.measure(on, sizes, rounds),
+            "commit": lambda: commits.measure_commit(on, sizes, rounds),
+            "reset": lambda: commits.measure_reset(on, sizes, rounds),
+            "process": lambda: processes.measure(on, [100] if quick else PROCESS_SIZES, rounds),
+            "checkpoint": lambda: checkpoint.measure(on, 500 if quick else 50_000, rounds),
+            "imports": lambda: imports.measure(on, rounds),
+        }
+        sections = []
+        for name in (name for name in NAMES if name in (only or NAMES)):
+            say(f"measuring {name}")
+            sections.append(measurements[name]())
+            if markdown:
+                # Also what was measured so far is worth having.
+                markdown.write_text(report.markdown(sections), encoding="utf-8")
+    click.echo(report.markdown(sections))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""
+What do 500 deferred sensors cost a real triggerer? ``python benchmarks/triggerer.py``
+
+It starts a Kafka, makes the database of an Airflow with 500 deferred tasks in it, and runs Airflow's triggerer on it: once
+with nothing to do, once with the tasks over 50 groups, and once over 500. The cost is that of the triggerer's processes:
+processor time as a part of one core, and memory, both over the one with nothing to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import psutil
+from cluster import Cluster, cluster, say
+
+from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
+from airflow_kafka_offsets.local.process import SupervisedProcess
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+POLL = 10.0
+DAG_ID = "deferred"
+DAG = f"""
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+
+with DAG("{DAG_ID}", schedule=None):
+    for number in range(SENSORS):
+        EmptyOperator(task_id=f"wait_{{number}}")
+"""
+
+DEFER = """
+import json, sys
+from datetime import datetime, timezone
+
+from airflow.models.dagrun import DagRun
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.models.trigger import Trigger
+from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState, TaskInstanceState
+from airflow.utils.types import DagRunTriggeredByType, DagRunType
+
+from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
+
+dag_id, groups, topic, poll = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+now = datetime.now(tz=timezone.utc)
+with create_session() as session:
+    dag = SerializedDagModel.get(dag_id, session=session).dag
+    run = dag.create_dagrun(
+        run_id="benchmark", run_after=now, run_type=DagRunType.MANUAL, state=DagRunState.RUNNING,
+        triggered_by=DagRunTriggeredByType.CLI, session=session,
+    )
+    for number, instance in enumerate(run.get_task_instances(session=session)):
+        trigger = Trigger.from_object(ConsumerGroupLagTrigger(
+            group_id=groups[number % len(groups)], topics=topic, max_lag=0, poll_interval=poll
+        ))
+        session.add(trigger)
+        session.flush()
+        instance.trigger_id = trigger.id
+        instance.state = TaskInstanceState.DEFERRED
+        instance.next_method = "execute_complete"
+"""
+
+
+class Cost(NamedTuple):
+    """Of a triggerer's processes together."""
+
+    cores: float
+    megabytes: float
+    threads: int
+
+
+@contextlib.contextmanager
+def triggerer(
+    on: Cluster, directory: Path, sensors: int, groups: list[str], topic: str
+) -> Iterator[SupervisedProcess]:
+    """Run a triggerer on a database with so many deferred sensors."""
+    dags = directory / "dags"
+    dags.mkdir(parents=True)
+    environment = demo_environment(directory, dags, on.servers)
+    migrate_airflow(environment, directory)
+    if sensors:
+        (dags / "deferred.py").write_text(DAG.replace("SENSORS", str(sensors)))
+        _run([sys.executable, "-m", "airflow", "dags", "reserialize"], environment)
+        _run([sys.executable, "-c", DEFER, DAG_ID, json.dumps(groups), topic, str(POLL)], environment)
+    log = directory / "triggerer.log"
+    before = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        process = SupervisedProcess(
+            [sys.executable, "-m", "airflow", "triggerer", "--skip-serve-logs"], log, directory
+        )
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    try:
+        running = f"{sensors} triggers currently running"
+        _until(lambda: log.exists() and running in log.read_text(errors="replace"), log, process)
+        yield process
+    finally:
+        process.end()
+
+
+def cost_of(process: SupervisedProcess, settle: float, seconds: float) -> Cost:
+    """Measure for so many seconds, after it has settled."""
+    time.sleep(settle)
+    began, before = time.monotonic(), _processor_time(process)
+    time.sleep(seconds)
+    cores = (_processor_time(process) - before) / (time.monotonic() - began)
+    family = _family(process)
+    memory = sum(each.memory_full_info().pss for each in family) / 1e6
+    return Cost(cores, memory, sum(each.num_threads() for each in family))
+
+
+def interval_of(groups: list[str], topic: str, sensors: int, servers: str) -> float:
+    """Return how many seconds lie between two looks of one wait, on average, with so many of them."""
+    os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"] = json.dumps(
+        {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
+    )
+    from airflow_kafka_offsets.hooks.lag_wait import LagWait
+    from airflow_kafka_offsets.triggers.owner import looks
+
+    waits = [LagWait(group_id=groups[number % len(groups)], topics=topic) for number in range(sensors)]
+
+    async def run() -> list[float]:
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(aclosing(looks(wait, POLL))) for wait in waits]
+
+            async def times(stream):
+                await anext(stream)
+                began = time.monotonic()
+                for _ in range(2):
+                    await anext(stream)
+                return (time.monotonic() - began) / 2
+
+            return await asyncio.wait_for(asyncio.gather(*map(times, streams)), 900)
+
+    each = asyncio.run(run())
+    return sum(each) / len(each)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> None:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        raise SystemExit(done.stdout[-2000:] + done.stderr[-4000:])
+
+
+def _until(condition, log: Path, process: SupervisedProcess, seconds: float = 300.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        if process.status is not None or time.monotonic() > end:
+            raise SystemExit(log.read_text(errors="replace")[-4000:])
+        time.sleep(0.5)
+
+
+def _family(process: SupervisedProcess) -> list[psutil.Process]:
+    parent = psutil.Process(process.pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def _processor_time(process: SupervisedProcess) -> float:
+    return sum(sum(each.cpu_times()[:2]) for each in _family(process))
+
+
+@click.command()
+@click.option("--sensors", default=500, show_default=True)
+@click.option("--groups", "sizes", multiple=True, type=int, default=(50, 500), show_default=True)
+@click.option("--settle", default=45.0, show_default=True, help="Seconds before measuring.")
+@click.option("--seconds", default=60.0, show_default=True, help="Seconds of measuring.")
+@click.option("--bootstrap-server", "servers", help="Use this broker; topics and groups are left on it.")
+def main(sensors: int, sizes: tuple[int, ...], settle: float, seconds: float, servers: str | None) -> None:
+    """Measure, and print a table."""
+    with cluster(servers) as on, tempfile.TemporaryDirectory(prefix="triggerer-") as directory:
+        topic = on.topic(50)
+        names = [on.name(f"group-{number}") for number in range(max(sizes))]
+        say("committing")
+        with on.client() as client:
+            for name in names:
+                client.commit(name, {TopicPartition(topic, number): 0 for number in range(50)})
+        say("an idle triggerer")
+        with triggerer(on, Path(directory) / "idle", 0, [], topic) as process:
+            idle = cost_of(process, settle, seconds)
+        rows = [("nothing", idle, 0.0)]
+        for size in sizes:
+            say(f"{sensors} sensors over {size} groups")
+            with triggerer(on, Path(directory) / str(size), sensors, names[:size], topic) as process:
+                cost = cost_of(process, settle, seconds)
+            rows.append(
+                (
+                    f"{sensors} sensors, {size} groups",
+                    cost,
+                    interval_of(names[:size], topic, sensors, on.servers),
+                )
+            )
+        click.echo(
+            "| a triggerer with | of one core | over idle | MB | over idle | threads | seconds between looks |"
+        )
+        click.echo("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+        for name, cost, interval in rows:
+            click.echo(
+                f"| {name} | {cost.cores:.1%} | {cost.cores - idle.cores:.1%} | {cost.megabytes:.0f} | "
+                f"{cost.megabytes - idle.megabytes:.0f} | {cost.threads} | {f'{interval:.1f}' if interval else '-'} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The log starts of many partitions are asked over a second connection, while the first one asks for the ends."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from airflow_kafka_offsets.errors import UnknownTopicPartitionError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def client(bootstrap_servers):
+    """A client to which two partitions are many."""
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, chunk_size=1) as client:
+        yield client
+
+
+@pytest.fixture
+def partitions(make_topic, produce):
+    topic = make_topic(3)
+    produce(topic, {0: 1, 1: 2, 2: 3})
+    return [TopicPartition(topic, number) for number in range(3)]
+
+
+def delete_before(bootstrap_servers, partition, offset):
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for deleted in admin.delete_records([ClientPartition(*partition, offset)]).values():
+        deleted.result(30)
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_each_partition_gets_its_own_start_and_end(
+    client, partitions, new_group, bootstrap_servers, isolation_level
+):
+    delete_before(bootstrap_servers, partitions[2], 2)
+    client.committed(new_group(), partitions)
+    ranges = client.log_ranges(partitions, isolation_level=isolation_level)
+    assert ranges == dict(zip(partitions, [LogRange(0, 1), LogRange(0, 2), LogRange(2, 3)], strict=True))
+
+
+def test_no_connection_is_opened_for_it(client, partitions, new_group):
+    client.committed(new_group(), partitions)
+    client.log_ranges(partitions)
+    opened = client.opened
+    client.log_ranges(partitions)
+    assert opened == client.opened == 2
+
+
+def test_a_partition_that_was_added_is_found_over_both(
+    client, partitions, new_group, bootstrap_servers, wait_for_topic
+):
+    client.committed(new_group(), partitions)
+    client.log_ranges(partitions)
+    topic = partitions[0].topic
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
+    wait_for_topic(topic, 4)
+    added = TopicPartition(topic, 3)
+    assert client.log_ranges([*partitions, added])[added] == LogRange(0, 0)
+
+
+def test_a_partition_that_is_missing_is_named(client, partitions, new_group):
+    client.committed(new_group(), partitions)
+    missing = TopicPartition(partitions[0].topic, 9)
+    with pytest.raises(UnknownTopicPartitionError) as raised:
+        client.log_ranges([*partitions, missing])
+    assert list(raised.value.missing) == [missing]
