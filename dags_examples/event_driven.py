@@ -27,10 +27,10 @@ from airflow_kafka_offsets.triggers.event import LagEventTrigger
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# --8<-- [start:schedule]
 LAKE = os.environ.get("LAKE", "s3a://lake")
 LOOK_EVERY = float(os.environ.get("LOOK_EVERY", "60"))
 
-# --8<-- [start:schedule]
 clicks = KafkaPipeline(group_id="clicks", topics=["clicks"], checkpoint_location=f"{LAKE}/checkpoints/clicks")
 
 backlog = Asset(

@@ -62,7 +62,15 @@ class LagWait(Wait):
             value["groups"] = [{"name": lag.name, **lag.as_json()} for lag in lags]
         checkpoint = self.checkpoint_location if self.from_checkpoint else None
         done = together.within(self.max_lag, self.max_partition_lag)
-        return Reading(done, value, "\n".join(lag.table(SHOWN) for lag in lags), positions, lags, checkpoint)
+        return Reading(
+            done,
+            value,
+            "\n".join(lag.table(SHOWN) for lag in lags),
+            news="\n".join(lag.ageless().table(SHOWN) for lag in lags),
+            positions=positions,
+            lags=lags,
+            checkpoint=checkpoint,
+        )
 
     def _measure(self, client: OffsetsReader, name: str, positions: Positions) -> Lag:
         logs = client.log_ranges(positions, isolation_level=self.isolation_level)

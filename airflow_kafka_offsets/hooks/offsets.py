@@ -31,8 +31,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
     """
     Offsets of consumer groups, over the ``kafka`` connection of the official provider.
 
-    Every method opens a client, closes it, and returns plain data: JSON with string keys. For several
-    questions in a row use :meth:`get_offsets_client`.
+    Every method but :meth:`client_config` opens a client, closes it, and returns plain data: JSON with string keys. For
+    several questions in a row use :meth:`get_offsets_client`.
 
     :param kafka_config_id: the Kafka connection; its extra is librdkafka configuration.
     :param timeout: seconds within which each call answers or fails; 30 by default.
@@ -43,7 +43,12 @@ class KafkaOffsetsHook(KafkaBaseHook):
         self.timeout = CALL_TIMEOUT if timeout is None else timeout
 
     def client_config(self) -> dict[str, Any]:
-        """Return librdkafka's configuration of the connection, with what the official provider adds to it."""
+        """
+        Return the connection's librdkafka configuration as the official provider builds it; no broker is asked.
+
+        It has the credentials, callbacks such as ``oauth_cb``, and keys that :meth:`get_offsets_client` leaves out. Do
+        not log it.
+        """
         config: dict[str, Any] = self._build_config()
         return config
 
@@ -73,9 +78,9 @@ class KafkaOffsetsHook(KafkaBaseHook):
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[str, Any]:
         """
-        Return the lag of a group: ``group_id``, ``total_lag``, ``max_lag`` and ``partitions``.
+        Return the lag of a group: ``group_id``, ``total_lag``, ``max_lag``, ``lost``, ``topics`` and ``partitions``.
 
-        Each partition has ``topic``, ``partition``, ``committed``, ``log_start``, ``log_end`` and ``lag``;
+        Each partition has ``topic``, ``partition``, ``committed``, ``log_start``, ``log_end``, ``lag`` and ``lost``;
         ``committed`` and ``lag`` are ``None`` without a commit.
         """
         with self.get_offsets_client() as client:

@@ -41,6 +41,6 @@ class Progress:
         if self._stalled_after is None or quiet < self._stalled_after:
             return None
         return (
-            f"the position has not moved for {quiet:.0f} s (stalled_after={self._stalled_after:g}), and the wait is not "
-            "over: see whether what reads the topics is running; then clear this task"
+            f"nothing has moved for {quiet:.0f} s (stalled_after={self._stalled_after:g}), and the wait is not over: see "
+            "whether what it waits for is running; then clear this task"
         )

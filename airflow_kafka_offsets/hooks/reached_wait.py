@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.offsets import (
     Offsets,
     Positions,
     TopicPartition,
+    load_json,
     offsets_json,
     parse_offsets,
 )
@@ -80,20 +81,20 @@ class ReachedWait(Wait):
             remaining=sum(short.values()),
             lost=sum(lost.values()),
         )
-        return Reading(not short, value, _table(target, lowest, logs, short, lost), positions)
+        return Reading(not short, value, _table(target, lowest, logs, short, lost), positions=positions)
 
     def freeze(self, client: OffsetsReader, target: object) -> Offsets:
         """
         Turn what the user asked for into offsets that no longer move.
 
         :param target: ``latest`` (the log end now); a time (the first record at or after it, else the log
-            end now); offsets in Spark's form; or a receipt (the offsets it moved to).
+            end now); offsets in Spark's form; or a receipt (the offsets it moved to). The last two also as JSON text.
         :raises UsageError: if it is none of these.
         """
-        if isinstance(target, Mapping) and "version" in target:
-            return _moved_to(target)
-        if isinstance(target, Mapping) or (isinstance(target, str) and target.lstrip().startswith("{")):
-            return parse_offsets(target, "target")
+        if isinstance(target, str) and target.lstrip().startswith("{"):
+            target = load_json(target, "target")
+        if isinstance(target, Mapping):
+            return _moved_to(target) if "version" in target else parse_offsets(target, "target")
         moment = None if target == "latest" else parse_time(target, "target")
         scope = TopicScope.parse(self.topics)
         if scope.topics is not None:

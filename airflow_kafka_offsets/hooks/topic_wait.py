@@ -83,7 +83,7 @@ class TopicWait(Wait):
         )
         del value["group_id"], value["position"]
         text = self._table(iso_time(moment), first, ends, idle, missing)
-        return Reading(not missing, value, text, {"": ends})
+        return Reading(not missing, value, text, positions={"": ends})
 
     def _first(
         self, client: OffsetsReader, found: Mapping[TopicPartition, int | None], moment: int

@@ -46,6 +46,7 @@ class Reading:
     :param done: whether the wait is over.
     :param value: the reading as plain JSON.
     :param text: the reading as lines for the log.
+    :param news: the same without what changes by itself, such as an age; by default the text.
     :param positions: where each group or source stands, to see whether anything moves.
     :param lags: what was measured.
     :param checkpoint: where the positions come from, if not from a group.
@@ -54,6 +55,7 @@ class Reading:
     done: bool
     value: dict[str, Any]
     text: str
+    news: str = ""
     positions: Mapping[str, Positions] = field(default_factory=dict)
     lags: tuple[Lag, ...] = ()
     checkpoint: str | None = None
@@ -66,8 +68,8 @@ class Reading:
 
     @cached_property
     def digest(self) -> str:
-        """The text as a short one that changes with it."""
-        return _digest(self.text)
+        """What it says as a short text that changes with it."""
+        return _digest(self.news or self.text)
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ class Lag:
 
     :param name: whose position it is: a group, or a checkpoint.
     :param partitions: in their order.
-    :param tolerance: records in a partition that do not count against a threshold. The marker that ends a
-        transaction takes an offset: a consumer that commits the offset after its last record stays 1 behind for
+    :param tolerance: a partition that is at most so many records behind counts as caught up against a threshold; one
+        that is further behind counts with all of them. The marker that ends a transaction takes an offset: a consumer that commits the offset after its last record stays 1 behind for
         ever (KAFKA-6607).
     :param late: how many seconds ago the first record that was not read was written, for the partitions where that
         is longer ago than was asked for; ``None`` where its time could not be had. ``None`` as a whole: not asked.
@@ -181,6 +181,10 @@ class Lag:
             elif time is not None and now_ms - time > limit * 1000:
                 late[tp] = (now_ms - time) / 1000
         return replace(self, late=late)
+
+    def ageless(self) -> Lag:
+        """Return the same without how late the partitions are, which grows by itself: only which ones are."""
+        return self if self.late is None else replace(self, late=dict.fromkeys(self.late))
 
     def within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
         """Whether the thresholds that are given hold, and no partition is late."""

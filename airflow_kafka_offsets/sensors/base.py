@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -43,7 +43,8 @@ class OffsetsSensor(BaseSensorOperator):
 
     A broker that is not reachable for a while does not end the wait, the sensor's ``timeout`` does. An error
     that would come again at every look (a wrong password, a topic that does not exist) fails the task at once. The
-    last reading is the task's XCom also when the task fails or is skipped.
+    last reading is the task's XCom also when the task fails or is skipped; in ``mode="reschedule"`` that is the reading of
+    the last look, if the broker answered then.
 
     :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
         (templated, a mapping's keys are not)
@@ -133,6 +134,7 @@ class OffsetsSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         """Wait, and return the last reading."""
+        began = time.time()
         with self._leaving_the_last_reading(context):
             try:
                 if not self.deferrable:
@@ -140,20 +142,20 @@ class OffsetsSensor(BaseSensorOperator):
                     WaitMemory(context).forget()
                     return value
                 with self._skipping():
-                    looked = self.poke(context)
+                    looked = self._first_look(context)
             finally:
                 self._close()
         if looked.is_done:
             WaitMemory(context).forget()
             return looked.xcom_value
-        with self._skipping(), failing_at_once():
-            # Without a wait the broker did not answer, so the triggerer could not be told what to wait for.
-            wait = self._wait if self._wait is not None else self.make_wait(context, WaitMemory(context))
+        if self._last is not None:
+            # In case that the triggerer gets no answer at all.
+            push_result(context, self._last.value)
         trigger = self.make_trigger(
-            wait,
+            cast("Wait", self._wait),
             poll_interval=self.poke_interval,
             max_interval=self._longest_interval(),
-            ends_at=time.time() + self.timeout,
+            ends_at=began + self.timeout,
         )
         return self.defer(
             trigger=trigger,
@@ -177,6 +179,19 @@ class OffsetsSensor(BaseSensorOperator):
         self.log.info("%s", event["text"])
         WaitMemory(context).forget()
         return reading
+
+    def _first_look(self, context: Context) -> PokeReturnValue:
+        """Look until it is known what to wait for: a target is worked out here, and the broker may be away."""
+        end = time.monotonic() + self.timeout
+        while True:
+            looked = self.poke(context)
+            if self._wait is not None:
+                return looked
+            if time.monotonic() > end:
+                raise AirflowSensorTimeout(
+                    f"the broker did not answer within {self.timeout:g} s, so there is no target to wait for"
+                )
+            time.sleep(self.poke_interval)
 
     def _look(self, context: Context, memory: WaitMemory) -> Reading:
         if self._progress is None:
@@ -225,7 +240,7 @@ class OffsetsSensor(BaseSensorOperator):
         """Do what Airflow's own loop does with a failure, where the sensor is not in that loop."""
         try:
             yield
-        except AirflowFailException as error:
+        except (AirflowFailException, AirflowSensorTimeout) as error:
             if self.soft_fail or self.never_fail:
                 name = "soft_fail" if self.soft_fail else "never_fail"
                 raise AirflowSkipException(f"Skipping due to {name} is set to True.") from error

@@ -30,13 +30,15 @@ class ConsumerGroupLagSensor(OffsetsSensor):
     Without a group the lag is that of a Spark checkpoint's newest committed batch.
 
     Returns the last reading: ``total_lag``, ``max_lag``, ``lost``, ``topics`` and ``partitions`` (``groups`` for
-    several groups), and ``time_lag`` with ``max_time_lag``.
+    several groups), and ``time_lag`` with ``max_time_lag``. There ``max_lag`` is that of the partition that is furthest
+    behind.
 
     :param max_lag: records in all partitions together. ``0`` when no threshold is given.
     :param max_partition_lag: records in each partition.
     :param max_time_lag: how long ago the oldest record that was not read may have been written: seconds, a timedelta
         or ISO 8601 text such as ``PT10M``. The record's own time counts. (templated)
-    :param tolerance: records in each partition that do not count, for the markers that end transactions. ``0``.
+    :param tolerance: a partition that is at most so many records behind counts as caught up, for the markers that end
+        transactions; one that is further behind counts with all its records. ``0``.
     :param on_no_commit: what a partition without a commit counts as: ``fail`` (default), ``earliest`` (its
         whole log), ``latest`` or ``zero`` (nothing), ``skip`` (it is not looked at). (templated)
     """

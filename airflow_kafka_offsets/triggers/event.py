@@ -33,8 +33,9 @@ class LagEventTrigger(BaseEventTrigger):
     Start DAGs when records wait: the trigger of an ``AssetWatcher``.
 
     It fires when the backlog reaches a threshold, and again every ``refire_after`` while it stays there. Below the
-    thresholds it begins anew. The asset event's payload is the reading: ``group_id``, ``total_lag``, ``max_lag``,
-    ``time_lag``, ``lost`` and ``topics``.
+    thresholds it begins anew. The asset event's payload is the reading without its partitions: ``group_id``,
+    ``total_lag``, ``max_lag`` (of the partition that is furthest behind), ``lost``, ``topics``, and ``time_lag`` with
+    ``min_time_lag``. Nothing here is templated: a watcher belongs to no run.
 
     Where Airflow keeps state for assets (3.3 and later), a restart of the triggerer does not make it fire again;
     before that it fires once more after a restart while the backlog stays. It never gives up: what is wrong is

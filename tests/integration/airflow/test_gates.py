@@ -468,7 +468,7 @@ def test_a_stall_says_what_does_not_move(behind, context):
     error, _ = ends(
         "poke", lambda **more: lag_sensor(behind, stalled_after=0.3, **more), context, AirflowFailException
     )
-    assert "the position has not moved for" in str(error)
+    assert "nothing has moved for" in str(error)
     assert "total lag 5" in str(error)
 
 
@@ -530,6 +530,18 @@ def test_the_log_shows_a_table_for_each_change_and_not_for_each_look(behind, con
     for _ in range(3):
         look_once()
     assert capsys.readouterr().out.count("total lag 5") == 1
+
+
+def test_an_age_that_grows_is_no_change(group, make_topic, produce, commit, capsys):
+    topic = make_topic(partitions=1, config=FOREVER)
+    produce(topic, {0: 2}, timestamps_ms={0: [OLD, OLD]})
+    commit(group, topic, {0: 1})
+    gate = lag_sensor(group, max_time_lag=60)
+    first = gate.poke({}).xcom_value["time_lag"]
+    time.sleep(1)
+    assert gate.poke({}).xcom_value["time_lag"] > first
+    gate._close()
+    assert capsys.readouterr().out.count("total lag 1") == 1
 
 
 def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, commit, broker, context):

@@ -173,6 +173,27 @@ def test_a_receipt_is_a_target(group, topic, commit):
     assert OffsetsReachedSensor(task_id="s", group_id=group, target=receipt).execute({})["reached"] is True
 
 
+def test_a_receipt_that_a_template_wrote_out_is_a_target(group, topic, commit):
+    receipt = CommitOffsetsOperator(task_id="c", group_id=group, offsets={topic: {"0": 5}}).execute({})
+    sensor = OffsetsReachedSensor(task_id="s", group_id=group, target=json.dumps(receipt))
+    assert sensor.execute({})["target"] == {topic: {"0": 5}}
+
+
+def test_a_target_is_worked_out_as_soon_as_the_broker_answers(
+    group, commit, topic, bootstrap_servers, monkeypatch
+):
+    def connect(servers):
+        extra = {"bootstrap.servers": servers}
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    commit(10, 4)
+    connect("127.0.0.1:1")
+    monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 1.0)
+    sensor = OffsetsReachedSensor(task_id="s", group_id=group, deferrable=True, poke_interval=0)
+    monkeypatch.setattr(sensor.log, "warning", lambda *_: connect(bootstrap_servers))
+    assert sensor.execute({})["reached"] is True
+
+
 def test_the_receipt_of_a_plan_only_is_no_target(group, topic, commit):
     commit(0, 0)
     plan = ResetOffsetsOperator(task_id="r", group_id=group, to_offset="latest", plan_only=True).execute({})
