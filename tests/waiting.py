@@ -23,7 +23,7 @@ class Store(dict):
 class TaskInstance:
     """As much of a task instance as a sensor outside a DAG needs."""
 
-    dag_id, run_id, task_id, map_index, try_number = "flights", "manual__1", "gate", -1, 1
+    dag_id, run_id, task_id, map_index, try_number, max_tries = "flights", "manual__1", "gate", -1, 1, 0
 
     def __init__(self):
         self.xcoms = {}

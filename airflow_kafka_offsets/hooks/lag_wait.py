@@ -74,9 +74,12 @@ class LagWait(Wait):
 
     def _measure(self, client: OffsetsReader, name: str, positions: Positions) -> Lag:
         logs = client.log_ranges(positions, isolation_level=self.isolation_level)
-        if self.isolation_level == "read_uncommitted":
-            # A position may well be past the last stable offset.
-            check_in_log(name, positions, logs)
+        beyond = {tp: at for tp, at in positions.items() if at is not None and at > logs[tp].end}
+        if beyond and self.isolation_level == "read_committed":
+            # A position may well be past the last stable offset, but not past the log end.
+            check_in_log(name, beyond, client.log_ranges(beyond))
+        else:
+            check_in_log(name, beyond, logs)
         lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance)
         if self.max_time_lag is None:
             return lag

@@ -35,6 +35,10 @@ class Progress:
         self._seen["shown"] = reading.digest
         return news
 
+    def saw_nothing(self) -> None:
+        """Take note of a look without an answer: what could not be seen may have moved."""
+        self._seen.pop("standing", None)
+
     def stall(self) -> str | None:
         """Return why the wait is stalled, ``None`` while it is not."""
         quiet = time.time() - self._seen.get("since", time.time())

@@ -10,7 +10,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.wait import NO_BATCH_YET, SHOWN, Reading, Wait, check_in_log
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.lag import past_log_start, remaining
+from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
     Offsets,
@@ -68,11 +68,11 @@ class ReachedWait(Wait):
         logs = client.log_ranges(target) if target else {}
         for name, found in positions.items():
             check_in_log(name, found, logs)
-        short = remaining(lowest, past_log_start(lowest, target, logs), self.tolerance)
+        short = remaining(in_log(lowest, logs), past_log_start(lowest, target, logs), self.tolerance)
         lost = {
-            tp: logs[tp].start - position
-            for tp in short
-            if (position := lowest[tp]) is not None and position < logs[tp].start
+            tp: min(end, logs[tp].start) - position
+            for tp, end in target.items()
+            if (position := lowest[tp]) is not None and position < min(end, logs[tp].start)
         }
         value = self.base_value(
             reached=not short,

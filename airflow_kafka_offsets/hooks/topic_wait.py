@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.wait import NO_BATCH_YET, SHOWN, Reading, Wait
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.offsets import Positions, TopicPartition, offsets_json
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, offsets_json
 from airflow_kafka_offsets.model.plan import align, one_of
 from airflow_kafka_offsets.model.scenarios import iso_time, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.scope import TopicScope
@@ -22,6 +22,9 @@ IdlePartitionPolicy = Literal["wait", "ignore"]
 IDLE_AFTER = 600.0
 
 _TIMES_WITHIN = 5.0
+
+_FURTHEST_BACK = 1024
+"""Offsets before the log end where the last record is looked for: behind it may be markers of transactions."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class TopicWait(Wait):
     :param idle_after: seconds: a partition whose newest record is older than that is idle.
     """
 
+    needs_position: ClassVar[bool] = False
+
     target: str = ""
     on_idle_partition: IdlePartitionPolicy = "wait"
     idle_after: float = IDLE_AFTER
@@ -46,6 +51,8 @@ class TopicWait(Wait):
         super().__post_init__()
         one_of(self.on_idle_partition, IdlePartitionPolicy, "on_idle_partition")
         parse_time(self.target, "target")
+        if not (self.topics or self.group_id or self.checkpoint_location):
+            raise UsageError("no topic to look at: topics, group_id and checkpoint_location are all empty")
         if self.idle_after <= 0:
             raise UsageError(f"idle_after={self.idle_after:g}: expected seconds above 0")
 
@@ -65,7 +72,7 @@ class TopicWait(Wait):
             empty = self.base_value(target=iso_time(moment), reached=False, offsets={}, log_end={}, idle={})
             return Reading(False, empty, NO_BATCH_YET)
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
-        found = self._first(client, client.offsets_for_time(partitions, moment), moment)
+        found = self._first(client, client.offsets_for_time(partitions, moment), moment, logs)
         first = {
             tp: offset if offset is not None and offset < logs[tp].end else None
             for tp, offset in found.items()
@@ -86,21 +93,42 @@ class TopicWait(Wait):
         return Reading(not missing, value, text, positions={"": ends})
 
     def _first(
-        self, client: OffsetsReader, found: Mapping[TopicPartition, int | None], moment: int
+        self,
+        client: OffsetsReader,
+        found: Mapping[TopicPartition, int | None],
+        moment: int,
+        logs: Mapping[TopicPartition, LogRange],
     ) -> dict[TopicPartition, int | None]:
         """
-        Return the first offset with a record at or after the time.
+        Return the first offset at or after the time, ``None`` where no record is that new.
 
-        A lookup by time also finds the marker that ends a transaction, which carries the broker's clock: the record
-        that follows decides.
+        A lookup by time also finds the marker that ends a transaction, which carries the broker's clock. So the record
+        that follows decides; and if that is an old one, the last of the log.
         """
         asked = {tp: offset for tp, offset in found.items() if offset is not None}
-        times = (
-            client.record_times(asked, within=_TIMES_WITHIN, isolation_level=self.isolation_level)
-            if asked
-            else {}
-        )
+        times = self._times(client, asked)
+        old = {tp: logs[tp] for tp in asked if (time := times.get(tp)) is not None and time < moment}
+        times |= self._last_times(client, old)
         return {tp: offset if (times.get(tp) or -1) >= moment else None for tp, offset in found.items()}
+
+    def _last_times(
+        self, client: OffsetsReader, logs: Mapping[TopicPartition, LogRange]
+    ) -> dict[TopicPartition, int | None]:
+        """Return when the last record was written, or one of the last where many markers end a log."""
+        times: dict[TopicPartition, int | None] = {}
+        back = 1
+        while logs and back <= _FURTHEST_BACK:
+            asked = {tp: max(log.start, log.end - back) for tp, log in logs.items()}
+            found = self._times(client, asked)
+            times |= {tp: time for tp, time in found.items() if time is not None}
+            logs = {tp: log for tp, log in logs.items() if times.get(tp) is None and asked[tp] > log.start}
+            back *= 2
+        return times
+
+    def _times(self, client: OffsetsReader, offsets: Offsets) -> dict[TopicPartition, int | None]:
+        if not offsets:
+            return {}
+        return client.record_times(offsets, within=_TIMES_WITHIN, isolation_level=self.isolation_level)
 
     def _idle(
         self, client: OffsetsReader, silent: list[TopicPartition], first: Mapping[TopicPartition, int | None]

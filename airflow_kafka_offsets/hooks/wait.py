@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointNotFoundError, DriftError, UsageError
@@ -87,6 +87,8 @@ class Wait:
     :param stalled_after: seconds without any movement of the position after which the wait fails; ``None`` = never.
     """
 
+    needs_position: ClassVar[bool] = True
+
     group_id: str | Mapping[str, str] | None = None
     topics: Any = None
     checkpoint_location: str | None = None
@@ -100,6 +102,8 @@ class Wait:
         one_of(self.isolation_level, IsolationLevel, "isolation_level")
         if self.position:
             one_of(self.position, PositionSource, "position")
+        if self.needs_position and not self.group_id and not self.checkpoint_location:
+            raise UsageError("no position to look at: group_id and checkpoint_location are both empty")
         if self.position == "checkpoint" and not self.checkpoint_location:
             raise UsageError("position='checkpoint' and no checkpoint_location: name the checkpoint")
         if self.position == "group" and not self.group_id:
@@ -190,7 +194,9 @@ class Wait:
         return {"version": 1, "group_id": group_id, "position": position, **values}
 
 
-def check_in_log(name: str, positions: Positions, logs: Mapping[TopicPartition, LogRange]) -> None:
+def check_in_log(
+    name: str, positions: Mapping[TopicPartition, int | None], logs: Mapping[TopicPartition, LogRange]
+) -> None:
     """
     Refuse positions beyond the log end, which mean nothing in this log.
 
@@ -215,6 +221,13 @@ def _checkpoint_positions(
 ) -> dict[str, Positions]:
     """Return the position of each Kafka source; a partition that was added since has none."""
     sources = state.kafka_offsets
+    known = {tp.topic for offsets in sources.values() for tp in offsets}
+    missing = [topic for topic in scope.topics or () if topic not in known]
+    if missing and state.batch_id is not None:
+        raise UsageError(
+            f"the checkpoint has no topic {', '.join(map(repr, missing))} (it has {', '.join(sorted(known))}): correct the "
+            "name, or name a group as well"
+        )
     result: dict[str, Positions] = {}
     for source, offsets in sources.items():
         topics = scope.narrowed(tp.topic for tp in offsets)

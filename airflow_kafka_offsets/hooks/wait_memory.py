@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow_kafka_offsets.hooks.clears import clear_mark
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -14,14 +16,14 @@ class WaitMemory:
     What Airflow keeps for a task, where it does (3.3 and later).
 
     The target is the same over reschedules, deferrals and retries. What the last look saw belongs to one try. Clearing
-    the task begins anew: Airflow keeps a task's state then as well, but counts the clears.
+    the task begins anew: Airflow keeps a task's state then as well, but the keys are others.
 
     :param context: of the task.
     """
 
     def __init__(self, context: Context) -> None:
         self._store: Any = context.get("task_state_store")
-        clears = getattr(context.get("dag_run"), "clear_number", 0) or 0
+        clears = clear_mark(context)
         self._try = getattr(context.get("ti"), "try_number", 0) or 0
         self._target, self._look = (f"kafka_offsets.{what}.{clears}" for what in ("target", "look"))
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, UnknownTopicPartitionError
+from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
@@ -65,14 +65,12 @@ class _Answers(Generic[V]):
         if also - missing:
             try:
                 known.update(ask(missing | also))
-            except BrokerUnavailableError as error:
-                if error.code != NO_LEADER:
+            except BrokerError as error:
+                if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
                     raise
-            except UnknownTopicPartitionError:
-                pass
             else:
                 return
-            # What others ask for is the reason: a topic that is gone, a partition without a leader.
+            # What others ask for may be the reason: a topic that is gone, or may not be read, or has no leader.
         known.update(ask(missing))
 
 
@@ -93,7 +91,7 @@ class RoundClient:
         self._logs: _Answers[LogRange] = _Answers()
         self._topics: dict[str, tuple[float, list[int]]] = {}
         self._topics_of: dict[str, tuple[float, frozenset[str]]] = {}
-        self._record_times: dict[tuple[TopicPartition, int], int] = {}
+        self._record_times: dict[tuple[str, TopicPartition, int], int] = {}
 
     def next_round(self) -> None:
         """Forget what was answered; what is asked from now on is asked anew."""
@@ -154,6 +152,7 @@ class RoundClient:
             # A topic may have been deleted: what is remembered of it is of no more use.
             for tp in partitions:
                 self._topics.pop(tp.topic, None)
+            self._record_times.clear()
             raise
 
     def offsets_for_time(
@@ -173,7 +172,7 @@ class RoundClient:
         known: dict[TopicPartition, int | None] = {
             tp: time
             for tp, offset in offsets.items()
-            if (time := self._record_times.get((tp, offset))) is not None
+            if (time := self._record_times.get((isolation_level, tp, offset))) is not None
         }
         missing = {tp: offset for tp, offset in offsets.items() if tp not in known}
         if missing:
@@ -182,7 +181,7 @@ class RoundClient:
                 self._record_times.clear()
             # That nothing follows may be otherwise at the next look.
             self._record_times.update(
-                {(tp, missing[tp]): time for tp, time in found.items() if time is not None}
+                {(isolation_level, tp, missing[tp]): time for tp, time in found.items() if time is not None}
             )
             known |= found
         return known

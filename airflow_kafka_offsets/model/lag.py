@@ -110,6 +110,11 @@ class Lag:
         return max((partition.lag or 0 for partition in self.partitions), default=0)
 
     @property
+    def counted(self) -> int:
+        """Records waiting in the partitions that are further behind than the tolerance."""
+        return sum(lag for partition in self.partitions if (lag := partition.lag or 0) > self.tolerance)
+
+    @property
     def lost(self) -> int:
         """Records that retention deleted before they were read."""
         return sum(partition.lost for partition in self.partitions)
@@ -188,10 +193,10 @@ class Lag:
 
     def within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
         """Whether the thresholds that are given hold, and no partition is late."""
-        counted = [lag for partition in self.partitions if (lag := partition.lag or 0) > self.tolerance]
+        furthest = self.max if self.max > self.tolerance else 0
         return (
-            (max_lag is None or sum(counted) <= max_lag)
-            and (max_partition_lag is None or max(counted, default=0) <= max_partition_lag)
+            (max_lag is None or self.counted <= max_lag)
+            and (max_partition_lag is None or furthest <= max_partition_lag)
             and not self.late
         )
 
@@ -266,6 +271,11 @@ def remaining(positions: Mapping[TopicPartition, int | None], target: Offsets, t
     """
     short = {tp: end - (positions.get(tp) or 0) for tp, end in sorted(target.items())}
     return {tp: rest for tp, rest in short.items() if rest > (0 if positions.get(tp) is None else tolerance)}
+
+
+def in_log(positions: Positions, logs: Mapping[TopicPartition, LogRange]) -> Positions:
+    """Return where reading goes on: a position below the log start counts as the log start, the records are gone."""
+    return {tp: None if at is None else max(at, logs[tp].start) for tp, at in positions.items()}
 
 
 def past_log_start(positions: Positions, target: Offsets, logs: Mapping[TopicPartition, LogRange]) -> Offsets:

@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.hooks.clears import clear_mark
 from airflow_kafka_offsets.hooks.failures import failing_at_once
 from airflow_kafka_offsets.hooks.metrics import count_commit, count_refused, count_reset
 from airflow_kafka_offsets.hooks.xcom import push_result
@@ -214,7 +215,7 @@ def commit_metadata(context: Context, *, query: str = "", batch: int | None = No
     ti, dag_run = context.get("ti"), context.get("dag_run")
     names = [getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id", "map_index")]
     # A retry has the same token, and clearing the task gives another one.
-    token = json.dumps([*names, getattr(dag_run, "clear_number", 0) or 0], default=str)
+    token = json.dumps([*names, clear_mark(context)], default=str)
     return CommitMetadata(
         dag=getattr(ti, "dag_id", "") or "",
         run=getattr(ti, "run_id", "") or "",

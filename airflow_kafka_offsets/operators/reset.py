@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_kafka_offsets.hooks.clears import clear_mark
 from airflow_kafka_offsets.joint.reset import plan_joint_reset
 from airflow_kafka_offsets.kafka.resets import parse_scenario, plan_resets
 from airflow_kafka_offsets.model.joint import JointPlan
@@ -145,7 +146,7 @@ def keep_first_before(context: Context, plan: JointPlan) -> JointPlan:
     store = context.get("task_state_store")
     if store is None:
         return plan
-    key = f"kafka_offsets.before.{getattr(context.get('dag_run'), 'clear_number', 0) or 0}"
+    key = f"kafka_offsets.before.{clear_mark(context)}"
     kept: Any = store.get(key)
     if not isinstance(kept, Mapping):
         held: Any = {group.group_id: offsets_json(group.before) for group in plan.groups if group.before}

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
+    AirflowTaskTimeout,
     conf,
 )
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
@@ -111,7 +113,7 @@ class OffsetsSensor(BaseSensorOperator):
 
     def wait_parameters(self) -> dict[str, Any]:
         """Return the parameters that every wait has."""
-        return {name: getattr(self, name) or None for name in (*PIPELINE_PARAMETERS, "position")} | {
+        return {name: _given(getattr(self, name)) for name in (*PIPELINE_PARAMETERS, "position")} | {
             "isolation_level": self.isolation_level,
             "stalled_after": parse_seconds(self.stalled_after, "stalled_after"),
         }
@@ -126,6 +128,9 @@ class OffsetsSensor(BaseSensorOperator):
                 if not error.retriable:
                     raise
                 self.log.warning("No answer this time: %s", error)
+                if self._progress is not None:
+                    self._progress.saw_nothing()
+                    self._remember(memory)
                 return PokeReturnValue(is_done=False)
         stalled = None if reading.done or self._progress is None else self._progress.stall()
         if stalled:
@@ -169,13 +174,15 @@ class OffsetsSensor(BaseSensorOperator):
 
         :raises AirflowFailException: if the wait failed there.
         :raises AirflowSensorTimeout: if its time was up.
+        :raises AirflowException: for an error there that a retry may mend.
         """
         reading, status = event.get("reading"), event.get("status")
         if status != "done":
             if reading:
                 push_result(context, reading)
             text = "\n".join(str(line) for line in (event.get("message"), event.get("text")) if line)
-            raise AirflowSensorTimeout(text) if status == "timeout" else AirflowFailException(text)
+            kinds = {"timeout": AirflowSensorTimeout, "error": AirflowException}
+            raise kinds.get(str(status), AirflowFailException)(text)
         self.log.info("%s", event["text"])
         WaitMemory(context).forget()
         return reading
@@ -209,10 +216,13 @@ class OffsetsSensor(BaseSensorOperator):
         reading = self._last = self._wait.look(self._client)
         if self._progress.is_news(reading):
             self.log.info("%s", reading.text)
-        if self._rescheduled:
-            memory.look = self._progress.seen
+        self._remember(memory)
         report_lag(reading.lags, reading.checkpoint)
         return reading
+
+    def _remember(self, memory: WaitMemory) -> None:
+        if self._rescheduled and self._progress is not None:
+            memory.look = self._progress.seen
 
     @property
     def _rescheduled(self) -> bool:
@@ -230,8 +240,8 @@ class OffsetsSensor(BaseSensorOperator):
     def _leaving_the_last_reading(self, context: Context) -> Iterator[None]:
         try:
             yield
-        except AirflowException as error:
-            if self._last is not None and not _goes_on(error):
+        except (AirflowException, AirflowTaskTimeout) as error:
+            if self._last is not None and not isinstance(error, AirflowRescheduleException):
                 push_result(context, self._last.value)
             raise
 
@@ -240,10 +250,16 @@ class OffsetsSensor(BaseSensorOperator):
         """Do what Airflow's own loop does with a failure, where the sensor is not in that loop."""
         try:
             yield
+        except AirflowSkipException:
+            raise
         except (AirflowFailException, AirflowSensorTimeout) as error:
             if self.soft_fail or self.never_fail:
                 name = "soft_fail" if self.soft_fail else "never_fail"
                 raise AirflowSkipException(f"Skipping due to {name} is set to True.") from error
+            raise
+        except Exception as error:
+            if self.never_fail:
+                raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
             raise
 
     def _close(self) -> None:
@@ -252,8 +268,6 @@ class OffsetsSensor(BaseSensorOperator):
         self._client = None
 
 
-def _goes_on(error: AirflowException) -> bool:
-    """Whether it only ends this process of a wait that goes on."""
-    from airflow.exceptions import AirflowRescheduleException
-
-    return isinstance(error, AirflowRescheduleException)
+def _given(value: Any) -> Any:
+    """Return what a template gave, ``None`` if that is nothing: it may have rendered ``None`` as text."""
+    return None if isinstance(value, str) and value.strip() in ("", "None") else value or None

@@ -50,6 +50,8 @@ class LagEventTrigger(BaseEventTrigger):
     :param min_lag: records that wait in all partitions together.
     :param min_time_lag: how long ago the oldest record that waits was written: seconds, a timedelta or ISO 8601 text.
         With both thresholds the first one to be reached counts.
+    :param tolerance: a partition that is at most so many records behind counts as caught up, for the markers that end
+        transactions; one that is further behind counts with all its records. ``0``.
     :param refire_after: seconds, a timedelta or ISO 8601 text; an hour.
     :param poll_interval: seconds between two looks.
     :param position: ``group`` or ``checkpoint``; by default the group's where one is named.
@@ -69,6 +71,7 @@ class LagEventTrigger(BaseEventTrigger):
         kafka_config_id: str = "kafka_default",
         min_lag: int | None = None,
         min_time_lag: float | timedelta | str | None = None,
+        tolerance: int = 0,
         refire_after: float | timedelta | str = REFIRE_AFTER,
         poll_interval: float = 60.0,
         position: str | None = None,
@@ -88,7 +91,7 @@ class LagEventTrigger(BaseEventTrigger):
                 raise UsageError(f"{name}={value:g} is always reached: expected more than 0")
         if self.refire_after <= 0:
             raise UsageError("refire_after=0 would fire at every look: expected more than 0")
-        if group_id is None and checkpoint_location is None:
+        if not group_id and not checkpoint_location:
             raise UsageError(
                 "LagEventTrigger has no position to look at: give group_id, checkpoint_location, or **pipeline"
             )
@@ -101,13 +104,14 @@ class LagEventTrigger(BaseEventTrigger):
             position=position,
             isolation_level=isolation_level,
             max_time_lag=self.min_time_lag,
+            tolerance=tolerance,
             on_no_commit=on_no_commit,
         )
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and its parameters as plain JSON, the same for the same trigger."""
         path = f"{type(self).__module__}.{type(self).__qualname__}"
-        taken = ("max_lag", "max_partition_lag", "max_time_lag", "tolerance", "stalled_after")
+        taken = ("max_lag", "max_partition_lag", "max_time_lag", "stalled_after")
         position = {name: value for name, value in self.wait.parameters.items() if name not in taken}
         return path, {
             **position,
@@ -141,7 +145,7 @@ class LagEventTrigger(BaseEventTrigger):
                     yield TriggerEvent(_payload(outcome))  # type: ignore[no-untyped-call]
 
     def _waits(self, reading: Reading) -> bool:
-        records = sum(lag.total for lag in reading.lags)
+        records = sum(lag.counted for lag in reading.lags)
         return (self.min_lag is not None and records >= self.min_lag) or any(lag.late for lag in reading.lags)
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import threading
 import time
@@ -51,6 +52,9 @@ FLOOR = 1.0
 JITTER = 0.1
 """By how much of it the time between two looks differs, so that triggerers do not keep in step."""
 
+EARLY = 5.0
+"""Seconds by which a look may come early, at most: but not by more than half of the interval."""
+
 GATHER = 0.1
 """Seconds in which waits that begin together come together in one round."""
 
@@ -62,7 +66,8 @@ PATIENCE = 15.0
 
 _STORAGE_THREADS = 4
 
-_NOT_OF_THE_CONNECTION = (BrokerUnavailableError, UnknownTopicPartitionError)
+STALE = 300.0
+"""Seconds without an answer after which the connection is read again: the brokers may have moved."""
 
 _LEAST_SHARE = 10
 
@@ -72,15 +77,19 @@ class Ticket:
     """
     A wait that is looked at.
 
-    :param interval: seconds between two looks; doubled after each one, up to ``longest``.
+    :param interval: seconds between two looks; doubled after each one that was due, up to ``longest``.
+    :param ends: when the wait ends, by the monotonic clock: there is a look then, whatever the interval is.
     """
 
     wait: Wait
     interval: float
     longest: float
+    ends: float
     loop: asyncio.AbstractEventLoop
     outcomes: asyncio.Queue[Reading | Exception]
     due: float = 0.0
+    early: float = 0.0
+    """From when on it may be looked at because others are, so that it is in step with them from then on."""
     in_trouble: bool = False
 
     def answer(self, outcome: Reading | Exception) -> None:
@@ -92,11 +101,15 @@ class Ticket:
             log.debug("Nobody waits for the outcome any more: the event loop is closed")
 
     def put_off(self, now: float, stretch: float) -> None:
-        """Set when the next look is due."""
-        self.due = now + max(FLOOR, self.interval) * stretch
-        self.interval = (
-            min(self.interval * 2, self.longest) if self.longest > self.interval else self.interval
-        )
+        """Set when the next look is due, after one at ``now``."""
+        was_due = now >= self.due
+        pause = max(FLOOR, self.interval) * stretch
+        self.due = now + pause
+        if now < self.ends:
+            self.due = min(self.due, self.ends)
+        self.early = self.due - min(EARLY, pause / 2)
+        if was_due:
+            self.interval = max(self.interval, min(self.interval * 2, self.longest))
 
 
 class Owner:
@@ -123,7 +136,7 @@ class Owner:
         """Look for a wait from now on."""
         with self._changed:
             if self.broken is None:
-                ticket.due = time.monotonic()
+                ticket.due = ticket.early = time.monotonic()
                 self._tickets.add(ticket)
                 self._changed.notify()
                 return
@@ -176,9 +189,8 @@ class Owner:
                 now = time.monotonic()
                 first = min((ticket.due for ticket in self._tickets), default=None)
                 if first is not None and first + GATHER <= now:
-                    # Those that would be due soon are taken along, and are in step from then on.
-                    near = [t for t in self._tickets if t.due <= now + 0.5 * max(FLOOR, t.interval)]
-                    return _of_few_groups(sorted(near, key=lambda t: (t.in_trouble, t.due)), groups)
+                    near = [ticket for ticket in self._tickets if ticket.early <= now]
+                    return next_looks(near, now, groups)
                 self._changed.wait(None if first is None else first + GATHER - now)
         return ()
 
@@ -265,17 +277,23 @@ def _as_exception(error: BaseException) -> Exception:
     return error if isinstance(error, Exception) else RuntimeError(str(error))
 
 
-def _of_few_groups(tickets: Sequence[Ticket], most: int) -> list[Ticket]:
-    """Return the first tickets, up to so many different groups."""
-    groups: set[str] = set()
+def next_looks(tickets: Iterable[Ticket], now: float, groups: int) -> list[Ticket]:
+    """
+    Return which waits to look for in one round, of those that may be looked at.
+
+    What is due comes first, and what has waited longest before the others, so that nobody is left out for good.
+
+    :param groups: how many different groups a round may ask for.
+    """
+    known: set[str] = set()
     taken: list[Ticket] = []
-    for ticket in tickets:
-        more = groups | ticket.wait.groups
-        if len(more) > most and taken:
-            continue
-        groups = more
-        taken.append(ticket)
-    return taken
+    for ticket in sorted(tickets, key=lambda ticket: (ticket.due > now, ticket.due)):
+        more = known | ticket.wait.groups
+        if len(more) <= groups or not taken:
+            known = more
+            taken.append(ticket)
+    # Within a round those come last that may take all of its time.
+    return sorted(taken, key=lambda ticket: ticket.in_trouble)
 
 
 _owners: dict[str, Owner] = {}
@@ -333,7 +351,7 @@ def _open(config: Mapping[str, Any], keep: int) -> OffsetsClient:
 
 
 async def looks(
-    wait: Wait, interval: float, longest: float | None = None
+    wait: Wait, interval: float, longest: float | None = None, ends_in: float | None = None
 ) -> AsyncGenerator[Reading | Exception, None]:
     """
     Look again and again for a wait; yields a reading, or the error, of each look.
@@ -341,23 +359,40 @@ async def looks(
     :param wait: what to look for.
     :param interval: seconds between two looks, at least :data:`FLOOR`; a few more where there are many groups.
     :param longest: seconds up to which the interval is doubled after each look; default: it stays.
+    :param ends_in: seconds after which the last look is due; default: none is the last.
     """
+    ends = math.inf if ends_in is None else time.monotonic() + ends_in
+    loop = asyncio.get_running_loop()
+    ticket = Ticket(wait, interval, longest or interval, ends, loop, asyncio.Queue())
     while True:
         try:
             await sync_to_async(lambda: wait.checkpoint)()
             owner = await _acquire(wait.kafka_config_id)
-            break
         except Exception as error:  # noqa: BLE001  # whatever is wrong with a connection: who waits decides
             yield error
+        else:
+            owner.add(ticket)
+            answered = time.monotonic()
+            try:
+                while True:
+                    outcome = await ticket.outcomes.get()
+                    if not isinstance(outcome, BrokerUnavailableError):
+                        answered = time.monotonic()
+                    over = _of_the_connection(outcome, owner) or time.monotonic() > answered + STALE
+                    if over:
+                        _retire(wait.kafka_config_id, owner)
+                    yield outcome
+                    if over:
+                        break
+            finally:
+                owner.remove(ticket)
+                _release(wait.kafka_config_id, owner)
         await asyncio.sleep(max(FLOOR, interval))
-    ticket = Ticket(wait, interval, longest or interval, asyncio.get_running_loop(), asyncio.Queue())
-    owner.add(ticket)
-    try:
-        while True:
-            outcome = await ticket.outcomes.get()
-            if isinstance(outcome, BrokerError) and not isinstance(outcome, _NOT_OF_THE_CONNECTION):
-                _retire(wait.kafka_config_id, owner)
-            yield outcome
-    finally:
-        owner.remove(ticket)
-        _release(wait.kafka_config_id, owner)
+
+
+def _of_the_connection(outcome: Reading | Exception, owner: Owner) -> bool:
+    """Whether the connection has to be read again: it may have been corrected since."""
+    refused = isinstance(outcome, BrokerError) and not isinstance(
+        outcome, (BrokerUnavailableError, UnknownTopicPartitionError)
+    )
+    return refused or owner.broken is not None

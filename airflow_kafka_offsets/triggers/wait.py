@@ -22,13 +22,17 @@ from airflow_kafka_offsets.triggers.owner import looks
 
 log = logging.getLogger(__name__)
 
+LAST_LOOK = 30.0
+"""Seconds in which the look at the end of the sensor's time may still be answered."""
+
 
 class WaitTrigger(BaseTrigger):
     """
     Base of the triggers of the sensors: looks every ``poll_interval`` seconds until the wait is over.
 
-    Its event has a ``status``: ``done``; ``timeout`` at the end of the sensor's time; or ``failed`` for a wait that is
-    stalled, and for an error that would come again at every look. Beside it are the last ``reading``, its ``text``
+    Its event has a ``status``: ``done``; ``timeout`` at the end of the sensor's time; ``failed`` for a wait that is
+    stalled, and for an error that would come again at every look; or ``error`` for what a retry may mend, such as a
+    connection that could not be looked up. Beside it are the last ``reading``, its ``text``
     and, unless all is well, a ``message``. An error that may pass (the broker is not reachable) is logged, and the
     wait goes on. Nothing outside is changed, so it may run twice.
 
@@ -71,17 +75,20 @@ class WaitTrigger(BaseTrigger):
     async def _run(self) -> dict[str, Any]:
         progress = Progress(self.wait.stalled_after)
         last: Reading | None = None
-        async with aclosing(looks(self.wait, self.poll_interval, self.max_interval)) as outcomes:
+        ends_in = None if self.ends_at is None else max(0.0, self.ends_at - time.time())
+        async with aclosing(looks(self.wait, self.poll_interval, self.max_interval, ends_in)) as outcomes:
             while True:
                 try:
-                    outcome = await asyncio.wait_for(anext(outcomes), self._time_left())
+                    outcome = await asyncio.wait_for(anext(outcomes), self._time_left(LAST_LOOK))
                 except asyncio.TimeoutError:
                     return _event("timeout", last, "the sensor's timeout is over")
                 if isinstance(outcome, KafkaOffsetsError) and outcome.retriable:
                     log.warning("No answer this time: %s", outcome)
+                    progress.saw_nothing()
                     continue
                 if isinstance(outcome, Exception):
-                    return _event("failed", last, str(outcome) or repr(outcome))
+                    status = "failed" if isinstance(outcome, KafkaOffsetsError) else "error"
+                    return _event(status, last, str(outcome) or repr(outcome))
                 last = outcome
                 if progress.is_news(outcome):
                     log.info("%s", outcome.text)
@@ -90,9 +97,11 @@ class WaitTrigger(BaseTrigger):
                     return _event("done", outcome)
                 if stalled := progress.stall():
                     return _event("failed", outcome, stalled)
+                if self._time_left() == 0:
+                    return _event("timeout", last, "the sensor's timeout is over")
 
-    def _time_left(self) -> float | None:
-        return None if self.ends_at is None else max(0.0, self.ends_at - time.time())
+    def _time_left(self, more: float = 0.0) -> float | None:
+        return None if self.ends_at is None else max(0.0, self.ends_at + more - time.time())
 
 
 def _event(status: str, reading: Reading | None, message: str | None = None) -> dict[str, Any]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from dataclasses import replace
+from unittest.mock import MagicMock
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import (
+    AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
+    AirflowTaskTimeout,
 )
 from airflow.sdk import timezone
 from confluent_kafka import Consumer, Producer
@@ -19,7 +23,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from waiting import WAYS, Store, TaskInstance, deferred, end_of, wait_by
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
@@ -193,8 +197,8 @@ def test_records_that_retention_took_are_lost_and_not_waited_for(group, make_top
     assert done
     assert (value["total_lag"], value["lost"], value["partitions"][0]["lost"]) == (0, 8, 8)
     done, value = reading_of(OffsetsReachedSensor(task_id="gate", group_id=group))
-    assert not done
-    assert (value["remaining"], value["lost"]) == (8, 8)
+    assert done
+    assert (value["remaining"], value["lost"]) == (0, 8)
 
 
 def test_an_empty_topic_is_not_waited_for(group, make_topic):
@@ -545,10 +549,6 @@ def test_an_age_that_grows_is_no_change(group, make_topic, produce, commit, caps
 
 
 def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, commit, broker, context):
-    class DagRun:
-        clear_number = 0
-
-    context["dag_run"] = DagRun()
     topic = next(tp.topic for tp in broker.committed_everywhere(behind))
 
     def look_once():
@@ -558,9 +558,9 @@ def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, com
     look_once()
     produce(topic, {0: 5})
     commit(behind, topic, {0: 5})
-    context["dag_run"].clear_number = 1
+    context["ti"].max_tries = 1
     look_once()
-    context["dag_run"].clear_number = 0
+    context["ti"].max_tries = 0
     gate = OffsetsReachedSensor(task_id="gate", group_id=behind, mode="reschedule")
     assert gate.execute(context)["target"] == {topic: {"0": 5}}
 
@@ -580,3 +580,88 @@ def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, com
 def test_what_makes_no_sense_is_refused_at_once(parameters, text):
     with pytest.raises(AirflowFailException, match=text):
         lag_sensor("g", **parameters).execute({})
+
+
+def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make_topic, send_in_transaction):
+    tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
+    # The first lookup finds the first marker, and behind it a record that is older than the target.
+    for time_of_record in (now_ms() - 7_200_000, now_ms() - 3_600_000):
+        send_in_transaction(tp, time_of_record)
+    gate = {"task_id": "gate", "topics": tp.topic, "target": a_minute_ago()}
+    assert reading_of(TopicReachedSensor(**gate))[0] is False
+    send_in_transaction(tp, now_ms())
+    assert reading_of(TopicReachedSensor(**gate))[0] is True
+
+
+def test_reading_committed_does_not_hide_that_a_topic_was_recreated(make_topic, produce, new_query):
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 5})
+    query = new_query({topic: {0: 50}})
+    gate = ConsumerGroupLagSensor(
+        task_id="gate", checkpoint_location=query.location, isolation_level="read_committed"
+    )
+    with pytest.raises(AirflowFailException, match="beyond the log end"):
+        gate.execute({})
+
+
+def test_a_topic_that_the_checkpoint_does_not_have_is_not_waited_for(make_topic, new_query):
+    topic = make_topic(partitions=1)
+    query = new_query({topic: {0: 0}})
+    for gate in (
+        ConsumerGroupLagSensor(task_id="gate", checkpoint_location=query.location, topics="orderz"),
+        OffsetsReachedSensor(task_id="gate", checkpoint_location=query.location, target={"orderz": {"0": 1}}),
+    ):
+        with pytest.raises(AirflowFailException, match=f"has no topic 'orderz' .it has {topic}"):
+            gate.execute({})
+
+
+@pytest.mark.parametrize("nothing", ["", " ", "None"])
+def test_names_that_a_template_left_empty_are_no_names(nothing):
+    with pytest.raises(AirflowFailException, match="are both empty"):
+        lag_sensor(nothing).execute({})
+
+
+@pytest.mark.parametrize("way", ["poke", "deferrable"])
+def test_never_fail_skips_whatever_happens(way, behind, context, monkeypatch):
+    def make(**more):
+        return lag_sensor(behind, never_fail=True, kafka_config_id="nobody_knows", **more)
+
+    ends(way, make, context, AirflowSkipException)
+
+
+def test_what_a_retry_may_mend_in_the_triggerer_is_retried(behind, context):
+    trigger = deferred(lag_sensor(behind, deferrable=True), context)
+    trigger.wait = replace(trigger.wait, kafka_config_id="nobody_knows")
+    event = end_of(trigger)
+    with pytest.raises(AirflowException) as raised:
+        lag_sensor(behind).execute_complete(context, event)
+    assert not isinstance(raised.value, AirflowFailException)
+    assert "nobody_knows" in str(raised.value)
+
+
+def test_an_execution_timeout_leaves_the_last_reading(behind, context, monkeypatch):
+    gate = lag_sensor(behind)
+
+    def interrupted(_):
+        raise AirflowTaskTimeout("execution_timeout")
+
+    monkeypatch.setattr("airflow.sdk.bases.sensor.time.sleep", interrupted)
+    with pytest.raises(AirflowTaskTimeout):
+        gate.execute(context)
+    assert context["ti"].xcoms["return_value"]["total_lag"] == 5
+
+
+def test_a_time_in_which_nothing_could_be_seen_is_no_stall(behind, context, bootstrap_servers, monkeypatch):
+    gate = lag_sensor(behind, stalled_after=0.5)
+    assert gate.poke(context).is_done is False
+    monkeypatch.setattr(
+        gate._wait.__class__,
+        "look",
+        no_answer := MagicMock(side_effect=BrokerUnavailableError("away", code="_TRANSPORT")),
+    )
+    time.sleep(0.6)
+    assert gate.poke(context).is_done is False
+    assert no_answer.called
+    monkeypatch.undo()
+    assert gate.poke(context).is_done is False
+    gate._close()

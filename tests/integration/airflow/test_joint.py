@@ -333,7 +333,6 @@ def test_the_pipeline_is_committed_as_ever_afterwards(topic, group, query, commi
 
 
 class DagRun:
-    clear_number = 0
     triggering_user_name = None
 
 
@@ -428,7 +427,7 @@ def test_a_third_try_moves_nothing_and_clearing_the_task_moves_again(topic, grou
     third = reset(context, query, group, shift_by=-1)
     assert third == second
     assert query.stands() == committed(group, topic) == {0: 4, 1: 1, 2: 3}
-    context["dag_run"].clear_number = 1
+    context["ti"].max_tries = 1
     cleared = reset(context, query, group, shift_by=-1)
     assert query.stands() == committed(group, topic) == {0: 3, 1: 0, 2: 2}
     assert cleared["before"] == {topic: {"0": 4, "1": 1, "2": 3}}

@@ -200,7 +200,6 @@ def test_a_shift_below_the_log_start_is_refused_or_clamped(topic, group, holds, 
 
 
 class DagRun:
-    clear_number = 0
     triggering_user_name = None
 
 
@@ -225,6 +224,6 @@ def test_a_retry_does_not_move_twice_and_shows_what_was_there_at_first(
 def test_clearing_the_task_moves_again(topic, group, holds, context):
     context["dag_run"] = DagRun()
     reset(context, group_id=group, topics=f"{topic}:0", shift_by=-1)
-    context["dag_run"].clear_number = 1
+    context["ti"].max_tries = 1
     reset(context, group_id=group, topics=f"{topic}:0", shift_by=-1)
     assert holds(group)[0] == 3

@@ -235,3 +235,84 @@ def test_a_wait_that_is_cancelled_leaves_the_others_alone(groups, clients, commi
 
     assert asyncio.run(run()).payload["status"] == "done"
     assert len(clients) == 1
+
+
+def test_who_keeps_waiting_gets_the_corrected_connection_too(groups, bootstrap_servers, monkeypatch):
+    (group,), (topic,) = groups(1)
+
+    def connect(**extra):
+        extra = {"bootstrap.servers": bootstrap_servers, **extra}
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    async def run():
+        connect(**{"security.protocol": "nonsense"})
+        async with aclosing(looks(LagWait(group_id=group, topics=topic), 1.0)) as outcomes:
+            refused = await anext(outcomes)
+            connect()
+            return refused, await asyncio.wait_for(anext(outcomes), DEADLINE)
+
+    refused, answer = asyncio.run(run())
+    assert "nonsense" in str(refused)
+    assert isinstance(answer, Reading)
+
+
+def test_a_thread_that_ended_is_replaced(groups, clients, monkeypatch):
+    (group,), (topic,) = groups(1)
+    broken = [RuntimeError("can't start new thread")]
+    read = owner.Owner._read_checkpoints
+
+    def read_checkpoints(self, batch, storage):
+        if broken:
+            raise broken.pop()
+        return read(self, batch, storage)
+
+    monkeypatch.setattr(owner.Owner, "_read_checkpoints", read_checkpoints)
+    ((error, answer),) = look_at([LagWait(group_id=group, topics=topic)], times=2)
+    assert "can't start new thread" in str(error)
+    assert isinstance(answer, Reading)
+
+
+def ticket(interval, longest=None, ends=float("inf"), group="g"):
+    return owner.Ticket(LagWait(group_id=group), interval, longest or interval, ends, None, None)
+
+
+def looked_at(tickets, until, groups=48, took=0.5):
+    """When each wait is looked at: the owner's choice, on a clock of the test's own."""
+    now, times = 0.0, {each: [] for each in tickets}
+    while now < until:
+        near = [each for each in tickets if each.early <= now]
+        if not any(each.due <= now for each in near):
+            now = min(each.due for each in tickets)
+            continue
+        for each in owner.next_looks(near, now, groups):
+            times[each].append(now)
+            each.put_off(now, 1.0)
+        now += took
+    return times
+
+
+def test_a_long_interval_beside_a_short_one_stays_long():
+    short, long = ticket(10.0), ticket(3600.0)
+    times = looked_at([short, long], until=8 * 3600)[long]
+    assert len(times) in (8, 9)
+
+
+def test_an_interval_that_grows_beside_a_steady_one_grows_as_it_would_alone():
+    def grown(*others):
+        growing = ticket(60.0, longest=3600.0)
+        return len(looked_at([growing, *others], until=6 * 3600)[growing])
+
+    assert abs(grown() - grown(ticket(10.0))) <= 2
+
+
+def test_the_last_look_is_at_the_end_of_the_wait():
+    growing = ticket(60.0, longest=100_000.0, ends=5_000.0)
+    assert 5_000.0 in looked_at([growing], until=6_000)[growing]
+
+
+def test_nobody_is_left_out_when_there_are_more_groups_than_one_round_takes():
+    waits = [ticket(10.0, group=f"g{number}") for number in range(250)]
+    for each in waits[:100]:
+        each.in_trouble = True
+    times = looked_at(waits, until=200.0, took=6.0)
+    assert min(map(len, times.values())) >= 5

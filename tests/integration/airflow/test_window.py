@@ -47,7 +47,7 @@ def group(topic, new_group, broker):
 class Run:
     """What Airflow knows of a run and of a task in it: plan() is the task's next try."""
 
-    clear_number = 0
+    clear_number = max_tries = 0
     triggering_user_name = None
 
     def __init__(self, run_id="scheduled__1", *, store=True):
@@ -61,6 +61,7 @@ class Run:
 
     def clear(self):
         self.clear_number += 1
+        self.max_tries = self.tries
         return self
 
 
@@ -68,7 +69,12 @@ class TaskInstance:
     dag_id, task_id, map_index = "flights", "plan", -1
 
     def __init__(self, run):
-        self.run_id, self.try_number, self.xcoms = run.run_id, run.tries, run.xcoms
+        self.run_id, self.try_number, self.max_tries, self.xcoms = (
+            run.run_id,
+            run.tries,
+            run.max_tries,
+            run.xcoms,
+        )
 
     def xcom_push(self, key, value):
         self.xcoms[key] = json.loads(json.dumps(value))
