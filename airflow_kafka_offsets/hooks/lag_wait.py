@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.wait import NO_BATCH_YET, SHOWN, Reading, Wait, check_in_log
@@ -48,7 +49,7 @@ class LagWait(Wait):
         lags = tuple(self._measure(client, name, found) for name, found in positions.items())
         if not lags:
             empty = self.base_value(total_lag=None, max_lag=None, lost=None, topics={}, partitions=[])
-            return Reading(False, empty, NO_BATCH_YET)
+            return Reading.of(False, lambda: empty, NO_BATCH_YET)
         together = Lag(
             "all",
             tuple(partition for lag in lags for partition in lag.partitions),
@@ -56,21 +57,22 @@ class LagWait(Wait):
             # Of two groups that read one partition, one may be late.
             None if self.max_time_lag is None else _latest(lags),
         )
-        value = self.base_value(**together.as_json())
-        if len(lags) > 1:
-            del value["partitions"]
-            value["groups"] = [{"name": lag.name, **lag.as_json()} for lag in lags]
-        checkpoint = self.checkpoint_location if self.from_checkpoint else None
-        done = together.within(self.max_lag, self.max_partition_lag)
-        return Reading(
-            done,
-            value,
+        return Reading.of(
+            together.within(self.max_lag, self.max_partition_lag),
+            lambda: self._value(lags, together),
             "\n".join(lag.table(SHOWN) for lag in lags),
             news="\n".join(lag.ageless().table(SHOWN) for lag in lags),
             positions=positions,
             lags=lags,
-            checkpoint=checkpoint,
+            checkpoint=self.checkpoint_location if self.from_checkpoint else None,
         )
+
+    def _value(self, lags: tuple[Lag, ...], together: Lag) -> dict[str, Any]:
+        value = self.base_value(**together.as_json())
+        if len(lags) > 1:
+            del value["partitions"]
+            value["groups"] = [{"name": lag.name, **lag.as_json()} for lag in lags]
+        return value
 
     def _measure(self, client: OffsetsReader, name: str, positions: Positions) -> Lag:
         logs = client.log_ranges(positions, isolation_level=self.isolation_level)

@@ -62,7 +62,7 @@ class ReachedWait(Wait):
             value = self.base_value(
                 reached=False, target=dict(self.target), current={}, remaining=None, lost=None
             )
-            return Reading(False, value, NO_BATCH_YET)
+            return Reading.of(False, lambda: value, NO_BATCH_YET)
         lowest = _furthest_behind(positions, target)
         # The log end of the broker, whatever is read: only beyond that a position means nothing.
         logs = client.log_ranges(target) if target else {}
@@ -81,7 +81,9 @@ class ReachedWait(Wait):
             remaining=sum(short.values()),
             lost=sum(lost.values()),
         )
-        return Reading(not short, value, _table(target, lowest, logs, short, lost), positions=positions)
+        return Reading.of(
+            not short, lambda: value, _table(target, lowest, logs, short, lost), positions=positions
+        )
 
     def freeze(self, client: OffsetsReader, target: object) -> Offsets:
         """

@@ -70,7 +70,7 @@ class TopicWait(Wait):
         partitions = sorted(positions.get("", {}))
         if not partitions:
             empty = self.base_value(target=iso_time(moment), reached=False, offsets={}, log_end={}, idle={})
-            return Reading(False, empty, NO_BATCH_YET)
+            return Reading.of(False, lambda: empty, NO_BATCH_YET)
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         found = self._first(client, client.offsets_for_time(partitions, moment), moment, logs)
         first = {
@@ -90,7 +90,7 @@ class TopicWait(Wait):
         )
         del value["group_id"], value["position"]
         text = self._table(iso_time(moment), first, ends, idle, missing)
-        return Reading(not missing, value, text, positions={"": ends})
+        return Reading.of(not missing, lambda: value, text, positions={"": ends})
 
     def _first(
         self,

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -41,35 +41,51 @@ SHOWN = 20
 @dataclass(frozen=True)
 class Reading:
     """
-    What one look at the broker saw.
+    What one look at the broker saw. A triggerer keeps hundreds of them, so they are small.
 
     :param done: whether the wait is over.
-    :param value: the reading as plain JSON.
+    :param as_json: returns the reading as plain JSON.
     :param text: the reading as lines for the log.
-    :param news: the same without what changes by itself, such as an age; by default the text.
-    :param positions: where each group or source stands, to see whether anything moves.
+    :param standing: the positions as a short text that changes when one of them does.
+    :param digest: what it says as a short text that changes with it, but for what changes by itself, such as an age.
     :param lags: what was measured.
     :param checkpoint: where the positions come from, if not from a group.
     """
 
     done: bool
-    value: dict[str, Any]
+    as_json: Callable[[], dict[str, Any]]
     text: str
-    news: str = ""
-    positions: Mapping[str, Positions] = field(default_factory=dict)
+    standing: str
+    digest: str
     lags: tuple[Lag, ...] = ()
     checkpoint: str | None = None
 
-    @cached_property
-    def standing(self) -> str:
-        """The positions as a short text that changes when one of them does."""
-        plain = {name: offsets_json(positions) for name, positions in self.positions.items()}
-        return _digest(json.dumps(plain, sort_keys=True))
+    @classmethod
+    def of(
+        cls,
+        done: bool,
+        as_json: Callable[[], dict[str, Any]],
+        text: str,
+        *,
+        news: str = "",
+        positions: Mapping[str, Positions] | None = None,
+        **more: Any,
+    ) -> Reading:
+        """
+        Make a reading.
 
-    @cached_property
-    def digest(self) -> str:
-        """What it says as a short text that changes with it."""
-        return _digest(self.news or self.text)
+        :param news: the text without what changes by itself; by default the text.
+        :param positions: where each group or source stands.
+        """
+        plain = {name: offsets_json(found) for name, found in (positions or {}).items()}
+        return cls(
+            done, as_json, text, _digest(json.dumps(plain, sort_keys=True)), _digest(news or text), **more
+        )
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """The reading as plain JSON."""
+        return self.as_json()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ of the number); or not at all (``skip``). An empty log has lag 0 under each of t
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PartitionLag:
     """The lag of one partition."""
 

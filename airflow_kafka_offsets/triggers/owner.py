@@ -211,7 +211,7 @@ class Owner:
             found[ticket] = ticket.wait.find(rounds, state)
 
         _for_each(batch, find)
-        _for_each(found, lambda ticket: ticket.answer(_prepared(ticket.wait.judge(rounds, found[ticket]))))
+        _for_each(found, lambda ticket: ticket.answer(ticket.wait.judge(rounds, found[ticket])))
 
     def _read_checkpoints(
         self, batch: Sequence[Ticket], storage: ThreadPoolExecutor
@@ -261,12 +261,6 @@ def _for_each(tickets: Iterable[Ticket], look: Callable[[Ticket], None]) -> None
         except Exception as error:
             log.exception("A look at Kafka failed")
             ticket.answer(error)
-
-
-def _prepared(reading: Reading) -> Reading:
-    """Work out here what the event loop, which many triggers share, would have to."""
-    _ = reading.standing, reading.digest
-    return reading
 
 
 def _storage_key(wait: Wait) -> tuple[str | None, str | None]:
