@@ -48,6 +48,7 @@ def live(bootstrap_servers, names, wait_for_topic, produce, spark_settings, tmp_
         bootstrap_servers,
         dags,
         LAKE=str(home / "lake"),
+        CLEARS_NOTES=str(home / "clears.txt"),
         LOOK_EVERY="1",
         REFIRE_AFTER=str(REFIRE_AFTER.seconds),
         **names,
@@ -128,6 +129,17 @@ def test_each_crossing_starts_one_run(live, names, produce):
         live.wait_until(lambda: not above(live, "backlog"), "the trigger to see that the lag has fallen")
     assert len(live.runs("crossings")) == CROSSINGS
     assert len(live.events("backlog")) == CROSSINGS
+
+
+def test_a_retry_and_a_clear_are_told_apart(live):
+    run_id = live.trigger("clears")
+    live.wait_for_runs("clears", 1)
+    body = {"dry_run": False, "dag_run_id": run_id, "task_ids": ["note"], "only_failed": False}
+    live.api("POST", "dags/clears/clearTaskInstances", json=body)
+    notes = live.home / "clears.txt"
+    live.wait_until(lambda: len(notes.read_text().split()) == 3, "the task to run again")
+    first, retried, cleared = notes.read_text().split()
+    assert first == retried != cleared
 
 
 def test_a_backlog_that_stays_fires_again_after_a_while_and_not_before(live):
