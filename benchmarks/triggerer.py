@@ -2,7 +2,8 @@
 What do 500 deferred sensors cost a real triggerer? ``python benchmarks/triggerer.py``
 
 It starts a Kafka, makes the database of an Airflow with 500 deferred tasks in it, and runs Airflow's triggerer on it: once
-with nothing to do, once with the tasks over 50 groups, and once over 500. The cost is that of the triggerer's processes:
+with nothing to do, once with 500 tasks that wait for a time and ask nobody, and then with sensors over 50 groups, and over
+500. The cost is that of the triggerer's processes:
 processor time as a part of one core, and memory, both over the one with nothing to do.
 """
 
@@ -42,7 +43,7 @@ with DAG("{DAG_ID}", schedule=None):
 
 DEFER = """
 import json, sys
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from airflow.models.dagrun import DagRun
 from airflow.models.serialized_dag import SerializedDagModel
@@ -50,6 +51,8 @@ from airflow.models.trigger import Trigger
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
+
+from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 
@@ -62,9 +65,13 @@ with create_session() as session:
         triggered_by=DagRunTriggeredByType.CLI, session=session,
     )
     for number, instance in enumerate(run.get_task_instances(session=session)):
-        trigger = Trigger.from_object(ConsumerGroupLagTrigger(
-            group_id=groups[number % len(groups)], topics=topic, max_lag=0, poll_interval=poll
-        ))
+        if groups:
+            waiting = ConsumerGroupLagTrigger(
+                group_id=groups[number % len(groups)], topics=topic, max_lag=0, poll_interval=poll
+            )
+        else:
+            waiting = DateTimeTrigger(now + timedelta(days=1))
+        trigger = Trigger.from_object(waiting)
         session.add(trigger)
         session.flush()
         instance.trigger_id = trigger.id
@@ -192,6 +199,9 @@ def main(sensors: int, sizes: tuple[int, ...], settle: float, seconds: float, se
         with triggerer(on, Path(directory) / "idle", 0, [], topic) as process:
             idle = cost_of(process, settle, seconds)
         rows = [("nothing", idle, 0.0)]
+        say(f"{sensors} tasks that wait for a time")
+        with triggerer(on, Path(directory) / "time", sensors, [], topic) as process:
+            rows.append((f"{sensors} tasks that wait for a time", cost_of(process, settle, seconds), 0.0))
         for size in sizes:
             say(f"{sensors} sensors over {size} groups")
             with triggerer(on, Path(directory) / str(size), sensors, names[:size], topic) as process:

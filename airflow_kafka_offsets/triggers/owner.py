@@ -71,6 +71,9 @@ STALE = 300.0
 
 _LEAST_SHARE = 10
 
+StorageKey = tuple[str | None, str | None, bool]
+"""Checkpoint, connection of its storage, and whether the checkpoint has to be there."""
+
 
 @dataclass(eq=False)
 class Ticket:
@@ -93,8 +96,7 @@ class Ticket:
     in_trouble: bool = False
 
     def answer(self, outcome: Reading | Exception) -> None:
-        """Hand an outcome to whoever awaits it; an error stands behind the others in the next round."""
-        self.in_trouble = isinstance(outcome, Exception)
+        """Hand an outcome to whoever awaits it."""
         try:
             self.loop.call_soon_threadsafe(self.outcomes.put_nowait, outcome)
         except RuntimeError:
@@ -128,7 +130,7 @@ class Owner:
         self._tickets: set[Ticket] = set()
         self._changed = threading.Condition()
         self._closed = False
-        self._reading: dict[tuple[str | None, str | None], Future[CheckpointState | None]] = {}
+        self._reading: dict[StorageKey, Future[CheckpointState | None]] = {}
         self._thread = threading.Thread(target=self._run, name=f"kafka offsets of {name}", daemon=True)
         self._thread.start()
 
@@ -215,15 +217,17 @@ class Owner:
 
     def _read_checkpoints(
         self, batch: Sequence[Ticket], storage: ThreadPoolExecutor
-    ) -> dict[tuple[str | None, str | None], CheckpointState | Exception | None]:
+    ) -> dict[StorageKey, CheckpointState | Exception | None]:
         wanted = {_storage_key(t.wait): t.wait for t in batch if t.wait.checkpoint_location}
-        for key, wait in wanted.items():
-            # One that has not answered yet is not asked again meanwhile.
-            if key not in self._reading:
-                self._reading[key] = storage.submit(wait.read_checkpoint)
-        if wanted:
-            wait_for_futures([self._reading[key] for key in wanted], timeout=PATIENCE)
-        states: dict[tuple[str | None, str | None], CheckpointState | Exception | None] = {}
+        # One that has not answered yet is not asked again meanwhile, and nobody waits for it any more.
+        new = {
+            key: storage.submit(wait.read_checkpoint)
+            for key, wait in wanted.items()
+            if key not in self._reading
+        }
+        self._reading |= new
+        wait_for_futures(new.values(), timeout=PATIENCE)
+        states: dict[StorageKey, CheckpointState | Exception | None] = {}
         for key in wanted:
             if not self._reading[key].done():
                 states[key] = CheckpointUnavailableError(
@@ -255,16 +259,20 @@ def _for_each(tickets: Iterable[Ticket], look: Callable[[Ticket], None]) -> None
             continue
         try:
             look(ticket)
+            ticket.in_trouble = False
         except KafkaOffsetsError as error:
+            # Its own trouble: in the next round it stands behind the others.
+            ticket.in_trouble = True
             silent = error if isinstance(error, BrokerUnavailableError) else silent
             ticket.answer(error)
         except Exception as error:
             log.exception("A look at Kafka failed")
+            ticket.in_trouble = True
             ticket.answer(error)
 
 
-def _storage_key(wait: Wait) -> tuple[str | None, str | None]:
-    return wait.checkpoint_location, wait.checkpoint_conn_id
+def _storage_key(wait: Wait) -> StorageKey:
+    return wait.checkpoint_location, wait.checkpoint_conn_id, wait.from_checkpoint
 
 
 def _as_exception(error: BaseException) -> Exception:

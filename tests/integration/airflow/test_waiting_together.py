@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, aclosing
 import pytest
 from waiting import again
 
-from airflow_kafka_offsets.errors import UnknownTopicPartitionError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, UnknownTopicPartitionError
 from airflow_kafka_offsets.hooks.lag_wait import LagWait
 from airflow_kafka_offsets.hooks.reached_wait import ReachedWait
 from airflow_kafka_offsets.hooks.wait import Reading
@@ -316,3 +316,28 @@ def test_nobody_is_left_out_when_there_are_more_groups_than_one_round_takes():
         each.in_trouble = True
     times = looked_at(waits, until=200.0, took=6.0)
     assert min(map(len, times.values())) >= 5
+
+
+def test_a_checkpoint_that_is_not_there_is_an_error_only_where_it_is_the_position(groups, clients, tmp_path):
+    (group,), (topic,) = groups(1)
+    location = str(tmp_path / "later")
+    position = LagWait(checkpoint_location=location)
+    beside = LagWait(group_id=group, topics=topic, checkpoint_location=location)
+    missing, answer = look_at([position, beside], times=2)
+    assert all("later" in str(outcome) for outcome in missing)
+    assert all(isinstance(outcome, Reading) for outcome in answer)
+
+
+def test_trouble_of_some_is_put_behind_the_others(groups, clients, monkeypatch):
+    """Two waits that each take all of a round's patience do not keep a third one from its looks for good."""
+    monkeypatch.setattr(owner, "PATIENCE", 0.2)
+    (group,), (topic,) = groups(1)
+
+    class Away(LagWait):
+        def find(self, client, state):
+            time.sleep(0.25)
+            raise BrokerUnavailableError("away", code="_TRANSPORT")
+
+    waits = [Away(group_id="a"), Away(group_id="b"), LagWait(group_id=group, topics=topic)]
+    *_, outcomes = look_at(waits, times=3)
+    assert isinstance(outcomes[-1], Reading)
