@@ -78,7 +78,15 @@ def test_group_lag_has_stable_keys_and_null_for_no_commit(cli, group):
         "lost": 0,
         "topics": {topic: 3},
         "partitions": [
-            {"topic": topic, "partition": 0, "committed": 7, "log_start": 0, "log_end": 10, "lag": 3, "lost": 0},
+            {
+                "topic": topic,
+                "partition": 0,
+                "committed": 7,
+                "log_start": 0,
+                "log_end": 10,
+                "lag": 3,
+                "lost": 0,
+            },
             {
                 "topic": topic,
                 "partition": 1,
