@@ -42,6 +42,8 @@ class Section:
     times: Times
     targets: list[Target] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    table: list[str] = field(default_factory=list)
+    """In place of the times."""
 
 
 class Times:

@@ -35,7 +35,7 @@ def markdown(sections: Sequence[Section]) -> str:
     if targets:
         lines += ["", *_table(("Target", "expected", "measured", "met"), map(_target, targets))]
     for section in sections:
-        lines += ["", f"### {section.title}", "", *_times(section.times)]
+        lines += ["", f"### {section.title}", "", *(section.table or _times(section.times))]
         for note in section.notes:
             lines += ["", note]
     return "\n".join(lines) + "\n"

@@ -17,13 +17,14 @@ import imports
 import lag
 import processes
 import report
+import triggerer
 from cluster import cluster, say
 
 SIZES = [100, 1_000, 10_000]
 PROCESS_SIZES = [100, 10_000]
 
 # In this order: the groups of 200 are to be the only ones on the broker.
-NAMES = ("groups", "lag", "commit", "reset", "process", "checkpoint", "imports")
+NAMES = ("groups", "lag", "commit", "reset", "process", "checkpoint", "imports", "triggerer")
 
 
 @click.command()
@@ -48,6 +49,9 @@ def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None,
             "process": lambda: processes.measure(on, [100] if quick else PROCESS_SIZES, rounds),
             "checkpoint": lambda: checkpoint.measure(on, 500 if quick else 50_000, rounds),
             "imports": lambda: imports.measure(on, rounds),
+            "triggerer": lambda: triggerer.measure(
+                on, **({"sensors": 5, "sizes": (2,), "settle": 5, "seconds": 5} if quick else {})
+            ),
         }
         sections = []
         for name in (name for name in NAMES if name in (only or NAMES)):

@@ -1,7 +1,7 @@
 """
-What do 500 deferred sensors cost a real triggerer? ``python benchmarks/triggerer.py``
+What do 500 deferred sensors cost a real triggerer?
 
-It starts a Kafka, makes the database of an Airflow with 500 deferred tasks in it, and runs Airflow's triggerer on it: once
+This makes the database of an Airflow with 500 deferred tasks in it, and runs Airflow's triggerer on it: once
 with nothing to do, once with 500 tasks that wait for a time and ask nobody, and then with sensors over 50 groups, and over
 500. The cost is that of the triggerer's processes:
 processor time as a part of one core, and memory, both over the one with nothing to do.
@@ -17,14 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import NamedTuple
 
-import click
 import psutil
-from cluster import Cluster, cluster, say
+from cluster import Cluster, say
+from measuring import Section, Target, Times
 
 from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
 from airflow_kafka_offsets.local.process import SupervisedProcess
@@ -180,49 +180,51 @@ def _processor_time(process: SupervisedProcess) -> float:
     return sum(sum(each.cpu_times()[:2]) for each in _family(process))
 
 
-@click.command()
-@click.option("--sensors", default=500, show_default=True)
-@click.option("--groups", "sizes", multiple=True, type=int, default=(50, 500), show_default=True)
-@click.option("--settle", default=45.0, show_default=True, help="Seconds before measuring.")
-@click.option("--seconds", default=60.0, show_default=True, help="Seconds of measuring.")
-@click.option("--bootstrap-server", "servers", help="Use this broker; topics and groups are left on it.")
-def main(sensors: int, sizes: tuple[int, ...], settle: float, seconds: float, servers: str | None) -> None:
-    """Measure, and print a table."""
-    with cluster(servers) as on, tempfile.TemporaryDirectory(prefix="triggerer-") as directory:
-        topic = on.topic(50)
-        names = [on.name(f"group-{number}") for number in range(max(sizes))]
-        say("committing")
-        with on.client() as client:
-            for name in names:
-                client.commit(name, {TopicPartition(topic, number): 0 for number in range(50)})
-        say("an idle triggerer")
-        with triggerer(on, Path(directory) / "idle", 0, [], topic) as process:
-            idle = cost_of(process, settle, seconds)
-        rows = [("nothing", idle, 0.0)]
-        say(f"{sensors} tasks that wait for a time")
-        with triggerer(on, Path(directory) / "time", sensors, [], topic) as process:
-            rows.append((f"{sensors} tasks that wait for a time", cost_of(process, settle, seconds), 0.0))
-        for size in sizes:
-            say(f"{sensors} sensors over {size} groups")
-            with triggerer(on, Path(directory) / str(size), sensors, names[:size], topic) as process:
-                cost = cost_of(process, settle, seconds)
-            rows.append(
-                (
-                    f"{sensors} sensors, {size} groups",
-                    cost,
-                    interval_of(names[:size], topic, sensors, on.servers),
-                )
-            )
-        click.echo(
-            "| a triggerer with | of one core | over idle | MB | over idle | threads | seconds between looks |"
+def measure(
+    on: Cluster,
+    sensors: int = 500,
+    sizes: Sequence[int] = (50, 500),
+    settle: float = 30.0,
+    seconds: float = 40.0,
+) -> Section:
+    """Measure a triggerer with nothing to do, with tasks that ask nobody, and with sensors over so many groups."""
+    topic = on.topic(50)
+    names = [on.name(f"group-{number}") for number in range(max(sizes))]
+    with on.client() as client:
+        for name in names:
+            client.commit(name, {TopicPartition(topic, number): 0 for number in range(50)})
+    rows: list[tuple[str, Cost, float]] = []
+    with tempfile.TemporaryDirectory(prefix="triggerer-") as directory:
+        home = Path(directory)
+
+        def one(name: str, tasks: int, groups: list[str]) -> Cost:
+            say(f"a triggerer with {name}")
+            with triggerer(on, home / str(len(rows)), tasks, groups, topic) as process:
+                return cost_of(process, settle, seconds)
+
+        idle = one("nothing", 0, [])
+        rows.append(("nothing", idle, 0.0))
+        rows.append(
+            (f"{sensors} tasks that wait for a time", one("tasks that wait for a time", sensors, []), 0.0)
         )
-        click.echo("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-        for name, cost, interval in rows:
-            click.echo(
-                f"| {name} | {cost.cores:.1%} | {cost.cores - idle.cores:.1%} | {cost.megabytes:.0f} | "
-                f"{cost.megabytes - idle.megabytes:.0f} | {cost.threads} | {f'{interval:.1f}' if interval else '-'} |"
-            )
-
-
-if __name__ == "__main__":
-    main()
+        targets = []
+        for size in sizes:
+            name = f"{sensors} sensors over {size} groups"
+            cost = one(name, sensors, names[:size])
+            rows.append((name, cost, interval_of(names[:size], topic, sensors, on.servers)))
+            megabytes = cost.megabytes - idle.megabytes
+            targets += [
+                Target(f"{name}: of one core over idle", 100 * (cost.cores - idle.cores), 25, False, "%"),
+                Target(f"{name}: memory over idle", megabytes, 100 if size == 50 else 200, False, "MB"),
+            ]
+    table = [
+        "| a triggerer with | of one core | over idle | MB | over idle | threads | seconds between looks |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    table += [
+        f"| {name} | {cost.cores:.1%} | {cost.cores - idle.cores:.1%} | {cost.megabytes:.0f} | "
+        f"{cost.megabytes - idle.megabytes:.0f} | {cost.threads} | {f'{interval:.1f}' if interval else '-'} |"
+        for name, cost, interval in rows
+    ]
+    note = f"Deferred sensors that look every {POLL:g} s, each at a group with 50 partitions."
+    return Section("500 deferred sensors", Times({}), targets, [note], table)
