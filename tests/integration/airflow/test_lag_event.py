@@ -27,6 +27,12 @@ class AssetState(dict):
     async def aset(self, key, value):
         self[key] = json.loads(json.dumps(value))
 
+    async def says(self, fired, seconds=15):
+        """Wait until the trigger has noted that it has fired, or that the backlog is gone."""
+        async with asyncio.timeout(seconds):
+            while [bool(kept["fired_at"]) for kept in self.values()] != [fired]:
+                await asyncio.sleep(0.05)
+
 
 @pytest.fixture
 def topic(make_topic, produce):
@@ -76,14 +82,16 @@ def trigger(group, topic, **parameters):
 
 
 def test_it_fires_once_for_each_crossing_with_the_totals(group, topic, commit):
+    state = AssetState()
+
     async def run():
-        async with Watch(trigger(group, topic)) as watch:
+        async with Watch(trigger(group, topic), state) as watch:
             for crossing in range(1, 4):
                 await watch.until(crossing)
-                await watch.looks(1)
+                await state.says(True)
                 assert len(watch.fired) == crossing
                 await asyncio.to_thread(commit, group, topic, {0: 6, 1: 4})
-                await watch.looks(1)
+                await state.says(False)
                 await asyncio.to_thread(commit, group, topic, {0: 1, 1: 4})
             return watch.fired
 
@@ -123,14 +131,19 @@ def test_below_the_threshold_it_does_not_fire(group, topic, commit):
 def test_a_restart_does_not_make_it_fire_again_where_state_is_kept(group, topic):
     state = AssetState()
 
-    async def run(state, looks=1):
+    async def first():
+        async with Watch(trigger(group, topic), state) as watch:
+            await watch.until(1)
+            await state.says(True)
+
+    async def again(state):
         async with Watch(trigger(group, topic), state) as watch:
             await watch.looks(2)
             return len(watch.fired)
 
-    assert asyncio.run(run(state)) == 1
-    assert asyncio.run(run(state)) == 0
-    assert asyncio.run(run(None)) == 1
+    asyncio.run(first())
+    assert asyncio.run(again(state)) == 0
+    assert asyncio.run(again(None)) == 1
 
 
 def test_records_that_wait_for_too_long_fire_however_few_they_are(group, topic, commit):
