@@ -136,7 +136,7 @@ def interval_of(groups: list[str], topic: str, sensors: int, servers: str) -> fl
         {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
     )
     from airflow_kafka_offsets.hooks.lag_wait import LagWait
-    from airflow_kafka_offsets.triggers.owner import looks
+    from airflow_kafka_offsets.triggers.looks import looks
 
     waits = [LagWait(group_id=groups[number % len(groups)], topics=topic) for number in range(sensors)]
 

@@ -26,7 +26,7 @@ class LagWait(Wait):
     :param max_lag: records in all partitions together.
     :param max_partition_lag: records in each partition.
     :param max_time_lag: seconds since the oldest record that was not read was written.
-    :param tolerance: records in a partition that do not count, see :class:`~airflow_kafka_offsets.model.lag.Lag`.
+    :param tolerance: a partition that is at most so many records behind counts as caught up.
     :param on_no_commit: what a partition without a commit counts as.
     """
 

@@ -19,7 +19,7 @@ METADATA_AGE = 60.0
 """Seconds after which a topic's partitions are asked for again: that shows partitions that were added."""
 
 _RECORD_TIMES = 10_000
-"""Times of records that are remembered."""
+"""Times of records that are remembered, and no longer than metadata: another topic may have taken the name."""
 
 V = TypeVar("V")
 
@@ -92,6 +92,7 @@ class RoundClient:
         self._topics: dict[str, tuple[float, list[int]]] = {}
         self._topics_of: dict[str, tuple[float, frozenset[str]]] = {}
         self._record_times: dict[tuple[str, TopicPartition, int], int] = {}
+        self._record_times_since = 0.0
 
     def next_round(self) -> None:
         """Forget what was answered; what is asked from now on is asked anew."""
@@ -152,7 +153,6 @@ class RoundClient:
             # A topic may have been deleted: what is remembered of it is of no more use.
             for tp in partitions:
                 self._topics.pop(tp.topic, None)
-            self._record_times.clear()
             raise
 
     def offsets_for_time(
@@ -169,19 +169,20 @@ class RoundClient:
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
         """Return when the first record at or after each offset was written; one that is known is not fetched again."""
+        now = time.monotonic()
+        if len(self._record_times) > _RECORD_TIMES or self._record_times_since < now - METADATA_AGE:
+            self._record_times, self._record_times_since = {}, now
         known: dict[TopicPartition, int | None] = {
-            tp: time
+            tp: at
             for tp, offset in offsets.items()
-            if (time := self._record_times.get((isolation_level, tp, offset))) is not None
+            if (at := self._record_times.get((isolation_level, tp, offset))) is not None
         }
         missing = {tp: offset for tp, offset in offsets.items() if tp not in known}
         if missing:
             found = self._client.record_times(missing, within=within, isolation_level=isolation_level)
-            if len(self._record_times) > _RECORD_TIMES:
-                self._record_times.clear()
             # That nothing follows may be otherwise at the next look.
             self._record_times.update(
-                {(isolation_level, tp, missing[tp]): time for tp, time in found.items() if time is not None}
+                {(isolation_level, tp, missing[tp]): at for tp, at in found.items() if at is not None}
             )
             known |= found
         return known

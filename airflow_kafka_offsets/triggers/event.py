@@ -21,7 +21,7 @@ from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.backlog import Backlog
 from airflow_kafka_offsets.model.lag import NoCommitPolicy
 from airflow_kafka_offsets.model.scenarios import parse_seconds
-from airflow_kafka_offsets.triggers.owner import looks
+from airflow_kafka_offsets.triggers.looks import looks
 
 log = logging.getLogger(__name__)
 

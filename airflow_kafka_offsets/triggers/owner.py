@@ -2,116 +2,52 @@
 Who looks at a Kafka cluster for all the waits of a triggerer?
 
 For each Kafka connection one thread, which looks for all waits that are due at about the same time in one
-round: each group is asked once, and each topic's log end once. It begins with the first wait and ends with
-the last one.
+round: each group is asked once, and each topic's log end once.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import math
 import random
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_futures
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
-
-from asgiref.sync import sync_to_async
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import (
-    BrokerError,
     BrokerUnavailableError,
     CheckpointUnavailableError,
     KafkaOffsetsError,
-    UnknownTopicPartitionError,
 )
+from airflow_kafka_offsets.triggers.ticket import Ticket, next_looks
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState
-    from airflow_kafka_offsets.hooks.wait import Reading, Wait
+    from airflow_kafka_offsets.hooks.wait import Wait
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.kafka.rounds import RoundClient
     from airflow_kafka_offsets.model.offsets import Positions
 
 log = logging.getLogger(__name__)
 
-CONSUMERS = 50
-"""Consumers kept by all owners together; each has about four threads and eight sockets."""
-
 COLD_PER_SECOND = 8
 """Consumers made in a second at most: one takes about 30 ms, so that more groups make looks rarer, not dearer."""
-
-FLOOR = 1.0
-"""Seconds between two looks of one wait, at least."""
 
 JITTER = 0.1
 """By how much of it the time between two looks differs, so that triggerers do not keep in step."""
 
-EARLY = 5.0
-"""Seconds by which a look may come early, at most: but not by more than half of the interval."""
-
 GATHER = 0.1
 """Seconds in which waits that begin together come together in one round."""
-
-CALL = 10.0
-"""Seconds for a question to the broker."""
 
 PATIENCE = 15.0
 """Seconds after which a round gives up on a broker, or a storage, that does not answer."""
 
 _STORAGE_THREADS = 4
 
-STALE = 300.0
-"""Seconds without an answer after which the connection is read again: the brokers may have moved."""
-
-_LEAST_SHARE = 10
-
 StorageKey = tuple[str | None, str | None, bool]
 """Checkpoint, connection of its storage, and whether the checkpoint has to be there."""
-
-
-@dataclass(eq=False)
-class Ticket:
-    """
-    A wait that is looked at.
-
-    :param interval: seconds between two looks; doubled after each one that was due, up to ``longest``.
-    :param ends: when the wait ends, by the monotonic clock: there is a look then, whatever the interval is.
-    """
-
-    wait: Wait
-    interval: float
-    longest: float
-    ends: float
-    loop: asyncio.AbstractEventLoop
-    outcomes: asyncio.Queue[Reading | Exception]
-    due: float = 0.0
-    early: float = 0.0
-    """From when on it may be looked at because others are, so that it is in step with them from then on."""
-    in_trouble: bool = False
-
-    def answer(self, outcome: Reading | Exception) -> None:
-        """Hand an outcome to whoever awaits it."""
-        try:
-            self.loop.call_soon_threadsafe(self.outcomes.put_nowait, outcome)
-        except RuntimeError:
-            log.debug("Nobody waits for the outcome any more: the event loop is closed")
-
-    def put_off(self, now: float, stretch: float) -> None:
-        """Set when the next look is due, after one at ``now``."""
-        was_due = now >= self.due
-        pause = max(FLOOR, self.interval) * stretch
-        self.due = now + pause
-        if now < self.ends:
-            self.due = min(self.due, self.ends)
-        self.early = self.due - min(EARLY, pause / 2)
-        if was_due:
-            self.interval = max(self.interval, min(self.interval * 2, self.longest))
 
 
 class Owner:
@@ -120,13 +56,17 @@ class Owner:
 
     :param name: the connection's id.
     :param open_client: makes the client, given how many Consumers it may keep.
+    :param share: how many these are at the moment.
     """
 
-    def __init__(self, name: str, open_client: Callable[[int], OffsetsClient]) -> None:
+    def __init__(
+        self, name: str, open_client: Callable[[int], OffsetsClient], share: Callable[[], int]
+    ) -> None:
         self.users = 0
         self.broken: Exception | None = None
         """What ended the thread, if it was not :meth:`close`."""
         self._open_client = open_client
+        self._share = share
         self._tickets: set[Ticket] = set()
         self._changed = threading.Condition()
         self._closed = False
@@ -155,21 +95,16 @@ class Owner:
             self._closed = True
             self._changed.notify()
 
-    def join(self, timeout: float) -> bool:
-        """Wait until the thread has ended; return whether it has."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
-
     def _run(self) -> None:
         from airflow_kafka_offsets.kafka.rounds import RoundClient
 
         storage = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="read checkpoint")
         client: OffsetsClient | None = None
         try:
-            client = self._open_client(_share())
+            client = self._open_client(self._share())
             rounds = RoundClient(client)
-            while batch := self._next_batch(_share() - 2):
-                client.keep(_share())
+            while batch := self._next_batch(self._share() - 2):
+                client.keep(self._share())
                 began, opened = time.monotonic(), client.opened
                 self._look(batch, rounds, storage)
                 stretch = random.uniform(1 - JITTER, 1 + JITTER)
@@ -277,124 +212,3 @@ def _storage_key(wait: Wait) -> StorageKey:
 
 def _as_exception(error: BaseException) -> Exception:
     return error if isinstance(error, Exception) else RuntimeError(str(error))
-
-
-def next_looks(tickets: Iterable[Ticket], now: float, groups: int) -> list[Ticket]:
-    """
-    Return which waits to look for in one round, of those that may be looked at.
-
-    What is due comes first, and what has waited longest before the others, so that nobody is left out for good.
-
-    :param groups: how many different groups a round may ask for.
-    """
-    known: set[str] = set()
-    taken: list[Ticket] = []
-    for ticket in sorted(tickets, key=lambda ticket: (ticket.due > now, ticket.due)):
-        more = known | ticket.wait.groups
-        if len(more) <= groups or not taken:
-            known = more
-            taken.append(ticket)
-    # Within a round those come last that may take all of its time.
-    return sorted(taken, key=lambda ticket: ticket.in_trouble)
-
-
-_owners: dict[str, Owner] = {}
-_guard = threading.Lock()
-_opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-
-
-def _share() -> int:
-    return max(_LEAST_SHARE, CONSUMERS // max(1, len(_owners)))
-
-
-async def _acquire(kafka_config_id: str) -> Owner:
-    lock = _opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-    async with lock:
-        with _guard:
-            known = _owners.get(kafka_config_id)
-            if known is not None and known.broken is None:
-                known.users += 1
-                return known
-        # Airflow's connections have to be read through its own bridge from a thread.
-        config = await sync_to_async(_config_of)(kafka_config_id)
-        with _guard:
-            # Another event loop may have been quicker: then there are two for a while.
-            owner = _owners[kafka_config_id] = Owner(kafka_config_id, lambda keep: _open(config, keep))
-            owner.users = 1
-            return owner
-
-
-def _release(kafka_config_id: str, owner: Owner) -> None:
-    with _guard:
-        owner.users -= 1
-        if owner.users <= 0:
-            owner.close()
-            if _owners.get(kafka_config_id) is owner:
-                del _owners[kafka_config_id]
-
-
-def _retire(kafka_config_id: str, owner: Owner) -> None:
-    """Let who comes next read the connection again: the broker, or the client, refused what it says."""
-    with _guard:
-        if _owners.get(kafka_config_id) is owner:
-            del _owners[kafka_config_id]
-
-
-def _config_of(kafka_config_id: str) -> dict[str, Any]:
-    from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-
-    return KafkaOffsetsHook(kafka_config_id).client_config()
-
-
-def _open(config: Mapping[str, Any], keep: int) -> OffsetsClient:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-    return OffsetsClient(config, timeout=CALL, keep=keep)
-
-
-async def looks(
-    wait: Wait, interval: float, longest: float | None = None, ends_in: float | None = None
-) -> AsyncGenerator[Reading | Exception, None]:
-    """
-    Look again and again for a wait; yields a reading, or the error, of each look.
-
-    :param wait: what to look for.
-    :param interval: seconds between two looks, at least :data:`FLOOR`; a few more where there are many groups.
-    :param longest: seconds up to which the interval is doubled after each look; default: it stays.
-    :param ends_in: seconds after which the last look is due; default: none is the last.
-    """
-    ends = math.inf if ends_in is None else time.monotonic() + ends_in
-    loop = asyncio.get_running_loop()
-    ticket = Ticket(wait, interval, longest or interval, ends, loop, asyncio.Queue())
-    while True:
-        try:
-            await sync_to_async(lambda: wait.checkpoint)()
-            owner = await _acquire(wait.kafka_config_id)
-        except Exception as error:  # noqa: BLE001  # whatever is wrong with a connection: who waits decides
-            yield error
-        else:
-            owner.add(ticket)
-            answered = time.monotonic()
-            try:
-                while True:
-                    outcome = await ticket.outcomes.get()
-                    if not isinstance(outcome, BrokerUnavailableError):
-                        answered = time.monotonic()
-                    over = _of_the_connection(outcome, owner) or time.monotonic() > answered + STALE
-                    if over:
-                        _retire(wait.kafka_config_id, owner)
-                    yield outcome
-                    if over:
-                        break
-            finally:
-                owner.remove(ticket)
-                _release(wait.kafka_config_id, owner)
-        await asyncio.sleep(max(FLOOR, interval))
-
-
-def _of_the_connection(outcome: Reading | Exception, owner: Owner) -> bool:
-    """Whether the connection has to be read again: it may have been corrected since."""
-    refused = isinstance(outcome, BrokerError) and not isinstance(
-        outcome, (BrokerUnavailableError, UnknownTopicPartitionError)
-    )
-    return refused or owner.broken is not None

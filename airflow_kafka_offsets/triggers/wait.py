@@ -18,7 +18,7 @@ from airflow_kafka_offsets.hooks.progress import Progress
 from airflow_kafka_offsets.hooks.reached_wait import ReachedWait
 from airflow_kafka_offsets.hooks.topic_wait import TopicWait
 from airflow_kafka_offsets.hooks.wait import Reading, Wait
-from airflow_kafka_offsets.triggers.owner import looks
+from airflow_kafka_offsets.triggers.looks import looks
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,10 @@ from airflow_kafka_offsets.hooks.lag_wait import LagWait
 from airflow_kafka_offsets.hooks.reached_wait import ReachedWait
 from airflow_kafka_offsets.hooks.wait import Reading
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.triggers import looks as sharing
 from airflow_kafka_offsets.triggers import owner
-from airflow_kafka_offsets.triggers.owner import looks
+from airflow_kafka_offsets.triggers.looks import looks
+from airflow_kafka_offsets.triggers.ticket import Ticket, next_looks
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 
 pytestmark = pytest.mark.integration
@@ -54,7 +56,7 @@ def clients(monkeypatch):
         made.append(CountingClient(config, timeout=5, keep=keep))
         return made[-1]
 
-    monkeypatch.setattr(owner, "_open", make)
+    monkeypatch.setattr(sharing, "_open", make)
     return made
 
 
@@ -71,7 +73,7 @@ def nothing_is_left():
     ):
         time.sleep(0.05)
     assert left == []
-    assert owner._owners == {}
+    assert sharing._owners == {}
 
 
 @pytest.fixture
@@ -145,7 +147,7 @@ def test_waits_that_come_later_fall_into_step(groups, clients):
 
 
 def test_more_groups_than_consumers_are_all_looked_at(groups, clients, monkeypatch):
-    monkeypatch.setattr(owner, "CONSUMERS", 12)
+    monkeypatch.setattr(sharing, "CONSUMERS", 12)
     monkeypatch.setattr(owner, "COLD_PER_SECOND", 40)
     many, (topic,) = groups(25)
     outcomes = look_at([LagWait(group_id=group, topics=topic) for group in many], times=2)
@@ -273,7 +275,7 @@ def test_a_thread_that_ended_is_replaced(groups, clients, monkeypatch):
 
 
 def ticket(interval, longest=None, ends=float("inf"), group="g"):
-    return owner.Ticket(LagWait(group_id=group), interval, longest or interval, ends, None, None)
+    return Ticket(LagWait(group_id=group), interval, longest or interval, ends, None, None)
 
 
 def looked_at(tickets, until, groups=48, took=0.5):
@@ -284,7 +286,7 @@ def looked_at(tickets, until, groups=48, took=0.5):
         if not any(each.due <= now for each in near):
             now = min(each.due for each in tickets)
             continue
-        for each in owner.next_looks(near, now, groups):
+        for each in next_looks(near, now, groups):
             times[each].append(now)
             each.put_off(now, 1.0)
         now += took
