@@ -20,6 +20,9 @@ class Progress:
     def __init__(self, stalled_after: float | None = None, seen: Mapping[str, Any] | None = None) -> None:
         self._stalled_after = stalled_after
         self._seen: dict[str, Any] = dict(seen or {})
+        self._last_text = ""
+        self.trouble = ""
+        """Why the last look had no answer; empty if it had one."""
 
     @property
     def seen(self) -> dict[str, Any]:
@@ -28,6 +31,7 @@ class Progress:
 
     def is_news(self, reading: Reading) -> bool:
         """Take a reading; return whether it says anything else than the one before."""
+        self.trouble, self._last_text = "", reading.text
         now = time.time()
         if self._seen.get("standing") != reading.standing:
             self._seen |= {"standing": reading.standing, "since": now}
@@ -35,9 +39,17 @@ class Progress:
         self._seen["shown"] = reading.digest
         return news
 
-    def saw_nothing(self) -> None:
-        """Take note of a look without an answer: what could not be seen may have moved."""
+    def saw_nothing(self, error: Exception) -> bool:
+        """Take a look without an answer: what could not be seen may have moved. Return whether the reason is news."""
         self._seen.pop("standing", None)
+        news = self.trouble != str(error)
+        self.trouble = str(error)
+        return news
+
+    @property
+    def last_words(self) -> str:
+        """What the last look saw, or why it saw nothing."""
+        return f"the last look failed: {self.trouble}" if self.trouble else self._last_text
 
     def stall(self) -> str | None:
         """Return why the wait is stalled, ``None`` while it is not."""

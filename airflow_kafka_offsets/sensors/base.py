@@ -127,10 +127,9 @@ class OffsetsSensor(BaseSensorOperator):
             except KafkaOffsetsError as error:
                 if not error.retriable:
                     raise
-                self.log.warning("No answer this time: %s", error)
-                if self._progress is not None:
-                    self._progress.saw_nothing()
-                    self._remember(memory)
+                if self._progress is None or self._progress.saw_nothing(error):
+                    self.log.warning("No answer this time: %s", error)
+                self._remember(memory)
                 return PokeReturnValue(is_done=False)
         stalled = None if reading.done or self._progress is None else self._progress.stall()
         if stalled:
@@ -243,6 +242,8 @@ class OffsetsSensor(BaseSensorOperator):
         except (AirflowException, AirflowTaskTimeout) as error:
             if self._last is not None and not isinstance(error, AirflowRescheduleException):
                 push_result(context, self._last.value)
+            if isinstance(error, AirflowSensorTimeout) and self._progress is not None:
+                raise AirflowSensorTimeout(f"{error}\n{self._progress.last_words}") from error
             raise
 
     @contextmanager

@@ -81,10 +81,12 @@ class WaitTrigger(BaseTrigger):
                 try:
                     outcome = await asyncio.wait_for(anext(outcomes), self._time_left(LAST_LOOK))
                 except asyncio.TimeoutError:
-                    return _event("timeout", last, "the sensor's timeout is over")
+                    return _timeout(last, progress)
                 if isinstance(outcome, KafkaOffsetsError) and outcome.retriable:
-                    log.warning("No answer this time: %s", outcome)
-                    progress.saw_nothing()
+                    if progress.saw_nothing(outcome):
+                        log.warning("No answer this time: %s", outcome)
+                    if self._time_left() == 0:
+                        return _timeout(last, progress)
                     continue
                 if isinstance(outcome, Exception):
                     status = "failed" if isinstance(outcome, KafkaOffsetsError) else "error"
@@ -98,10 +100,15 @@ class WaitTrigger(BaseTrigger):
                 if stalled := progress.stall():
                     return _event("failed", outcome, stalled)
                 if self._time_left() == 0:
-                    return _event("timeout", last, "the sensor's timeout is over")
+                    return _timeout(last, progress)
 
     def _time_left(self, more: float = 0.0) -> float | None:
         return None if self.ends_at is None else max(0.0, self.ends_at + more - time.time())
+
+
+def _timeout(last: Reading | None, progress: Progress) -> dict[str, Any]:
+    trouble = f"; {progress.last_words}" if progress.trouble else ""
+    return _event("timeout", last, f"the sensor's timeout is over{trouble}")
 
 
 def _event(status: str, reading: Reading | None, message: str | None = None) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from dataclasses import replace
-from unittest.mock import MagicMock
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
@@ -23,7 +23,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from waiting import WAYS, Store, TaskInstance, deferred, end_of, wait_by
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
@@ -651,17 +651,41 @@ def test_an_execution_timeout_leaves_the_last_reading(behind, context, monkeypat
     assert context["ti"].xcoms["return_value"]["total_lag"] == 5
 
 
+def connect(monkeypatch, servers):
+    """Where the sensors find Kafka from now on."""
+    connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
+
+
 def test_a_time_in_which_nothing_could_be_seen_is_no_stall(behind, context, bootstrap_servers, monkeypatch):
+    monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 0.7)
     gate = lag_sensor(behind, stalled_after=0.5)
     assert gate.poke(context).is_done is False
-    monkeypatch.setattr(
-        gate._wait.__class__,
-        "look",
-        no_answer := MagicMock(side_effect=BrokerUnavailableError("away", code="_TRANSPORT")),
-    )
-    time.sleep(0.6)
-    assert gate.poke(context).is_done is False
-    assert no_answer.called
-    monkeypatch.undo()
+    gate._close()
+    connect(monkeypatch, UNREACHABLE)
     assert gate.poke(context).is_done is False
     gate._close()
+    monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 30.0)
+    connect(monkeypatch, bootstrap_servers)
+    assert gate.poke(context).is_done is False
+    gate._close()
+
+
+@pytest.mark.parametrize("way", ["poke", "deferrable"])
+def test_a_timeout_says_that_the_broker_did_not_answer(way, group, context, monkeypatch):
+    monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 0.7)
+    monkeypatch.setattr("airflow_kafka_offsets.triggers.looks.CALL", 0.7)
+    connect(monkeypatch, UNREACHABLE)
+    error, reading = ends(
+        way, lambda **more: lag_sensor(group, timeout=1, **more), context, AirflowSensorTimeout
+    )
+    assert reading is None
+    assert re.search(r"the last look failed: .*no usable answer from 127\.0\.0\.1:1", str(error))
+
+
+@pytest.mark.parametrize("way", ["poke", "deferrable"])
+def test_a_timeout_says_what_is_missing(way, behind, context):
+    error, _ = ends(
+        way, lambda **more: lag_sensor(behind, timeout=0.5, **more), context, AirflowSensorTimeout
+    )
+    assert f"{behind}: total lag 5" in str(error)
