@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.local.broker_config import Ports, choose_ports, properties_text, server_properties
 
-
 PLAIN = Ports(1, 2, {})
 MORE = {"SASL_PLAINTEXT": "SASL_PLAINTEXT", "OUTSIDE": "SASL_SSL"}
 
