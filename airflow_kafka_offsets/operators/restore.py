@@ -163,7 +163,7 @@ class RestoreOffsetsOperator(RewindingOperator):
 
     def _work(self, context: Context) -> Work:
         """Return the tasks between the reset and this one, and those beside them that have failed."""
-        upstream = work_between(context, None, self)
+        upstream = work_between(context, None, self) if self.upstream_task_ids else Work({}, {})
         if not upstream.states:
             raise UsageError(
                 f"task {self.task_id} has no task upstream that could have failed: make it the teardown of the reset, or set "
