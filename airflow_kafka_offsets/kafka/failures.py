@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_kafka_offsets.errors import (
@@ -115,6 +116,15 @@ FINAL = _CREDENTIALS | _GRANTS.keys() | {"_SSL"}
 """Causes that waiting does not mend: seen once in the background, they end the call."""
 
 
+_LOST_AT_LOGIN = "failed: Local: "
+"""The client calls it an authentication error also when the connection was lost before the broker had judged."""
+_CLIENT_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|116)\b")
+"""How a broker says that it wants another certificate of the client: only after the handshake, in TLS 1.3."""
+_CLIENT_CERTIFICATE = "the listener wants a certificate of the client that it trusts: set ssl.certificate.location and ssl.key.location"
+_UNTOLD = frozenset({"_ALL_BROKERS_DOWN", "_SSL"})
+"""Causes behind which there may be one that the client does not tell."""
+
+
 class Failure(NamedTuple):
     """An error as plain values, so that it can come from another process."""
 
@@ -122,13 +132,26 @@ class Failure(NamedTuple):
     """Kafka's or librdkafka's name of it; librdkafka's own begin with an underscore."""
     text: str
     """What the client or the broker said."""
+    remedy: str = ""
+    """What helps, where more is known than the code says."""
 
     @classmethod
     def of(cls, error: KafkaError | KafkaException) -> Failure:
         """Take an error of the client, or the one inside its exception."""
         inner = error.args[0] if isinstance(error, Exception) and error.args else error
         name = getattr(inner, "name", None)
-        return cls(name(), inner.str()) if callable(name) else cls("_FAIL", str(error))
+        if not callable(name):
+            return cls("_FAIL", str(error))
+        code, text = name(), inner.str()
+        if code == "_AUTHENTICATION" and _LOST_AT_LOGIN in text:
+            return cls("_TRANSPORT", text)
+        if code == "_TRANSPORT" and _CLIENT_REFUSED.search(text):
+            return cls("_SSL", text, _CLIENT_CERTIFICATE)
+        return cls(code, text)
+
+    def scrubbed(self, scrub: Callable[[str], str]) -> Failure:
+        """Return it without credentials in its text."""
+        return self._replace(text=scrub(self.text))
 
     def __str__(self) -> str:
         return f"{self.code}: {self.text}"
@@ -147,36 +170,57 @@ class Causes:
     What happened in the background while a call waited.
 
     :param scrub: takes credentials out of a text.
+    :param find: looks for the cause that the client does not tell: is given what it said, and seconds.
     """
 
-    def __init__(self, scrub: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        scrub: Callable[[str], str] = str,
+        find: Callable[[Sequence[str], float], Failure | None] | None = None,
+    ) -> None:
         self._scrub = scrub
-        self._seen: dict[str, Failure] = {}
+        self._find = find
+        self._seen: dict[tuple[str, str], Failure] = {}
+        self._looked = False
 
     def note(self, error: KafkaError) -> None:
         """Keep an error; the newest one of each kind."""
-        failure = Failure.of(error)
-        self._seen.pop(failure.code, None)
-        self._seen[failure.code] = Failure(failure.code, self._scrub(failure.text))
+        self.add([Failure.of(error)])
 
     def add(self, failures: Iterable[Failure]) -> None:
         """Keep what was seen by another client."""
         for failure in failures:
-            self._seen[failure.code] = Failure(failure.code, self._scrub(failure.text))
+            kind = (failure.code, failure.remedy)
+            self._seen.pop(kind, None)
+            self._seen[kind] = failure.scrubbed(self._scrub)
+
+    def look(self, timeout: float) -> None:
+        """Look for the cause that the client does not tell, once; takes ``timeout`` seconds at most."""
+        if self._find and not self._looked and any(failure.code in _UNTOLD for failure in self.seen):
+            self._looked = True
+            found = self._find([failure.text for failure in self.seen], timeout)
+            self.add([found] if found else [])
 
     def clear(self) -> None:
         """Forget what belongs to earlier calls."""
         self._seen.clear()
+        self._looked = False
+
+    @property
+    def seen(self) -> list[Failure]:
+        """All of them, the newest last."""
+        # A copy: a client that is being closed in the background may still add to it.
+        return list(self._seen.values())
 
     @property
     def final(self) -> Failure | None:
-        """A cause that waiting does not mend."""
-        # A copy: a client that is being closed in the background may still add to it.
-        return next((failure for failure in list(self._seen.values()) if failure.code in FINAL), None)
+        """A cause that waiting does not mend, the one that is best known."""
+        final = [failure for failure in self.seen if failure.code in FINAL]
+        return next((failure for failure in final if failure.remedy), final[0] if final else None)
 
     def __str__(self) -> str:
         # That all brokers are down says no more than the other causes.
-        seen = list(self._seen.values())
+        seen = self.seen
         telling = [failure for failure in seen if failure.code != "_ALL_BROKERS_DOWN"] or seen
         return "; ".join(failure.text for failure in telling)
 
@@ -208,8 +252,11 @@ def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: 
     :param servers: the brokers that were asked.
     :param timeout: seconds that the call had.
     """
-    cause = failure if failure.code in FINAL else causes.final or failure
+    final = causes.final
+    cause = final if final and (final.remedy or failure.code not in FINAL) else failure
     code = cause.code
+    if cause.remedy:
+        return BrokerAuthenticationError(f"{what}: {cause.text}: {cause.remedy}", code=code)
     if code in _CREDENTIALS:
         return BrokerAuthenticationError(
             f"{what}: the broker at {servers} refused the credentials ({cause.text}): correct user name, password "

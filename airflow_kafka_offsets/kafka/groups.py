@@ -158,7 +158,7 @@ class GroupCalls:
             todo = [group_id for group_id in wanted if group_id not in found]
             again: Failure | None = None
             for group_id, (value, failure) in self._admin.call(what, name, todo, deadline).items():
-                said = Failure(failure[0], self._scrub(failure[1])) if failure else None
+                said = Failure(*failure).scrubbed(self._scrub) if failure else None
                 if said is not None and said.code in RETRIABLE:
                     again = said
                 else:
