@@ -20,7 +20,7 @@ MAX_BYTES = 4_000
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 200
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
-_NUMBERS = ("map_index", "batch", "at")
+_NUMBERS = ("map_index", "batch", "move", "at")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class CommitMetadata:
     :param user: who triggered the run.
     :param query: id of the Spark query, stable over its restarts.
     :param batch: id of the query's batch.
+    :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was never
+        moved. A commit made before a move says less than the checkpoint says after it.
     :param tool: what committed, where it was no DAG.
     :param token: names the task run over its retries; clearing the task makes it another one.
     :param at: when the commit was made, in seconds since 1970.
@@ -47,6 +49,7 @@ class CommitMetadata:
     user: str = ""
     query: str = ""
     batch: int | None = None
+    move: int | None = None
     tool: str = ""
     token: str = ""
     at: int | None = None
@@ -59,17 +62,34 @@ class CommitMetadata:
         two queries in one group reads it.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
-        values = {
-            name: value
-            for name, value in asdict(self).items()
-            if value not in ("", None) and not (name == "map_index" and value == -1)
-        }
-        for least in ("", "user", "at", "task", "dag", "tool", "map_index", "run", "batch", "token", "query"):
+        values = self.as_json()
+        for least in (
+            "",
+            "user",
+            "at",
+            "task",
+            "dag",
+            "tool",
+            "map_index",
+            "run",
+            "batch",
+            "move",
+            "token",
+            "query",
+        ):
             values.pop(least, None)
             text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
             if len(text) <= limit:
                 return text
         return ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON, without what is empty."""
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value not in ("", None) and not (name == "map_index" and value == -1)
+        }
 
     @classmethod
     def parse(cls, text: str | None) -> CommitMetadata | None:
