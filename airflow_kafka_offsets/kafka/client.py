@@ -37,6 +37,7 @@ from airflow_kafka_offsets.kafka.failures import (
     Deadline,
     Failed,
     Failure,
+    Right,
     explain,
 )
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
@@ -270,7 +271,7 @@ class OffsetsClient:
         try:
             times = fetch_times(self._config, positions, isolation_level, deadline)
         except Failed as error:
-            raise explain(what, error.failure, Causes(), self._servers, timeout) from None
+            raise explain(what, error.failure, Causes(), self._servers, timeout, "Read") from None
         return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
@@ -293,7 +294,8 @@ class OffsetsClient:
             # Most of what can be refused shows here, before the first write: it is the same for all partitions of a topic.
             # And a commit that still looks for its coordinator keeps the client from closing for a minute.
             try:
-                self._committed(what, group_id, {tp.topic: tp for tp in offsets}.values(), deadline)
+                one_each = {tp.topic: tp for tp in offsets}.values()
+                self._committed(what, group_id, one_each, deadline, "Read")
             except BrokerError as error:
                 raise and_then(error, "nothing was written") from None
             for part in commit_chunks(group_id, offsets, metadata):
@@ -307,7 +309,7 @@ class OffsetsClient:
                         progress,
                         members=lambda: self._members(group_id, deadline),
                         explained=lambda failure: explain(
-                            what, failure, Causes(), self._servers, deadline.timeout
+                            what, failure, Causes(), self._servers, deadline.timeout, "Read"
                         ),
                     )
 
@@ -333,8 +335,8 @@ class OffsetsClient:
         with self._asking(what) as deadline:
             # As for a commit: one that still looks for its coordinator keeps the client from closing.
             try:
-                self._committed(what, group_id, wanted, deadline)
-                self._ask(what, question, deadline, self._connections.get(group_id))
+                self._committed(what, group_id, wanted, deadline, "Read")
+                self._ask(what, question, deadline, self._connections.get(group_id), "Read")
             except BrokerError as error:
                 raise and_then(error, "nothing was changed") from None
 
@@ -413,6 +415,7 @@ class OffsetsClient:
         question: Callable[[Connection, float], T],
         deadline: Deadline,
         connection: Connection | None = None,
+        needs: Right = "Describe",
     ) -> T:
         connection = connection or self._connections.get()
         # What was noted since the last call: the cause of an error then is not one now.
@@ -421,10 +424,20 @@ class OffsetsClient:
         try:
             return until(deadline, lambda timeout: question(connection, timeout), lambda: connection.causes)
         except Failed as error:
-            raise explain(what, error.failure, connection.causes, self._servers, deadline.timeout) from None
+            if connection.causes.final is not None:
+                # The client tells some of them only once, such as a coordinator that must not be asked.
+                self._connections.discard(connection)
+            raise explain(
+                what, error.failure, connection.causes, self._servers, deadline.timeout, needs
+            ) from None
 
     def _committed(
-        self, what: str, group_id: str, partitions: Iterable[TopicPartition], deadline: Deadline
+        self,
+        what: str,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        deadline: Deadline,
+        needs: Right = "Describe",
     ) -> dict[TopicPartition, Committed | None]:
         wanted = sorted(dict.fromkeys(partitions))
         found: dict[TopicPartition, Committed | None] = {}
@@ -434,7 +447,7 @@ class OffsetsClient:
                 found.update(read_commits(connection, chunk, timeout))
             return found
 
-        return self._ask(what, question, deadline, self._connections.get(group_id)) if wanted else {}
+        return self._ask(what, question, deadline, self._connections.get(group_id), needs) if wanted else {}
 
     def _logs(
         self,
@@ -531,7 +544,9 @@ class OffsetsClient:
         try:
             until(deadline, attempt, lambda: connection.causes)
         except Failed as error:
-            progress.reason = explain(what, error.failure, connection.causes, self._servers, deadline.timeout)
+            progress.reason = explain(
+                what, error.failure, connection.causes, self._servers, deadline.timeout, "Read"
+            )
         except BrokerError as error:
             progress.reason = error
         return progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -98,10 +98,17 @@ UNCERTAIN = frozenset(
 _CREDENTIALS = frozenset(
     {"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE"}
 )
-_GRANTS = {
-    "GROUP_AUTHORIZATION_FAILED": "grant it Read on the group (Describe is enough to look, Delete to delete)",
-    "TOPIC_AUTHORIZATION_FAILED": "grant it Read on the topics (Describe is enough to look)",
-    "CLUSTER_AUTHORIZATION_FAILED": "grant it Describe on the cluster",
+Right = Literal["Describe", "Read", "Delete"]
+"""What a call needs on a group or on topics: Describe to look, Read to commit and to fetch records."""
+
+_GUARDED = {
+    "GROUP_AUTHORIZATION_FAILED": "the group",
+    "TOPIC_AUTHORIZATION_FAILED": "the topics",
+    "CLUSTER_AUTHORIZATION_FAILED": "the cluster",
+}
+_INCLUDED = {
+    "GROUP_AUTHORIZATION_FAILED": " (Read includes it, and is needed to commit)",
+    "TOPIC_AUTHORIZATION_FAILED": " (Read includes it, and is needed to commit and for the times of records)",
 }
 _REMEDIES = {
     "_INVALID_ARG": "correct the Kafka configuration",
@@ -112,7 +119,7 @@ _REMEDIES = {
     "UNKNOWN": "the request may be too large: look into the broker's log",
     "UNSUPPORTED_VERSION": "the broker is too old for this call",
 }
-FINAL = _CREDENTIALS | _GRANTS.keys() | {"_SSL"}
+FINAL = _CREDENTIALS | _GUARDED.keys() | {"_SSL"}
 """Causes that waiting does not mend: seen once in the background, they end the call."""
 
 
@@ -242,7 +249,9 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
 
-def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: float) -> BrokerError:
+def explain(
+    what: str, failure: Failure, causes: Causes, servers: str, timeout: float, needs: Right = "Describe"
+) -> BrokerError:
     """
     Return the error to raise for a call that failed.
 
@@ -251,6 +260,7 @@ def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: 
     :param causes: what was seen in the background.
     :param servers: the brokers that were asked.
     :param timeout: seconds that the call had.
+    :param needs: the right that the call needs.
     """
     final = causes.final
     cause = final if final and (final.remedy or failure.code not in FINAL) else failure
@@ -269,9 +279,9 @@ def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: 
             "and key, or security.protocol",
             code=code,
         )
-    if code in _GRANTS:
+    if code in _GUARDED:
         return BrokerAuthenticationError(
-            f"{what}: the broker at {servers} does not allow it to this user ({cause}): {_GRANTS[code]}",
+            f"{what}: the broker at {servers} does not allow it to this user ({cause}): {remedy(code, needs)}",
             code=code,
         )
     if code in UNKNOWN_PARTITION:
@@ -290,21 +300,24 @@ def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: 
         )
     if code in RETRIABLE:
         said = f"{failure}; {seen}" if (seen := str(causes)) else str(failure)
-        tls = (
-            " (a PLAINTEXT broker listener ends a TLS handshake like this)" if "SSL_HANDSHAKE" in said else ""
-        )
         return BrokerUnavailableError(
             f"{what}: no usable answer from {servers} within {timeout:g} s ({said}): "
-            f"check bootstrap.servers, that the broker runs, and security.protocol{tls}; then try again",
+            f"check bootstrap.servers, that the broker runs, and security.protocol; then try again",
             code=code,
         )
     return BrokerError(f"{what}: {servers} refused ({failure}): {remedy(code)}", code=code)
 
 
-def remedy(code: str) -> str:
-    """Return what can be done about an error."""
-    if code in _GRANTS:
-        return _GRANTS[code]
+def remedy(code: str, needs: Right = "Read") -> str:
+    """
+    Return what can be done about an error.
+
+    :param needs: the right that the call needs, by default that of a commit.
+    """
+    if code in _GUARDED:
+        right = "DescribeConfigs" if code == "CLUSTER_AUTHORIZATION_FAILED" else needs
+        included = _INCLUDED.get(code, "") if right == "Describe" else ""
+        return f"grant it {right} on {_GUARDED[code]}{included}"
     if code in UNKNOWN_PARTITION:
         return "correct the topic, or the connection"
     if code in RETRIABLE:

@@ -18,7 +18,6 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.errors import (
-    BrokerAuthenticationError,
     BrokerError,
     CommitError,
     GroupActiveError,
@@ -230,9 +229,9 @@ class FencedCommit:
                 code=failure.code,
                 retriable=True,
             )
-        error = explain(self._what, failure, self._causes, str(self._config[SERVERS]), deadline.timeout)
-        if isinstance(error, BrokerAuthenticationError):
-            error = and_then(error, "a fenced commit joins the group; fenced=False commits without joining")
+        error = explain(
+            self._what, failure, self._causes, str(self._config[SERVERS]), deadline.timeout, "Read"
+        )
         return and_then(error, self._outcome())
 
     def _active(self, members: Sequence[GroupMember]) -> GroupActiveError:

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.child import IsolatedAdmin
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Deadline, Failed, Failure, explain
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Deadline, Failed, Failure, Right, explain
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -136,7 +136,8 @@ class GroupCalls:
             elif failure.code == "GROUP_ID_NOT_FOUND":
                 results[group_id] = "there is no such group"
             else:
-                results[group_id] = str(self._explain(f"deleting group {group_id!r}", failure, deadline))
+                what = f"deleting group {group_id!r}"
+                results[group_id] = str(self._explain(what, failure, deadline, "Delete"))
         return results
 
     def retention_minutes(self, deadline: Deadline) -> int | None:
@@ -173,8 +174,10 @@ class GroupCalls:
             raise self._explain(what, error.failure, deadline) from None
         return found
 
-    def _explain(self, what: str, failure: Failure, deadline: Deadline) -> BrokerError:
-        return explain(what, failure, Causes(), self._servers, deadline.timeout)
+    def _explain(
+        self, what: str, failure: Failure, deadline: Deadline, needs: Right = "Describe"
+    ) -> BrokerError:
+        return explain(what, failure, Causes(), self._servers, deadline.timeout, needs)
 
 
 def name_members(members: Iterable[GroupMember], limit: int = 5) -> str:
