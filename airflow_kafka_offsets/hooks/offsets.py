@@ -52,13 +52,15 @@ class KafkaOffsetsHook(KafkaBaseHook):
         config: dict[str, Any] = self._build_config()
         return config
 
-    def get_offsets_client(self) -> OffsetsClient:
+    def get_offsets_client(self, total: float | None = None) -> OffsetsClient:
         """
         Return a client for the connection, to be closed by the caller (it is a context manager).
 
         Keys that concern consuming or producing (``group.id``, ``enable.auto.commit``, ...) are left out.
+
+        :param total: seconds for all of its calls together; default: no limit.
         """
-        return OffsetsClient(self._build_config(), timeout=self.timeout)
+        return OffsetsClient(self._build_config(), timeout=self.timeout, total=total)
 
     def committed_offsets(
         self, group_id: str, topics: str | Sequence[str] | None = None

@@ -79,6 +79,9 @@ ACTIVE_GROUP = frozenset(
 )
 """How a broker says that only members of the group may commit now."""
 
+OCCUPIED = "_WINDOW_COMMIT"
+"""Only a window's commit is in the way: ours, not librdkafka's, and it passes."""
+
 OF_WHOLE_GROUP = ACTIVE_GROUP | {
     "_WAIT_COORD",
     "COORDINATOR_LOAD_IN_PROGRESS",
@@ -288,6 +291,8 @@ def explain(
         return UnknownTopicPartitionError(
             f"{what}: {failure.text} on {servers}: correct the topic, or the connection"
         )
+    if code == OCCUPIED:
+        return GroupActiveError(f"{what}: {occupied(timeout)}", code=code, retriable=True)
     if code in ACTIVE_GROUP:
         return GroupActiveError(
             f"{what}: the group has active members, and only they may commit ({code}): stop them first",
@@ -306,6 +311,14 @@ def explain(
             code=code,
         )
     return BrokerError(f"{what}: {servers} refused ({failure}): {remedy(code)}", code=code)
+
+
+def occupied(timeout: float) -> str:
+    """Say that a window's commit was in the way all the time."""
+    return (
+        f"a window was being committed to the group for {timeout:g} s, or whoever did it has died: Kafka lets others in "
+        "within 10 s; try again"
+    )
 
 
 def remedy(code: str, needs: Right = "Read") -> str:

@@ -15,6 +15,9 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 
 INACTIVE_STATES = ("Empty", "Dead")
 
+COMMITTER = "-window-commit"
+"""Ends the client id of a member that only commits a window, so that others wait for it."""
+
 
 @dataclass(frozen=True)
 class GroupMember:
@@ -52,6 +55,11 @@ class GroupDescription:
     def active(self) -> bool:
         """Whether only its members may commit; every state but Empty and Dead counts."""
         return self.state not in INACTIVE_STATES
+
+    @property
+    def occupied(self) -> bool:
+        """Whether it is active only because a window is being committed to it, which passes."""
+        return self.active and all(member.client_id.endswith(COMMITTER) for member in self.members)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON; partitions as ``topic-0``."""
