@@ -18,6 +18,7 @@ from airflow_kafka_offsets.checkpoint.rewind import (
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.kafka.resets import given_offsets, plan_positions, plan_resets, scenario_json
 from airflow_kafka_offsets.model.joint import GROUPS_FILE, JointPlan, offsets_after, read_images
+from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
 from airflow_kafka_offsets.model.rewind import RewindPolicy
@@ -40,7 +41,8 @@ def plan_joint_reset(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: NoCommit = "fail",
     policy: RewindPolicy | None = None,
-    token: str = "",
+    by: CommitMetadata | None = None,
+    interrupted: bool | None = None,
 ) -> JointPlan:
     """
     Plan to move a checkpoint and the groups that follow it to the same offsets.
@@ -51,7 +53,8 @@ def plan_joint_reset(
     A move that was begun and not finished is finished by its task, and by the same request of anybody, with the offsets
     that it was planned with; any other request is refused until then.
 
-    :param token: names the task run.
+    :param by: who resets: names the task run.
+    :param interrupted: see :func:`~airflow_kafka_offsets.kafka.resets.plan_resets`.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     :raises PlanRefusedError: if the pipeline's names do not fit the checkpoint.
@@ -59,7 +62,7 @@ def plan_joint_reset(
     sources = moving_sources(checkpoint)
     held = group_offsets(sources, group_id, scope).by_group
     request = fingerprint(repr(scenario), group_id, scope.as_json(), on_out_of_range, on_no_commit)
-    earlier = archive_of_run(checkpoint, token)
+    earlier = archive_of_run(checkpoint, by.token if by else "")
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None and (earlier is None or unfinished.name != earlier.name):
         if unfinished.request != request:
@@ -74,7 +77,8 @@ def plan_joint_reset(
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
             stands=held,
-            token=token,
+            by=by,
+            interrupted=interrupted,
         )
         targets = source_offsets(sources, group_id, offsets_after(groups))
         return JointPlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))

@@ -9,7 +9,7 @@ DAG moved the group, and from which Spark query and batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -83,6 +83,11 @@ class CommitMetadata:
                 return text
         return ""
 
+    def same_task(self, other: CommitMetadata) -> bool:
+        """Whether both are of one task of one run, whichever of its tries it was."""
+        names = ("dag", "run", "task", "map_index")
+        return bool(self.run) and all(getattr(self, name) == getattr(other, name) for name in names)
+
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON, without what is empty."""
         return {
@@ -110,6 +115,23 @@ class CommitMetadata:
     def __str__(self) -> str:
         who = f"run {self.run} of {self.dag}.{self.task}" if self.run else self.tool or "an unnamed commit"
         return f"{who} (query {self.query}, batch {self.batch})" if self.query else who
+
+
+def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadata) -> bool:
+    """
+    Say whether an earlier try of a task has moved some of its partitions and not the others.
+
+    If it had moved all of them, the others were committed later, by somebody who has gone on from there.
+
+    :param commits: the last commit of every partition; ``None`` for one without, or that does not say who made it.
+    :param by: the task.
+    """
+    moved = [each for each in commits if each is not None and each.same_task(by)]
+    first = min((each.at or 0 for each in moved), default=0)
+    later = [
+        each for each in commits if each is not None and not each.same_task(by) and (each.at or 0) > first
+    ]
+    return 0 < len(moved) < len(commits) and not later
 
 
 def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None], query: str) -> str | None:
