@@ -34,9 +34,7 @@ class Backlog:
         """Return it as plain JSON."""
         return {"fired_at": self.fired_at, "position": self.position}
 
-    def seen(
-        self, waiting: bool, now: float, refire_after: float, *, position: str
-    ) -> tuple[Backlog, bool]:
+    def seen(self, waiting: bool, now: float, refire_after: float, *, position: str) -> tuple[Backlog, bool]:
         """
         Take a look; return what is known now, and whether this is to be reported.
 

@@ -9,10 +9,12 @@ from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, Usag
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.hooks.window_file import load_window
+from airflow_kafka_offsets.hooks.window_memory import CommitMemory
 from airflow_kafka_offsets.kafka.apply import plan_moves
 from airflow_kafka_offsets.kafka.window_commits import apply_window_commits, plan_window_commits
 from airflow_kafka_offsets.model.joint import JointPlan
-from airflow_kafka_offsets.model.offsets import parse_offsets, summarize
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import offsets_json, parse_offsets, summarize
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.scope import GroupOffsets, TopicScope, group_offsets, parse_group_id
 from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
@@ -28,6 +30,7 @@ class _Target(NamedTuple):
     source: dict[str, Any]
     query: str = ""
     batch: int | None = None
+    read_at: int | None = None
 
 
 class CommitOffsetsOperator(OffsetsOperator):
@@ -143,6 +146,8 @@ class CommitOffsetsOperator(OffsetsOperator):
             group_id = {topic: group for topic, group in group_id.items() if topic in planned} or group_id
         targets = group_offsets({"window": window.end}, group_id, scope.narrowed(planned), "the window")
         self._name_left_out(targets)
+        groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
+        memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
         with self.open_client() as client:
             plans = plan_window_commits(
                 client,
@@ -150,16 +155,14 @@ class CommitOffsetsOperator(OffsetsOperator):
                 targets.by_group,
                 source={"window": dict(window.source)},
                 on_out_of_range=policy,
+                committed_at=memory.committed_at,
             )
-            return self.carry_out(
-                context,
-                client,
-                JointPlan(plans),
-                commit_metadata(context),
-                write=lambda plan, metadata: apply_window_commits(
-                    client, window, plan.groups, metadata, fenced=self.fenced
-                ),
-            )
+
+            def write(plan: JointPlan, metadata: CommitMetadata) -> None:
+                apply_window_commits(client, window, plan.groups, metadata, fenced=self.fenced)
+                memory.keep()
+
+            return self.carry_out(context, client, JointPlan(plans), commit_metadata(context), write=write)
 
     def _execute(self, context: Context) -> dict[str, Any]:
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
@@ -174,6 +177,7 @@ class CommitOffsetsOperator(OffsetsOperator):
                 on_out_of_range=policy,
                 allow_rewind=self.allow_rewind,
                 query=query if query and not self.allow_new_query else None,
+                read_at=target.read_at,
             )
             metadata = commit_metadata(context, query=query, batch=batch)
             return self.carry_out(context, client, JointPlan(plans), metadata)
@@ -234,4 +238,4 @@ class CommitOffsetsOperator(OffsetsOperator):
         self.log.info("Checkpoint %s: query %s, batch %d", state.location, state.query_id, state.batch_id)
         source = {"checkpoint": state.location, "query_id": state.query_id, "batch_id": state.batch_id}
         targets = group_offsets(sources, parse_group_id(self.group_id), TopicScope.parse(self.topics))
-        return _Target(targets, source, state.query_id, state.batch_id)
+        return _Target(targets, source, state.query_id, state.batch_id, state.batch_timestamp_ms)

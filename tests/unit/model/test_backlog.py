@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,7 +80,9 @@ def test_twelve_bursts_that_are_each_left_waiting_are_each_told(looks_a_run):
     assert runs == 12
 
 
-@pytest.mark.parametrize("kept", [None, "x", [], {}, {"fired_at": "soon"}, {"fired_at": None, "position": "p"}])
+@pytest.mark.parametrize(
+    "kept", [None, "x", [], {}, {"fired_at": "soon"}, {"fired_at": None, "position": "p"}]
+)
 def test_what_is_not_a_backlog_is_nothing_known(kept):
     assert Backlog.from_json(kept) == Backlog()
 
