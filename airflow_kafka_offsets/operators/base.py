@@ -36,6 +36,10 @@ class OffsetsOperator(BaseOperator):
     """
     Base of the operators that move a pipeline's offsets.
 
+    Of the groups' assets in ``outlets`` (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`) a task sends events
+    for those whose group it has moved or committed. A mapped task may name the assets of all pipelines; elsewhere the
+    asset of another group is refused. An ``AssetAlias`` stands for the groups that are committed.
+
     :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"`` tells two
         sources of one topic apart. (templated, the mapping's keys are not)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
@@ -122,6 +126,8 @@ class OffsetsOperator(BaseOperator):
         :param write: carries out a plan that is not a joint move of checkpoint and groups.
         :return: the receipt.
         """
+        groups = {*self._named_groups(), *(group.group_id for group in plan.groups)}
+        self._group_outlets.check(context, self.kafka_config_id, groups)
         written = [group for group in plan.groups if not group.done]
         self._moving = {group.group_id: {tp.topic for tp in group.after} for group in written}
         metadata = plan.stamped(metadata)
@@ -133,7 +139,7 @@ class OffsetsOperator(BaseOperator):
         plan.check()
         if plan_only:
             return plan.receipt(plan_only=True)
-        self._group_outlets.tell(context, self.kafka_config_id, self._named_groups(), written, metadata)
+        self._group_outlets.tell(context, self.kafka_config_id, written, metadata)
         if write is not None:
             write(plan, metadata)
         else:

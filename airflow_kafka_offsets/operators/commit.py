@@ -49,7 +49,8 @@ class CommitOffsetsOperator(OffsetsOperator):
     With a ``window`` its end is committed, for each partition: where the group stands at the window's start it is
     written, where it is at its end it is done. If it stands anywhere else in one of them, nothing is written at all. A
     window that was planned without a commit in a partition needs that there is none still. All groups are compared
-    before the first write, and each again as it is written.
+    before the first write, and each again as it is written. On Airflow 3.3 and later a task that is cleared after it has
+    committed its window is done where the group has come to the window's end, or further, in every partition.
 
     With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
 

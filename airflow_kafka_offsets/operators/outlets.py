@@ -44,36 +44,37 @@ class GroupOutlets:
         """The outlets that an event is sent for if the task ends now."""
         return [outlet for outlet in self.declared if not _uri(outlet) or outlet in self.told]
 
-    def tell(
-        self,
-        context: Context,
-        kafka_config_id: str,
-        group_ids: Iterable[str],
-        plans: Sequence[OffsetPlan],
-        metadata: CommitMetadata,
-    ) -> None:
+    def check(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
         """
-        Let the task send the events of the groups that it is about to commit to, with their totals.
+        Refuse the asset of a group that the task has nothing to do with.
 
-        An ``AssetAlias`` gets the asset of each of these groups. Airflow sends events only if the task ends well.
+        A task that is mapped may name those of all its indexes.
 
         :param group_ids: the groups that the task names, also where it commits nothing to them this time.
-        :raises PlanRefusedError: if an outlet of a task that is not mapped is the asset of another group.
+        :raises PlanRefusedError: naming the assets.
         """
-        by_uri = {group_uri(kafka_config_id, plan.group_id): plan for plan in plans}
-        own = {group_uri(kafka_config_id, group_id) for group_id in group_ids if group_id} | by_uri.keys()
+        own = sorted({group_uri(kafka_config_id, group_id) for group_id in group_ids if group_id})
         others = [uri for outlet in self.groups if (uri := _uri(outlet)) not in own]
         mapped = (getattr(context.get("ti"), "map_index", -1) or 0) >= 0
         if others and not mapped:
             raise PlanRefusedError(
                 [
                     f"outlets names {_shown(others)}, the asset of a group that this task does not commit to (its own: "
-                    f"{_shown(sorted(own))}): whoever follows it would run for nothing; use asset or assets of the same "
-                    "KafkaPipeline"
+                    f"{_shown(own)}): whoever follows it would run for nothing; use asset or assets of the same KafkaPipeline"
                 ]
             )
+
+    def tell(
+        self, context: Context, kafka_config_id: str, plans: Sequence[OffsetPlan], metadata: CommitMetadata
+    ) -> None:
+        """
+        Let the task send the events of the groups that it is about to commit to, with their totals.
+
+        An ``AssetAlias`` gets the asset of each of these groups. Airflow sends events only if the task ends well.
+        """
         if "outlet_events" not in context:
             return
+        by_uri = {group_uri(kafka_config_id, plan.group_id): plan for plan in plans}
         self.told = [outlet for outlet in self.groups if _uri(outlet) in by_uri]
         for outlet in self.told:
             context["outlet_events"][outlet].extra = _totals(by_uri[_uri(outlet)], metadata)
