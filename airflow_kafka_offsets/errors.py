@@ -101,7 +101,7 @@ class WindowMismatchError(PlanRefusedError):
 
     :param where: what stores them, such as ``group 'orders'``.
     :param found: partition -> what is stored (``None`` for nothing), what was expected, and the range's end.
-    :param movers: partition -> who has committed it, as far as that is known; ``None`` if it is no group's.
+    :param movers: partition -> who has committed it, as far as that is known; ``None`` if it is no group.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class WindowMismatchError(PlanRefusedError):
         movers: Mapping[TopicPartition, str] | None = None,
     ) -> None:
         self.found = dict(found)
-        each = "; ".join(
+        self.differences = "; ".join(
             f"{tp}: found {_or_nothing(held)}, the range goes from {_or_nothing(start)} to {end}"
             for tp, (held, start, end) in sorted(found.items())
         )
@@ -126,11 +126,15 @@ class WindowMismatchError(PlanRefusedError):
             reasons.append(f"Moved by {', '.join(sorted(set(movers.values())))}")
         elif movers is None or len(gone) < len(found):
             reasons.append("Another run or tool has moved it, or the ranges are old")
+        reasons.append(
+            "Read on from what is stored: ranges that were planned before it do not fit any more"
+            if movers is None
+            else "To go on from where it stands now, trigger a new run with start='committed': clearing the plan of this run "
+            "gives the same ranges again"
+        )
         super().__init__(
             [
-                f"{where} is neither at the beginning nor at the end of these ranges: {each}. {'. '.join(reasons)}. To go on "
-                "from where it stands now trigger a new run, which plans anew; clearing this run's plan gives the same "
-                "ranges again"
+                f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. {'. '.join(reasons)}"
             ]
         )
 

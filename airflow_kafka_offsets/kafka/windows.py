@@ -335,4 +335,6 @@ def _note_elsewhere(window: OffsetWindow, held: Positions) -> None:
     try:
         window.to_commit("the group", {tp: held[tp] for tp in window.ranges} if held else window.committed)
     except WindowMismatchError as error:
-        log.warning("Committing this window would be refused now: %s", error)
+        log.warning(
+            "Committing this window would be refused now, since the group is elsewhere: %s", error.differences
+        )

@@ -413,7 +413,7 @@ def test_a_refusal_says_which_run_has_moved_the_group_and_what_helps(topic, grou
     with pytest.raises(AirflowFailException) as refused:
         commit(window, group_id=group)
     assert "Moved by run 2 of flights.plan at 20" in str(refused.value)
-    assert "trigger a new run, which plans anew; clearing this run's plan gives the same ranges" in str(
+    assert "trigger a new run with start='committed': clearing the plan of this run gives the same" in str(
         refused.value
     )
     assert holds(group) == {0: 10, 1: 4, 2: 0}
