@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, decode, kafka_offsets
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.storage import plain_errors
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
-from airflow_kafka_offsets.model.offsets import SPARK_FORM, Offsets, shorten
+from airflow_kafka_offsets.model.offsets import SPARK_FORM, Offsets
+from airflow_kafka_offsets.model.text import shorten
 
 _INITIAL = b"\0v1\n"
 """How ``sources/<source>/0`` of Spark's Kafka source begins; the zero byte is for Spark 2.1 (SPARK-19517)."""
@@ -67,8 +67,7 @@ class CheckpointBatch:
         """Return where a source began when it was new, which Spark notes once."""
         path = f"sources/{source}/0"
         name = self.checkpoint.name(path)
-        with plain_errors(self.checkpoint.location):
-            data = self.checkpoint.read_file(path)
+        data = self.checkpoint.read_file(path)
         if data is None:
             raise CheckpointError(
                 f"{name}: is not there; expected where source {source} began, which Spark writes before the source's first "

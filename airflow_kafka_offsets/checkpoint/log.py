@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import CheckpointFormatError, OffsetsFormatError
-from airflow_kafka_offsets.model.offsets import Offsets, load_json, offsets_text, parse_offsets, shorten
+from airflow_kafka_offsets.model.offsets import Offsets, load_json, offsets_text, parse_offsets
+from airflow_kafka_offsets.model.text import shorten
 
 NO_OFFSET = "-"
 """What Spark writes for a source that had no offset yet (``OffsetSeqLog.SERIALIZED_VOID_OFFSET``)."""

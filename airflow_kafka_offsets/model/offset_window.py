@@ -25,9 +25,9 @@ from airflow_kafka_offsets.model.offsets import (
     offsets_text,
     parse_offsets,
     parse_positions,
-    shorten,
     summarize,
 )
+from airflow_kafka_offsets.model.text import shorten
 
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafka_offsets.window"

@@ -17,9 +17,9 @@ from airflow_kafka_offsets.model.offsets import (
     offsets_json,
     parse_offsets,
     parse_positions,
-    shorten,
 )
 from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.text import shorten
 
 RECEIPT_VERSION = 1
 

@@ -8,13 +8,15 @@ in which every interruption leaves a checkpoint that Spark starts from.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets, shorten
+from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.plan import OffsetPlan, RecordTimes, align, check_plans, one_of, time_cell
+from airflow_kafka_offsets.model.text import Show, shorten
 
 PendingBatch = Literal["fail", "discard"]
 """What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed."""
@@ -32,6 +34,8 @@ QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
 
 Kind = Literal["seek", "truncate", "undo"]
+
+_SOURCE = re.compile(r"[A-Za-z0-9_]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -219,12 +223,20 @@ def sources_json(sources: Mapping[str, Offsets]) -> dict[str, Any]:
     return {source: offsets_json(offsets) for source, offsets in sources.items()}
 
 
-def read_sources(value: object, what: str) -> dict[str, Offsets]:
+def read_sources(value: object, what: str, *, show: Show = shorten) -> dict[str, Offsets]:
     """
     Read what :func:`sources_json` returned.
 
+    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
     :raises OffsetsFormatError: if it is anything else.
     """
     if not isinstance(value, Mapping):
-        raise OffsetsFormatError(f"{what}: found {shorten(value)}; expected offsets by source")
-    return {str(source): parse_offsets(offsets, f"{what}, {source}") for source, offsets in value.items()}
+        raise OffsetsFormatError(f"{what}: found {show(value)}; expected offsets by source")
+    return {
+        str(source): parse_offsets(offsets, f"{what}, {_source_name(source, number)}", show=show)
+        for number, (source, offsets) in enumerate(value.items(), 1)
+    }
+
+
+def _source_name(source: object, number: int) -> str:
+    return str(source) if _SOURCE.fullmatch(str(source)) else f"source number {number}"

@@ -21,9 +21,9 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     parse_csv,
     parse_offsets,
-    shorten,
     summarize,
 )
+from airflow_kafka_offsets.model.text import shorten
 
 LogPosition = Literal["earliest", "latest", "current"]
 

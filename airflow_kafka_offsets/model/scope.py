@@ -11,9 +11,9 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     is_topic_name,
     load_json,
-    shorten,
     summarize,
 )
+from airflow_kafka_offsets.model.text import shorten
 
 GroupIds = str | Mapping[str, str]
 """A consumer group, or ``{topic: group}`` in which a key may also be ``"source:<index or name>"``."""

@@ -17,7 +17,8 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
 from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, FINAL, RETRIABLE, remedy
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, shorten, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.text import shorten
 
 MAX_PARTITIONS = 1_000
 """In one request, which is stored as one batch of at most 1 MB: with metadata as short as ours, any names fit."""

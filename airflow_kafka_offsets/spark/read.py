@@ -16,7 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError, WindowReadError
 from airflow_kafka_offsets.model.offset_window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.model.offsets import TopicPartition, load_json, shorten, summarize
+from airflow_kafka_offsets.model.offsets import TopicPartition, load_json, summarize
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.spark.batch import batch_ranges
 from airflow_kafka_offsets.spark.broker import broker
 from airflow_kafka_offsets.spark.commit import commit_ranges
