@@ -11,7 +11,7 @@ from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, decode, kafka_o
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import SPARK_FORM, Offsets
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import kind_of
 
 _INITIAL = b"\0v1\n"
 """How ``sources/<source>/0`` of Spark's Kafka source begins; the zero byte is for Spark 2.1 (SPARK-19517)."""
@@ -76,13 +76,13 @@ class CheckpointBatch:
             )
         if not data.startswith(_INITIAL):
             raise CheckpointFormatError(
-                f"{name}: found {data[:20]!r}; expected a zero byte, v1 and the first offsets, as Spark's Kafka source "
+                f"{name}: found other bytes; expected a zero byte, v1 and the first offsets, as Spark's Kafka source "
                 "writes them"
             )
         text = decode(data[len(_INITIAL) :], name)
         offsets = _kafka_or_empty(text, name)
         if offsets is None:
-            raise CheckpointFormatError(f"{name}: found {shorten(text)}; expected {SPARK_FORM}")
+            raise CheckpointFormatError(f"{name}: found {kind_of(text)}; expected {SPARK_FORM}")
         return offsets
 
 

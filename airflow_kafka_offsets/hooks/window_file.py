@@ -10,7 +10,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import load_json
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.pipeline import check_location
 
 MAX_ARGUMENT = 100_000
@@ -32,7 +32,7 @@ def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
     """Return the window that a file holds, ``None`` if there is no such file."""
     data = read_bytes(*_open(uri, conn_id))
-    return None if data is None else OffsetWindow.parse(data.decode("utf-8", "replace"), uri)
+    return None if data is None else OffsetWindow.parse(data.decode("utf-8", "replace"), uri, show=kind_of)
 
 
 def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
@@ -49,7 +49,8 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
     if isinstance(value, Mapping) and value.get("start") is None and value.get("window_file"):
         uri = str(value["window_file"])
         window = _existing(uri, conn_id)
-        if same_run(window.source, value.get("source") or {}):
+        planned = value.get("source") or {}
+        if isinstance(planned, Mapping) and same_run(window.source, planned):
             return window
         raise not_this_run(uri, window)
     if isinstance(value, str) and value.strip() not in ("", "None"):
@@ -69,7 +70,7 @@ def same_run(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
     """Return the refusal of a file that another run's window is in."""
-    found = ", ".join(f"{name}={window.source.get(name)}" for name in RUN)
+    found = ", ".join(f"{name}={shorten(window.source.get(name))}" for name in RUN)
     return PlanRefusedError(
         [
             f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of its own, as with "

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
+from airflow_kafka_offsets.model.names import check_group
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Connection:
     :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param group_id: the only group whose commits it can read and write.
     :param isolation_level: which log end it sees.
+    :raises UsageError: for a group whose name the client would change, or die of.
     :raises BrokerError: if the configuration is refused.
     """
 
@@ -57,7 +59,7 @@ class Connection:
         settings = {
             **_DEFAULTS,
             **config,
-            "group.id": group_id,
+            "group.id": check_group(group_id),
             "isolation.level": isolation_level,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,

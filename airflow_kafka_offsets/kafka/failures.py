@@ -13,6 +13,7 @@ from airflow_kafka_offsets.errors import (
     GroupActiveError,
     UnknownTopicPartitionError,
 )
+from airflow_kafka_offsets.model.text import printable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
@@ -128,7 +129,8 @@ class Failure(NamedTuple):
         """Take an error of the client, or the one inside its exception."""
         inner = error.args[0] if isinstance(error, Exception) and error.args else error
         name = getattr(inner, "name", None)
-        return cls(name(), inner.str()) if callable(name) else cls("_FAIL", str(error))
+        # A broker, or whoever answers in its place, words some of its refusals itself.
+        return cls(name(), printable(inner.str())) if callable(name) else cls("_FAIL", printable(str(error)))
 
     def __str__(self) -> str:
         return f"{self.code}: {self.text}"

@@ -13,13 +13,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition, summarize
+from airflow_kafka_offsets.model.text import printable
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 200
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
+_LAST_SECOND = 253_402_300_799
+"""The end of the year 9999."""
 _NUMBERS = ("map_index", "batch", "at")
 
 
@@ -74,22 +77,31 @@ class CommitMetadata:
     @classmethod
     def parse(cls, text: str | None) -> CommitMetadata | None:
         """Read a commit's metadata; ``None`` if it is not ours (empty, unreadable, another client's)."""
+        if not text or len(text) > MAX_BYTES:
+            return None
         try:
-            values = json.loads(text or "")
-        except ValueError:
+            values = json.loads(text)
+        except (ValueError, RecursionError):  # others may write what they like, brackets in brackets too
             return None
         if not isinstance(values, Mapping):
             return None
         known: dict[str, Any] = {
             field.name: values[field.name]
             for field in fields(cls)
-            if isinstance(values.get(field.name), int if field.name in _NUMBERS else str)
+            if _fits(field.name, values.get(field.name))
         }
         return cls(**known) if known else None
 
     def __str__(self) -> str:
         who = f"run {self.run} of {self.dag}.{self.task}" if self.run else self.tool or "an unnamed commit"
-        return f"{who} (query {self.query}, batch {self.batch})" if self.query else who
+        return printable(f"{who} (query {self.query}, batch {self.batch})" if self.query else who)
+
+
+def _fits(name: str, value: object) -> bool:
+    if name not in _NUMBERS:
+        return isinstance(value, str)
+    most = _LAST_SECOND if name == "at" else MAX_OFFSET
+    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
 
 
 def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None], query: str) -> str | None:

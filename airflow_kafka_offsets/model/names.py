@@ -26,7 +26,7 @@ def check_group(name: object, parameter: str = "group_id") -> str:
     """
     group = check_known_group(name, parameter)
     if not group.strip(_WHITESPACE):
-        raise UsageError(f"{parameter}: found {shorten(repr(group))}, which is blank; expected {_EXPECTED}")
+        raise UsageError(f"{parameter} is blank ({shorten(repr(group))}); expected {_EXPECTED}")
     if group != group.strip(_WHITESPACE):
         raise UsageError(
             f"{parameter}: found {shorten(repr(group))}; expected {_EXPECTED} without whitespace around it, which the client "
@@ -42,9 +42,10 @@ def check_known_group(name: object, parameter: str = "group_id") -> str:
     :param parameter: what the name was given as, for the error text.
     :raises UsageError: if it cannot.
     """
-    if not isinstance(name, str) or not name:
-        found = "nothing" if name is None or name == "" else shorten(name)
-        raise UsageError(f"{parameter}: found {found}; expected {_EXPECTED}")
+    if not isinstance(name, str):
+        raise UsageError(f"{parameter}: found {shorten(name)}; expected {_EXPECTED}")
+    if not name:
+        raise UsageError(f"{parameter} is empty; expected {_EXPECTED}")
     if not is_plain(name):
         raise UsageError(
             f"{parameter}: found {shorten(repr(name))}, in which the client would stop at a NUL or at half of a surrogate "

@@ -95,6 +95,23 @@ def is_topic_name(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
+def check_partitions(partitions: Iterable[TopicPartition]) -> None:
+    """
+    Refuse partitions that cannot exist, before the client sees them: some names end the process.
+
+    :raises UsageError: naming the first one.
+    """
+    known: set[str] = set()
+    for topic, partition in partitions:
+        if topic not in known and not is_topic_name(topic):
+            raise UsageError(f"found {shorten(repr(topic))}; expected the name of a topic")
+        known.add(topic)
+        if not 0 <= partition <= MAX_PARTITION:
+            raise UsageError(
+                f"found partition {shorten(partition)} of topic {topic!r}; expected a number from 0 to {MAX_PARTITION}"
+            )
+
+
 def parse_offsets(value: object, what: str = "offsets", *, show: Show = shorten) -> Offsets:
     """
     Read offsets in Spark's form.

@@ -196,11 +196,12 @@ class RewindReceipt:
     archive: str | None
 
 
-def read_rewind_receipt(value: object) -> RewindReceipt | None:
+def read_rewind_receipt(value: object, *, show: Show = shorten) -> RewindReceipt | None:
     """
     Read the checkpoint's part of a receipt; ``None`` if no checkpoint was moved.
 
     :param value: the whole receipt.
+    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
     :raises OffsetsFormatError: if the part is not as :meth:`Rewind.receipt` gives it.
     """
     part = value.get("checkpoint") if isinstance(value, Mapping) else None
@@ -208,13 +209,16 @@ def read_rewind_receipt(value: object) -> RewindReceipt | None:
         return None
     texts = [part.get(name) for name in ("location", "query_id")] if isinstance(part, Mapping) else []
     if not texts or not all(isinstance(text, str) for text in texts) or not {"before", "after"} <= set(part):
-        raise OffsetsFormatError(f"receipt: found {shorten(part)} in place of the checkpoint's part")
+        raise OffsetsFormatError(f"receipt: found {show(part)} in place of the checkpoint's part")
+    archive = part.get("archive")
+    if archive is not None and not isinstance(archive, str):
+        raise OffsetsFormatError(f"receipt: found {show(archive)} in place of the archive's name")
     return RewindReceipt(
         part["location"],
         part["query_id"],
-        read_sources(part["before"], "receipt, checkpoint, before"),
-        read_sources(part["after"], "receipt, checkpoint, after"),
-        part.get("archive"),
+        read_sources(part["before"], "receipt, checkpoint, before", show=show),
+        read_sources(part["after"], "receipt, checkpoint, after", show=show),
+        archive,
     )
 
 

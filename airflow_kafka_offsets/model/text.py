@@ -40,7 +40,7 @@ def kind_of(value: object) -> str:
     if value is None or isinstance(value, bool | int | float):
         return shorten(value)
     if isinstance(value, str):
-        return f"a text of {len(value):,} characters"
+        return f"a text of {len(value):,} characters" if value else "an empty text"
     if isinstance(value, Mapping):
         return f"an object of {len(value):,} keys"
     if isinstance(value, Sequence):

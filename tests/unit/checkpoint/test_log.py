@@ -137,7 +137,7 @@ def test_no_text_raises_anything_but_a_refusal(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("", "first line is ''"),
+        ("", "first line is an empty text"),
         ("v1", "only the version line"),
         ("v1\n", "no line of a source"),
         (f"v1\n{METADATA}", "no line of a source"),
