@@ -54,6 +54,7 @@ from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, P
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.rewind import (
+    LONGEST_QUIET_PERIOD,
     QUIET_PERIOD,
     Kind,
     Rewind,
@@ -61,6 +62,7 @@ from airflow_kafka_offsets.model.rewind import (
     Step,
     sources_json,
 )
+from airflow_kafka_offsets.model.scenarios import check_seconds
 
 log = logging.getLogger(__name__)
 
@@ -252,6 +254,7 @@ def apply_rewind(
     :raises CheckpointError: if the storage fails, or what is read back is not what was planned.
     """
     rewind.check()
+    check_seconds(quiet_period, "quiet_period", most=LONGEST_QUIET_PERIOD, zero=True)
     if rewind.steps:
         survey = _wait_until_quiet(checkpoint, rewind, quiet_period)
         if not rewind.resumes:

@@ -130,11 +130,14 @@ def read_images(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
     :param text: the file; empty for a move of no group.
     :raises OffsetsFormatError: if it is anything else.
     """
-    kept: Any = load_json(text, GROUPS_FILE, show=kind_of) if text else {}
-    images = [kept.get(name, {}) for name in ("before", "after")] if isinstance(kept, dict) else [kept]
-    if not all(isinstance(image, dict) for image in images):
-        raise OffsetsFormatError(f"{GROUPS_FILE}: found {kind_of(kept)}; expected offsets by group")
-    before, after = images
+    if not text:
+        return {}, {}
+    kept: Any = load_json(text, GROUPS_FILE, show=kind_of)
+    before, after = ((kept.get(name) if isinstance(kept, dict) else None) for name in ("before", "after"))
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        raise OffsetsFormatError(
+            f"{GROUPS_FILE}: found {kind_of(kept)}; expected before and after, each with offsets by group"
+        )
     return (
         {
             group: parse_positions(offsets, GROUPS_FILE, show=kind_of)

@@ -313,7 +313,7 @@ def _entries(value: object, what: str, show: Show) -> list[tuple[TopicPartition,
 
 
 def _shown(key: object, show: Show) -> str:
-    return shorten(repr(key)) if show is shorten else show(key)
+    return shorten(repr(key)) if show is shorten and isinstance(key, str) else show(key)
 
 
 def _partition(value: object) -> int | None:

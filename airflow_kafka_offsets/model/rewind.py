@@ -32,6 +32,7 @@ ids that its ``_spark_metadata`` has recorded, and ``delta`` those of its transa
 
 QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
+LONGEST_QUIET_PERIOD = 86_400.0
 
 Kind = Literal["seek", "truncate", "undo"]
 
@@ -245,13 +246,13 @@ def read_sources(value: object, what: str, *, show: Show = shorten) -> dict[str,
     :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
     :raises OffsetsFormatError: if it is anything else.
     """
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not all(isinstance(source, str) for source in value):
         raise OffsetsFormatError(f"{what}: found {show(value)}; expected offsets by source")
     return {
-        str(source): parse_offsets(offsets, f"{what}, {_source_name(source, number)}", show=show)
+        source: parse_offsets(offsets, f"{what}, {_source_name(source, number)}", show=show)
         for number, (source, offsets) in enumerate(value.items(), 1)
     }
 
 
-def _source_name(source: object, number: int) -> str:
-    return str(source) if _SOURCE.fullmatch(str(source)) else f"source number {number}"
+def _source_name(source: str, number: int) -> str:
+    return source if _SOURCE.fullmatch(source) else f"source number {number}"

@@ -53,6 +53,7 @@ def shorten(value: object, limit: int = 120) -> str:
     try:
         text = value if isinstance(value, str) else repr(value)
     except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists in lists
-        text = f"a {type(value).__name__} that is too large to be shown"
+        kind = "an int" if isinstance(value, int) else f"a {type(value).__name__}"
+        text = f"{kind} that is too large to be shown"
     text = printable(text[: limit + 1])
     return text if len(text) <= limit else text[: limit - 3] + "..."
