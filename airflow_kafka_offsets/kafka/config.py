@@ -169,26 +169,29 @@ def _check_value(key: str, value: Any) -> None:
     It cuts texts off at a NUL and whitespace off at their beginning, and takes of a number what fits into 32 bits and
     what comes before the first character that is no digit.
     """
-    if callable(value):
-        return
-    reason = None
-    if isinstance(value, str):
-        if not is_plain(value):
-            reason = "has a NUL or half of a surrogate pair in it, where the client stops reading"
-        elif not value.strip() and key != SERVERS:
-            reason = "is blank"
-        elif _SENT_AS_IT_IS.fullmatch(key) and value[0].isspace():
-            reason = "begins with whitespace, which the client cuts off"
-    if _NUMERIC.fullmatch(key) and not isinstance(value, bool):
-        number = value if isinstance(value, int) else None
-        if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,10}\s*", value):
-            number = int(value)
-        if number is None or not -(2**31) <= number < 2**31:
-            reason = "is no whole number of at most 32 bits"
+    reason = _reason_against(key, value)
     if reason is not None:
         raise UsageError(
             f"{key} of the Kafka configuration {reason}: correct the Kafka connection, or the file or option"
         )
+
+
+def _reason_against(key: str, value: Any) -> str | None:
+    if isinstance(value, str) and not is_plain(value):
+        return "has a NUL or half of a surrogate pair in it, where the client stops reading"
+    if isinstance(value, str) and not value.strip():
+        return None if key == SERVERS else "is blank"
+    if isinstance(value, str) and _SENT_AS_IT_IS.fullmatch(key) and value[0].isspace():
+        return "begins with whitespace, which the client cuts off"
+    if _NUMERIC.fullmatch(key) and not isinstance(value, bool) and not _fits_32_bits(value):
+        return "is no whole number of at most 32 bits"
+    return None
+
+
+def _fits_32_bits(value: str | float) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"\s*[+-]?[0-9]{1,10}\s*", value) is not None and _fits_32_bits(int(value))
+    return -(2**31) <= value < 2**31 and value == int(value)
 
 
 def _java_only(key: str) -> UsageError:

@@ -246,7 +246,10 @@ def load_json(text: str, what: str, *, show: Show = shorten) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_int=_number)
     except _TwiceError as error:
-        raise OffsetsFormatError(f"{what}: key {error} occurs twice in {show(text)}; keep one") from None
+        key = repr(error.key) if show is shorten else f"number {error.number} of an object"
+        raise OffsetsFormatError(
+            f"{what}: key {shorten(key)} occurs twice in {show(text)}; keep one"
+        ) from None
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise OffsetsFormatError(
@@ -257,6 +260,11 @@ def load_json(text: str, what: str, *, show: Show = shorten) -> Any:
 class _TwiceError(Exception):
     """A key that stands twice in an object."""
 
+    def __init__(self, key: str, number: int) -> None:
+        super().__init__(key)
+        self.key = key
+        self.number = number
+
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
@@ -264,8 +272,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for number, (key, _) in enumerate(pairs, 1):
             if key in seen:
-                # A name that could be a topic's or a partition's is shown, whatever file it is from.
-                raise _TwiceError(repr(key) if is_topic_name(key) else f"number {number} of {len(pairs)}")
+                raise _TwiceError(key, number)
             seen.add(key)
     return result
 

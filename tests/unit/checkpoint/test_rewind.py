@@ -906,6 +906,29 @@ def test_a_manifest_that_leads_anywhere_but_to_batches_is_refused(
     assert files(three.parent) == before
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "hunter2",
+        lambda text: text.replace('"version": 1', '"version": "hunter2"'),
+        lambda text: text.replace('"batch_id": 2', '"batch_id": "hunter2"'),
+        lambda text: text.replace('"undoes": null', '"undoes": ["hunter2"]'),
+        lambda text: text.replace('"orders"', '"hunter2 "'),
+        lambda text: text.replace('"files": {', '"files": {"hunter2": {},'),
+        lambda text: text.replace('"query_id"', '"hunter2": 1, "hunter2": 1, "id"'),
+    ],
+    ids=["no JSON", "version", "batch", "undoes", "topic", "files", "twice"],
+)
+def test_what_is_in_a_manifest_that_is_none_is_not_shown(damage: Callable[[str], str], three: Path) -> None:
+    carry_out(three, seek(three))
+    manifest = three / "_kafka_offsets/0001-seek/manifest.json"
+    manifest.write_text(damage(manifest.read_text()))
+
+    with pytest.raises(CheckpointFormatError, match="expected a manifest of version 1") as refused:
+        undo(three)
+    assert "hunter2" not in str(refused.value)
+
+
 @pytest.mark.parametrize("path", ["../7", "/tmp/7", "offsets//7", "offsets/../7", "a\0b", ""])
 def test_nothing_is_written_or_removed_outside_of_a_checkpoint(path: str, three: Path) -> None:
     spark = SparkCheckpoint(str(three))
