@@ -20,6 +20,9 @@ from airflow_kafka_offsets.model.text import MAX_SIZE, too_large
 REFUSED = 1
 USAGE = 2
 
+_CALLS = 4
+"""How many times the time of one call all calls of a command may take together."""
+
 LONGEST_TIMEOUT = 3_600.0
 """Seconds, as for :data:`airflow_kafka_offsets.kafka.client.LONGEST_TIMEOUT`, which is not loaded for ``--help``."""
 
@@ -68,7 +71,7 @@ def broker_options(command: Any) -> Any:
             type=Seconds(LONGEST_TIMEOUT),
             default=30.0,
             show_default=True,
-            help="Seconds for each call.",
+            help="Seconds for each call, and four times as much for all of a command together.",
         ),
         click.option(
             "--config",
@@ -107,7 +110,8 @@ def open_client(bootstrap_server: str | None, config_file: Path | None, timeout:
     """Open a client for the broker that the options name."""
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-    with OffsetsClient(broker_config(bootstrap_server, config_file), timeout=timeout) as client:
+    config = broker_config(bootstrap_server, config_file)
+    with OffsetsClient(config, timeout=timeout, total=_CALLS * timeout) as client:
         yield client
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_attempt
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-log = logging.getLogger(__name__)
 
 _TRIES = 3
 """How often a position is read and committed again because the checkpoint was moved meanwhile."""
@@ -203,10 +200,14 @@ class CommitOffsetsOperator(OffsetsOperator):
             again = Retrying(
                 retry=retry_if_exception_type(CheckpointMovedError),
                 stop=stop_after_attempt(_TRIES),
-                before_sleep=before_sleep_log(log, logging.WARNING),
+                before_sleep=self._say_why_again,
                 reraise=True,
             )
             return again(self._commit_position, context, client, checkpoint, policy)
+
+    def _say_why_again(self, state: RetryCallState) -> None:
+        if state.outcome is not None:
+            self.log.warning("Committing again: %s", state.outcome.exception())
 
     def _commit_position(
         self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, policy: OutOfRangePolicy

@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.run_tasks import work_between
+from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.joint import JointPlan
@@ -120,6 +121,8 @@ class RestoreOffsetsOperator(RewindingOperator):
             return None
         restored = self._restore(context, work)
         if work is not None and (restored is not None or work.failed):
+            if restored is not None:
+                push_result(context, restored)
             raise AirflowFailException(
                 f"the recovery was not finished ({work.describe(work.not_done)}), so this task fails, and the run with it: "
                 f"{'everything was put back' if restored else 'nothing was put back, see above'}"
@@ -163,7 +166,7 @@ class RestoreOffsetsOperator(RewindingOperator):
 
     def _work(self, context: Context) -> Work:
         """Return the tasks between the reset and this one, and those beside them that have failed."""
-        upstream = work_between(context, None, self)
+        upstream = work_between(context, None, self) if self.upstream_task_ids else Work({}, {})
         if not upstream.states:
             raise UsageError(
                 f"task {self.task_id} has no task upstream that could have failed: make it the teardown of the reset, or set "
