@@ -61,8 +61,18 @@ from airflow_kafka_offsets.kafka.requests import (
 )
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.kafka.topics import topic_ids
+from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    MAX_OFFSET,
+    LogRange,
+    Offsets,
+    TopicPartition,
+    check_partitions,
+    summarize,
+)
+from airflow_kafka_offsets.model.scenarios import check_seconds
+from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from typing import Self
@@ -81,6 +91,9 @@ _NO_PARTITION = 2**31 - 1
 """The highest number that a partition could have; no topic has so many."""
 _CLOSE = 3.0
 _LEAST = 0.1
+LONGEST_TIMEOUT = 3_600.0
+"""Seconds: what an administrator's call of the client may take at most."""
+
 _LOOK_AT_MEMBERS = 10.0
 _TIMES = 10.0
 
@@ -109,8 +122,9 @@ class OffsetsClient:
         chunk_size: int = 250,
         keep: int = MAX_KEPT,
     ) -> None:
-        if timeout <= 0 or chunk_size < 1:
-            raise UsageError("timeout and chunk_size must be positive")
+        check_seconds(timeout, "timeout", most=LONGEST_TIMEOUT)
+        if chunk_size < 1:
+            raise UsageError(f"chunk_size={chunk_size}: expected 1 or more")
         self._config = client_config(config)
         self._servers = str(self._config[SERVERS])
         self._timeout = timeout
@@ -158,6 +172,7 @@ class OffsetsClient:
         :return: topic -> its partitions in order. A topic that does not exist is not in it.
         """
         wanted = None if topics is None else sorted(set(topics))
+        check_partitions(TopicPartition(topic, 0) for topic in wanted or ())
         what = (
             "reading the list of topics" if wanted is None else f"looking up topics {', '.join(wanted[:5])}"
         )
@@ -202,6 +217,7 @@ class OffsetsClient:
 
         :param group_id: the group; it may be one that does not exist.
         """
+        check_group(group_id)
         what = f"reading all offsets of group {group_id!r}"
         with self._asking(what) as deadline:
             topics = self._ask(
@@ -241,8 +257,10 @@ class OffsetsClient:
         :param timestamp_ms: milliseconds since 1970.
         :raises UnknownTopicPartitionError: if one of them is not on the broker.
         """
-        if timestamp_ms < 0:
-            raise UsageError(f"timestamp {timestamp_ms} is before 1970; expected milliseconds since then")
+        if not 0 <= timestamp_ms <= MAX_OFFSET:
+            raise UsageError(
+                f"found timestamp {shorten(timestamp_ms)}; expected milliseconds since 1970, 0 or more"
+            )
         wanted = sorted(dict.fromkeys(partitions))
         what = f"looking up a time in {summarize(wanted)}"
         with self._asking(what) as deadline:
@@ -273,8 +291,7 @@ class OffsetsClient:
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
         timeout = min(self._timeout, _TIMES) if within is None else within
-        if timeout <= 0:
-            raise UsageError(f"within={within} leaves no time; expected seconds above 0")
+        check_seconds(timeout, "within", most=LONGEST_TIMEOUT)
         wanted = sorted(offsets)
         what = f"looking up the times of records in {summarize(wanted)}"
         with self._calling(what, timeout) as deadline:
@@ -510,6 +527,7 @@ class OffsetsClient:
         needs: Right = "Describe",
     ) -> dict[TopicPartition, Committed | None]:
         wanted = sorted(dict.fromkeys(partitions))
+        check_partitions(wanted)
         found: dict[TopicPartition, Committed | None] = {}
 
         def question(connection: Connection, timeout: float) -> dict[TopicPartition, Committed | None]:
@@ -517,6 +535,7 @@ class OffsetsClient:
                 found.update(read_commits(connection, chunk, timeout))
             return found
 
+        check_group(group_id)
         return self._ask(what, question, deadline, self._connections.get(group_id), needs) if wanted else {}
 
     def _logs(
@@ -554,6 +573,7 @@ class OffsetsClient:
         deadline: Deadline,
         connection: Connection | None = None,
     ) -> Offsets:
+        check_partitions(wanted)
         found: Offsets = {}
         absent: dict[TopicPartition, int] = {}
 

@@ -16,9 +16,9 @@ from airflow_kafka_offsets.hooks.window_memory import WindowMemory, fingerprint
 from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.kafka.windows import check_window, plan_window, topics_like
 from airflow_kafka_offsets.model.offset_window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.model.offsets import shorten
 from airflow_kafka_offsets.model.plan import align, one_of
 from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, parse_group_id
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window_bounds import NoStart, WindowBound
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 
