@@ -5,21 +5,23 @@ Every error of this package is a :class:`KafkaOffsetsError`. Its text says what 
 expected and what to do, in that order, and never holds a credential::
 
     KafkaOffsetsError
-    ├── OffsetsFormatError            text that is not Spark's offsets JSON or Kafka's CSV (a ValueError)
+    ├── OffsetsFormatError            text that is not Spark's offsets JSON or Kafka's CSV, a store's row (a ValueError)
     ├── UsageError                    parameters that contradict each other or are missing (a ValueError)
     ├── SetupError                    this machine lacks something: Java, a jar, a free port, a package
     ├── CheckpointError
     │   ├── CheckpointNotFoundError   no such directory, or nothing of a checkpoint in it
     │   ├── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
-    │   └── CheckpointUnavailableError the storage did not answer, or files went while they were read (retriable)
+    │   ├── CheckpointUnavailableError the storage did not answer, or files went while they were read (retriable)
+    │   └── CheckpointMovedError      somebody moved the checkpoint while it was used (retriable)
     ├── WindowReadError               records of a window are gone from the log, or not in it yet
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
+    │   ├── MoveUnfinishedError       a move of the checkpoint is under way, or has stopped half-way (retriable)
     │   └── WindowMismatchError       a group or store is neither at a window's start nor at its end
     ├── DriftError                    groups are not where their checkpoints are, or could not be checked
     └── BrokerError                   the broker or the client said no
         ├── BrokerUnavailableError    not reachable, or no answer within the deadline (retriable)
-        ├── BrokerAuthenticationError wrong password, certificate or permission
+        ├── BrokerAuthenticationError wrong password, certificate, security.protocol or permission
         ├── UnknownTopicPartitionError
         ├── GroupActiveError          the group has members: only they may commit
         ├── CommitError               some partitions were refused; says which were written
@@ -46,7 +48,7 @@ class KafkaOffsetsError(Exception):
 
 
 class OffsetsFormatError(KafkaOffsetsError, ValueError):
-    """Text or JSON is not in the form that Spark or Kafka writes offsets."""
+    """Text or JSON is not in the form that Spark or Kafka writes offsets, or a store's row holds something else."""
 
 
 class UsageError(KafkaOffsetsError, ValueError):
@@ -75,6 +77,12 @@ class CheckpointUnavailableError(CheckpointError):
     retriable = True
 
 
+class CheckpointMovedError(CheckpointError):
+    """Another process moved the checkpoint, or its groups, while this one used it."""
+
+    retriable = True
+
+
 class NoCommitError(KafkaOffsetsError):
     """A group has no committed offset where one is needed, so its lag is undefined."""
 
@@ -84,15 +92,21 @@ class PlanRefusedError(KafkaOffsetsError):
     A plan was refused; nothing was written.
 
     :param refusals: one sentence each: what was found, what was expected, what to do.
+    :param retriable: whether the reason may pass by itself.
     """
 
-    def __init__(self, refusals: Sequence[str]) -> None:
+    def __init__(self, refusals: Sequence[str], *, retriable: bool = False) -> None:
         self.refusals = tuple(refusals)
+        self.retriable = retriable
         lead = "nothing was changed: "
         if len(self.refusals) == 1:
             super().__init__(lead + self.refusals[0])
         else:
             super().__init__(lead + "".join(f"\n  - {refusal}" for refusal in self.refusals))
+
+
+class MoveUnfinishedError(PlanRefusedError):
+    """A move of the checkpoint was begun and not finished: it is under way, or has stopped half-way."""
 
 
 class WindowMismatchError(PlanRefusedError):
@@ -101,20 +115,40 @@ class WindowMismatchError(PlanRefusedError):
 
     :param where: what stores them, such as ``group 'orders'``.
     :param found: partition -> what is stored (``None`` for nothing), what was expected, and the range's end.
+    :param movers: partition -> who has committed it, as far as that is known; ``None`` if it is no group.
     """
 
     def __init__(
-        self, where: str, found: Mapping[TopicPartition, tuple[int | None, int | None, int]]
+        self,
+        where: str,
+        found: Mapping[TopicPartition, tuple[int | None, int | None, int]],
+        movers: Mapping[TopicPartition, str] | None = None,
     ) -> None:
         self.found = dict(found)
-        each = "; ".join(
+        self.differences = "; ".join(
             f"{tp}: found {_or_nothing(held)}, the range goes from {_or_nothing(start)} to {end}"
             for tp, (held, start, end) in sorted(found.items())
         )
+        reasons = []
+        gone = [tp for tp, (held, start, _) in found.items() if held is None and start is not None]
+        if movers is not None and gone:
+            reasons.append(
+                f"{len(gone)} of the commits are no longer there: Kafka forgets a group that nobody joins "
+                "offsets.retention.minutes after its last commit, and a topic's commits when the topic is deleted"
+            )
+        if movers:
+            reasons.append(f"Moved by {', '.join(sorted(set(movers.values())))}")
+        elif movers is None or len(gone) < len(found):
+            reasons.append("Another run or tool has moved it, or the ranges are old")
+        reasons.append(
+            "Read on from what is stored: ranges that were planned before it do not fit any more"
+            if movers is None
+            else "To go on from where it stands now, trigger a new run with start='committed': clearing the plan of this run "
+            "gives the same ranges again"
+        )
         super().__init__(
             [
-                f"{where} is neither at the beginning nor at the end of these ranges: {each}. Another run has moved it, or "
-                "the ranges are old: plan a new window from where it stands now"
+                f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. {'. '.join(reasons)}"
             ]
         )
 

@@ -12,6 +12,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_oracle import kafka_tools, oracle  # noqa: F401
 from own_postgres import postgres  # noqa: F401
+from secured_kafka import SecuredKafka
+from secured_kafka import secured_kafka as start_secured_kafka
 from shared_kafka import SharedKafka, shared_kafka
 from spark_connect import connect, connect_url  # noqa: F401
 from spark_session import spark, spark_settings  # noqa: F401
@@ -83,6 +85,20 @@ def kafka(request: pytest.FixtureRequest) -> SharedKafka:
     if os.environ.get(USERS_BROKER):
         pytest.skip(f"needs the embedded Kafka, and {USERS_BROKER} names another one")
     return request.getfixturevalue("_embedded_kafka")
+
+
+@pytest.fixture(scope="session")
+def secured_kafka(run_directory: Path) -> Iterator[SecuredKafka]:
+    """
+    A Kafka with TLS, users and ACLs, started when it is first wanted and shared by all tests.
+
+    secured_kafka.user("bob", ("topic", topic, "Read"), ("group", group, "Describe")) -> the client configuration of a
+    new user with just these rights; .grant and .revoke change them; .admin may do all; .tls(listener) has no user.
+    """
+    if os.environ.get(USERS_BROKER):
+        pytest.skip(f"needs a Kafka of its own, and {USERS_BROKER} names another one")
+    with start_secured_kafka(run_directory) as kafka:
+        yield kafka
 
 
 @pytest.fixture

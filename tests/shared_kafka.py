@@ -7,13 +7,13 @@ import json
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.local.lock import one_at_a_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 START = 180.0
 WHOLE_RUN = 1800.0
@@ -27,24 +27,41 @@ class SharedKafka(NamedTuple):
 
 @contextmanager
 def shared_kafka(directory: Path) -> Iterator[SharedKafka]:
+    """Use the Kafka of this test run, see :func:`shared`."""
+
+    def describe(kafka: EmbeddedKafka) -> object:
+        return SharedKafka(kafka.bootstrap_servers, kafka.pid, kafka.directory)
+
+    with shared(directory, "kafka", EmbeddedKafka, describe) as (servers, pid, home):
+        yield SharedKafka(servers, pid, Path(home))
+
+
+@contextmanager
+def shared(
+    directory: Path,
+    name: str,
+    make: Callable[[], EmbeddedKafka],
+    describe: Callable[[EmbeddedKafka], object],
+) -> Iterator[Any]:
     """
-    Use the Kafka that the first process to come here starts, and the last one to leave has left alone.
+    Use a Kafka that the first process to come here starts, and the last one to leave has left alone.
 
     :param directory: where the processes of one test run meet.
+    :param name: which Kafka.
+    :param make: the Kafka to start.
+    :param describe: what everybody is told of it, as far as JSON can say it.
     """
-    lock, address = directory / "kafka.lock", directory / "kafka.json"
+    lock, address = directory / f"{name}.lock", directory / f"{name}.json"
     started: EmbeddedKafka | None = None
     # A shared lock for as long as it is used: the kernel lets go of it however a process ends.
-    with (directory / "kafka.users").open("w") as users:
+    with (directory / f"{name}.users").open("w") as users:
         with one_at_a_time(lock, "starting Kafka", START):
             if not address.exists():
-                started = EmbeddedKafka().start()
-                kafka = SharedKafka(started.bootstrap_servers, started.pid, started.directory)
-                address.write_text(json.dumps(kafka, default=str))
+                started = make().start()
+                address.write_text(json.dumps(describe(started), default=str))
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
-            servers, pid, home = json.loads(address.read_text())
-            yield SharedKafka(servers, pid, Path(home))
+            yield json.loads(address.read_text())
         finally:
             if started is not None:
                 _wait_for_the_others(users, lock, address)

@@ -1,5 +1,5 @@
 """
-What did a checkpoint hold before it was moved?
+Archives of a checkpoint's moves: what it held before, and how far each move has come.
 
 Before the first change every file that will be touched is copied below the checkpoint, where Spark does not
 look::
@@ -8,9 +8,12 @@ look::
       manifest.json        what was planned, and which files were there
       offsets/7            the copies
       before.csv           offsets of the groups that move along, in Kafka's form; likewise after.csv
+      done                 once the checkpoint and its groups are where they were to go
       undone               names what took it back, once something did
 
-The manifest is written last: an archive with one is whole. One without it belongs to a move that never began.
+The manifest is written last: an archive with one is whole. One without it belongs to a move that never began. A move
+with neither ``done`` nor ``undone`` is under way, or has stopped half-way: nobody begins another one then, so only the
+newest move can be unfinished.
 """
 
 from __future__ import annotations
@@ -21,21 +24,29 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.storage import list_names, replace_file
+from airflow_kafka_offsets.checkpoint.log import decode
+from airflow_kafka_offsets.checkpoint.storage import list_names
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
-from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import Offsets, load_json
 from airflow_kafka_offsets.model.rewind import Rewind, read_sources, sources_json
+from airflow_kafka_offsets.model.text import kind_of, printable
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 DIRECTORY = "_kafka_offsets"
 MANIFEST = "manifest.json"
+DONE, UNDONE = "done", "undone"
 VERSION = 1
 
 _NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo)")
+_MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
+"""What a move writes and removes, and so all that an undo may touch."""
+_NoneType = type(None)
 
 
 @dataclass(frozen=True)
@@ -49,13 +60,15 @@ class Archive:
     :param batch_id: the newest committed batch before the move.
     :param newest_planned: the newest batch in ``offsets/`` before the move.
     :param newest_committed: the newest batch in ``commits/`` before the move.
-    :param token: names the task run that made the move, empty if it was none.
+    :param by: who made the move: run and task, or the command line.
+    :param request: identifies what was asked for.
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
     :param files: path -> digests of what the file held before and was to hold after, ``None`` for no file.
     :param undoes: name of the archive that the move put back.
     :param copies: whether it put the files back, and not the offsets alone.
-    :param undone: the archive's move was taken back.
+    :param done: the move was finished.
+    :param undone: the move was taken back.
     """
 
     name: str
@@ -64,13 +77,28 @@ class Archive:
     batch_id: int
     newest_planned: int
     newest_committed: int
-    token: str
+    by: CommitMetadata
+    request: str
     before: Mapping[str, Offsets]
     after: Mapping[str, Offsets]
     files: Mapping[str, tuple[str | None, str | None]]
     undoes: str | None = None
     copies: bool = False
+    done: bool = False
     undone: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether it was finished, or taken back."""
+        return self.done or self.undone
+
+    @property
+    def number(self) -> int:
+        """Which move of the checkpoint it is, from 1."""
+        return int(self.name.partition("-")[0])
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.by}, {self.created})"
 
 
 def digest(data: bytes | None) -> str | None:
@@ -90,16 +118,16 @@ def write_archive(
     *,
     newest_planned: int,
     newest_committed: int,
-    token: str,
+    by: CommitMetadata,
     attachments: Mapping[str, str],
 ) -> None:
     """Keep what a move will overwrite; the manifest comes last."""
-    root = f"{checkpoint.root}/{DIRECTORY}/{rewind.archive}"
+    root = f"{DIRECTORY}/{rewind.archive}"
     for path, data in rewind.found.items():
         if data is not None:
-            replace_file(checkpoint.fs, f"{root}/{path}", data)
+            checkpoint.write_file(f"{root}/{path}", data)
     for name, text in attachments.items():
-        replace_file(checkpoint.fs, f"{root}/{name}", text.encode())
+        checkpoint.write_file(f"{root}/{name}", text.encode())
     manifest = {
         "version": VERSION,
         "kind": rewind.kind,
@@ -109,7 +137,8 @@ def write_archive(
         "batch_id": rewind.batch_id,
         "newest_planned": newest_planned,
         "newest_committed": newest_committed,
-        "token": token,
+        "by": by.as_json(),
+        "request": rewind.request,
         "undoes": rewind.undoes,
         "copies": rewind.copies,
         "before": sources_json(rewind.before),
@@ -119,12 +148,33 @@ def write_archive(
             for step in rewind.steps
         },
     }
-    replace_file(checkpoint.fs, f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
+    checkpoint.write_file(f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
+
+
+def mark_done(checkpoint: SparkCheckpoint, name: str) -> None:
+    """Note that a move was finished."""
+    checkpoint.write_file(f"{DIRECTORY}/{name}/{DONE}", b"")
 
 
 def mark_undone(checkpoint: SparkCheckpoint, name: str, by: str) -> None:
     """Note that a move was taken back."""
-    replace_file(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}/{name}/undone", f"{by}\n".encode())
+    checkpoint.write_file(f"{DIRECTORY}/{name}/{UNDONE}", f"{by}\n".encode())
+
+
+def archive_names(checkpoint: SparkCheckpoint) -> list[str]:
+    """Return the names of all archives, oldest first, also of those that are being written."""
+    names = [name for name in _directories(checkpoint) if _NAME.fullmatch(name)]
+    return sorted(names, key=lambda name: int(name.partition("-")[0]))
+
+
+def newest_archive(checkpoint: SparkCheckpoint) -> Archive | None:
+    """
+    Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved.
+
+    :raises CheckpointFormatError: if its manifest is not as it was written.
+    """
+    found = (_read(checkpoint, name) for name in reversed(archive_names(checkpoint)))
+    return next((archive for archive in found if archive is not None), None)
 
 
 def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
@@ -133,8 +183,7 @@ def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
 
     :raises CheckpointFormatError: if a manifest is not as it was written.
     """
-    names = [name for name in _directories(checkpoint) if _NAME.fullmatch(name)]
-    found = [_read(checkpoint, name) for name in sorted(names, key=lambda name: int(name.partition("-")[0]))]
+    found = [_read(checkpoint, name) for name in archive_names(checkpoint)]
     return [archive for archive in found if archive is not None]
 
 
@@ -160,9 +209,9 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
 
 
 def archive_of_run(checkpoint: SparkCheckpoint, token: str) -> Archive | None:
-    """Return the archive that an earlier try of a task run has written, ``None`` if there is none."""
-    mine = [archive for archive in read_archives(checkpoint) if archive.token == token] if token else []
-    return mine[0] if mine and not mine[0].undone else None
+    """Return the archive of the newest move of a task run that was not taken back, ``None`` if there is none."""
+    mine = [archive for archive in read_archives(checkpoint) if archive.by.token == token] if token else []
+    return next((archive for archive in reversed(mine) if not archive.undone), None)
 
 
 def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes | None:
@@ -184,8 +233,13 @@ def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes
 
 
 def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) -> str:
-    """Return a text that was kept beside the copies, empty if there is none."""
-    return (checkpoint.read_file(f"{DIRECTORY}/{archive.name}/{name}") or b"").decode()
+    """
+    Return a text that was kept beside the copies, empty if there is none.
+
+    :raises CheckpointFormatError: if it is no text.
+    """
+    path = f"{DIRECTORY}/{archive.name}/{name}"
+    return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
 
 
 def _directories(checkpoint: SparkCheckpoint) -> list[str]:
@@ -197,27 +251,51 @@ def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
     if data is None:
         return None
     what = checkpoint.name(f"{DIRECTORY}/{name}/{MANIFEST}")
+    done, undone = (checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None for mark in (DONE, UNDONE))
     try:
-        value: dict[str, Any] = json.loads(data)
-        if value["version"] != VERSION:
-            raise ValueError(f"version {value['version']!r}")
-        return Archive(
-            name=name,
-            created=value["created"],
-            query_id=value["query_id"],
-            batch_id=int(value["batch_id"]),
-            newest_planned=int(value["newest_planned"]),
-            newest_committed=int(value["newest_committed"]),
-            token=value["token"],
-            before=read_sources(value["before"], what),
-            after=read_sources(value["after"], what),
-            files={path: (change["before"], change["after"]) for path, change in value["files"].items()},
-            undoes=value["undoes"],
-            copies=value["copies"],
-            undone=checkpoint.read_file(f"{DIRECTORY}/{name}/undone") is not None,
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, OffsetsFormatError) as error:
+        return _archive(name, load_json(decode(data, what), what, show=kind_of), done=done, undone=undone)
+    except (_NotOursError, CheckpointFormatError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
-            f"{what}: cannot be read ({type(error).__name__}: {error}); expected a manifest of version {VERSION} as this "
-            "package writes it: move its directory away, and give offsets from a receipt or a CSV file"
-        ) from error
+            f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of version {VERSION} as "
+            "this package writes it: move its directory away, and give offsets from a receipt or a CSV file"
+        ) from None
+
+
+class _NotOursError(Exception):
+    """What a manifest holds is not what this package writes; says where, and never quotes it."""
+
+
+def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archive:
+    field = partial(_field, manifest)
+    if field("version", int) != VERSION:
+        raise _NotOursError(f"found version {kind_of(field('version', int))}")
+    files: dict[str, tuple[str | None, str | None]] = {}
+    for number, (path, digests) in enumerate(field("files", dict).items(), 1):
+        # A path that led out of the checkpoint would be written to, and removed, by an undo.
+        if not _MOVED.fullmatch(path):
+            raise _NotOursError(f"entry {number} of files is no batch in offsets or commits")
+        files[path] = (_field(digests, "before", str, _NoneType), _field(digests, "after", str, _NoneType))
+    return Archive(
+        name=name,
+        created=printable(field("created", str)),
+        query_id=field("query_id", str),
+        batch_id=field("batch_id", int),
+        newest_planned=field("newest_planned", int),
+        newest_committed=field("newest_committed", int),
+        by=CommitMetadata.parse(json.dumps(field("by", dict))) or CommitMetadata(),
+        request=field("request", str),
+        before=read_sources(field("before", dict), "before", show=kind_of),
+        after=read_sources(field("after", dict), "after", show=kind_of),
+        files=files,
+        undoes=field("undoes", str, _NoneType),
+        copies=field("copies", bool),
+        done=done,
+        undone=undone,
+    )
+
+
+def _field(among: object, key: str, *kinds: type) -> Any:
+    found = among.get(key) if isinstance(among, dict) else among
+    if type(found) not in kinds:
+        raise _NotOursError(f"found {kind_of(found)} as {key}")
+    return found

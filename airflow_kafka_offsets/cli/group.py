@@ -28,11 +28,16 @@ from airflow_kafka_offsets.cli.options import (
     output_option,
     print_json,
     print_rows,
+    read_given,
     topics_option,
 )
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import load_json
+from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.rewind import read_rewind_receipt
 from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.text import kind_of, printable
 
 
 @click.group()
@@ -56,6 +61,7 @@ def group_lag(group_id: str, topics: Sequence[str], isolation_level: Any, output
     """Show how far GROUP is behind, partition by partition."""
     from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
 
+    check_group(group_id, "GROUP")
     with open_client(**broker) as client:
         positions = group_positions(client, group_id, TopicScope.parse(list(topics)))
         lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
@@ -94,7 +100,8 @@ def group_describe(group_ids: Sequence[str], output: str, **broker: Any) -> None
         return
     for description in described:
         members = description["members"]
-        click.echo(f"{description['group_id']}: {description['state']}, {len(members)} members")
+        name = printable(description["group_id"])
+        click.echo(f"{name}: {description['state']}, {len(members)} members")
         if members:
             rows = [("MEMBER", "CLIENT", "HOST", "PARTITIONS")]
             rows += [
@@ -165,6 +172,8 @@ def group_reset(
     if location and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
     scope = TopicScope.parse(list(topics))
+    for name in () if location else group_ids:
+        check_group(name, "GROUP")
     policies: dict[str, Any] = {
         "now": datetime.now(tz=timezone.utc),
         "on_out_of_range": on_out_of_range,
@@ -201,6 +210,9 @@ def group_reset(
 )
 @click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to put back.")
 @click.option("--checkpoint", "location", metavar="URI", help="Move this Spark checkpoint back as well.")
+@click.option(
+    "--archive", metavar="NAME", help="With --checkpoint: take back this move of both, also one half done."
+)
 @out_of_range_option("For an offset that is outside the log by now.")
 @click.option(
     "--on-no-commit",
@@ -218,6 +230,7 @@ def group_restore(
     receipt_file: Path | None,
     from_file: str | None,
     location: str | None,
+    archive: str | None,
     on_out_of_range: Any,
     on_no_commit: Any,
     quiet_period: float,
@@ -230,18 +243,39 @@ def group_restore(
     GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.joint.restore import plan_restore_file, plan_restore_receipt
+    from airflow_kafka_offsets.joint.restore import (
+        plan_restore_archive,
+        plan_restore_file,
+        plan_restore_receipt,
+    )
 
-    if bool(receipt_file) == bool(from_file):
-        raise UsageError("give --receipt or --from-file: one of them")
+    if [bool(receipt_file), bool(from_file), bool(archive)].count(True) != 1:
+        raise UsageError("give --receipt, --from-file, or --archive: one of them")
+    if archive and not location:
+        raise UsageError(
+            "--archive names a move of a checkpoint: give its location with --checkpoint as well"
+        )
     execute, policy = is_executed(options), rewind_policy(options)
     checkpoint = SparkCheckpoint(location) if location else None
     with open_client(**options) as client:
         if receipt_file is not None:
-            value = load_json(receipt_file.read_text(encoding="utf-8"), str(receipt_file))
+            value = load_json(read_given(receipt_file), str(receipt_file), show=kind_of)
+            # Here, where an error text does not show what is in the file.
+            read_receipt(value, show=kind_of)
+            read_rewind_receipt(value, show=kind_of)
             plan = plan_restore_receipt(
                 client,
                 value,
+                checkpoint,
+                parse_group_id(group_id),
+                on_out_of_range=on_out_of_range,
+                on_no_commit=on_no_commit,
+                policy=policy,
+            )
+        elif archive and checkpoint is not None:
+            plan = plan_restore_archive(
+                client,
+                archive,
                 checkpoint,
                 parse_group_id(group_id),
                 on_out_of_range=on_out_of_range,
@@ -281,6 +315,6 @@ def group_delete(group_ids: Sequence[str], output: str, **broker: Any) -> None:
         print_json({"groups": groups})
     else:
         for name, why in results.items():
-            click.echo(f"{name}: {why or 'deleted'}")
+            click.echo(f"{printable(name)}: {why or 'deleted'}")
     if any(results.values()):
         raise SystemExit(REFUSED)

@@ -25,6 +25,7 @@ from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition, offsets_json, summarize
 from airflow_kafka_offsets.model.plan import one_of
+from airflow_kafka_offsets.model.scenarios import check_seconds
 from airflow_kafka_offsets.model.scope import TopicScope, group_scopes, parse_group_id
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class Reading:
     :param done: whether the wait is over.
     :param as_json: returns the reading as plain JSON.
     :param text: the reading as lines for the log.
-    :param standing: the positions as a short text that changes when one of them does.
+    :param standing: the positions as a short text that changes when one of them does, and not for a partition that was
+        added and has none yet.
     :param digest: what it says as a short text that changes with it, but for what changes by itself, such as an age.
     :param lags: what was measured.
     :param checkpoint: where the positions come from, if not from a group.
@@ -77,7 +79,10 @@ class Reading:
         :param news: the text without what changes by itself; by default the text.
         :param positions: where each group or source stands.
         """
-        plain = {name: offsets_json(found) for name, found in (positions or {}).items()}
+        plain = {
+            name: offsets_json({tp: at for tp, at in found.items() if at is not None})
+            for name, found in (positions or {}).items()
+        }
         return cls(
             done, as_json, text, _digest(json.dumps(plain, sort_keys=True)), _digest(news or text), **more
         )
@@ -118,14 +123,16 @@ class Wait:
         one_of(self.isolation_level, IsolationLevel, "isolation_level")
         if self.position:
             one_of(self.position, PositionSource, "position")
+        if self.group_id:
+            parse_group_id(self.group_id)
         if self.needs_position and not self.group_id and not self.checkpoint_location:
             raise UsageError("no position to look at: group_id and checkpoint_location are both empty")
         if self.position == "checkpoint" and not self.checkpoint_location:
             raise UsageError("position='checkpoint' and no checkpoint_location: name the checkpoint")
         if self.position == "group" and not self.group_id:
             raise UsageError("position='group' and no group_id: name the group, or use position='checkpoint'")
-        if self.stalled_after is not None and self.stalled_after <= 0:
-            raise UsageError(f"stalled_after={self.stalled_after:g}: expected seconds above 0")
+        if self.stalled_after is not None:
+            check_seconds(self.stalled_after, "stalled_after")
 
     @property
     def from_checkpoint(self) -> bool:

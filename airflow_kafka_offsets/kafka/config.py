@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.text import is_plain
 
 SERVERS = "bootstrap.servers"
 
@@ -61,8 +63,12 @@ _HARMLESS = frozenset(
         "ssl.endpoint.identification.algorithm",
     }
 )
+_FILES = frozenset(f"ssl.{what}.location" for what in ("ca", "certificate", "crl", "key", "keystore"))
 _SHORTEST_SECRET = 3
 """Shorter values would turn every text into stars, and are no secrets."""
+
+_SENT_AS_IT_IS = re.compile(r"client\.id|sasl\.(username|password|oauthbearer\.client\..*)|ssl\..*password")
+_NUMERIC = re.compile(r".*\.(ms|bytes|ttl|fails)")
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
@@ -75,13 +81,15 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     ``acks``, ...) is not for a connection to say here: :func:`dropped_keys` names what was left out.
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
-    :raises UsageError: if ``bootstrap.servers`` is missing, or a key is one that only Java clients know.
+    :raises UsageError: if ``bootstrap.servers`` is missing, a key is one that only Java clients know, or a value is one
+        that the client would change, or fail on without an error.
     """
     kept: dict[str, Any] = {}
     for key, value in config.items():
         if key in _JAVA_ONLY:
             raise _java_only(key)
         if _passes(key, value):
+            _check_value(key, value)
             kept[_ALIASES.get(key, key)] = value
     if not str(kept.get(SERVERS, "")).strip():
         raise UsageError(
@@ -94,6 +102,18 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def dropped_keys(config: Mapping[str, Any]) -> list[str]:
     """Return the names of the settings that :func:`client_config` leaves out; never their values."""
     return sorted(key for key, value in config.items() if not _passes(key, value))
+
+
+def missing_file(config: Mapping[str, Any]) -> str | None:
+    """Name a setting whose file cannot be read, and the file; ``None`` if there is none."""
+    for key in sorted(_FILES & config.keys()):
+        path = str(config[key])
+        # A word of librdkafka's: look where systems usually have them.
+        if path == "probe" or os.access(path, os.R_OK):
+            continue
+        found = "cannot be read by this user" if os.path.exists(path) else "is not there"  # noqa: PTH110
+        return f"{key}={path} {found} on this machine"
+    return None
 
 
 def load_properties(path: str | Path) -> dict[str, str]:
@@ -130,14 +150,17 @@ def load_properties(path: str | Path) -> dict[str, str]:
 
 def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     """
-    Return a function that takes credentials out of a text: no value of ``sasl.*`` or ``ssl.*`` stays in it.
+    Return a function that takes credentials out of a text: no value of ``sasl.*`` or ``ssl.*`` stays in it, but
+    the paths of certificates.
 
     librdkafka quotes a value that it does not understand, whatever it is.
     """
     secrets = {
         str(value)
         for key, value in config.items()
-        if key.startswith(("sasl.", "ssl.")) and key not in _HARMLESS and not isinstance(value, bool | int)
+        if key.startswith(("sasl.", "ssl."))
+        and key not in _HARMLESS | _FILES
+        and not isinstance(value, bool | int)
     }
     long_first = sorted(
         (secret for secret in secrets if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True
@@ -154,6 +177,38 @@ def _passes(key: str, value: Any) -> bool:
     known = _ALIASES.get(key, key) in _KEYS or key.startswith(_PREFIXES)
     # Clients refuse empty texts, and a form leaves them behind.
     return known and isinstance(value, str | int | float) and value != ""
+
+
+def _check_value(key: str, value: Any) -> None:
+    """
+    Refuse a value that librdkafka would take for another one; never quotes it.
+
+    It cuts texts off at a NUL and whitespace off at their beginning, and takes of a number what fits into 32 bits and
+    what comes before the first character that is no digit.
+    """
+    reason = _reason_against(key, value)
+    if reason is not None:
+        raise UsageError(
+            f"{key} of the Kafka configuration {reason}: correct the Kafka connection, or the file or option"
+        )
+
+
+def _reason_against(key: str, value: Any) -> str | None:
+    if isinstance(value, str) and not is_plain(value):
+        return "has a NUL or half of a surrogate pair in it, where the client stops reading"
+    if isinstance(value, str) and not value.strip():
+        return None if key == SERVERS else "is blank"
+    if isinstance(value, str) and _SENT_AS_IT_IS.fullmatch(key) and value[0].isspace():
+        return "begins with whitespace, which the client cuts off"
+    if _NUMERIC.fullmatch(key) and not isinstance(value, bool) and not _fits_32_bits(value):
+        return "is no whole number of at most 32 bits"
+    return None
+
+
+def _fits_32_bits(value: str | float) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"\s*[+-]?[0-9]{1,10}\s*", value) is not None and _fits_32_bits(int(value))
+    return -(2**31) <= value < 2**31 and value == int(value)
 
 
 def _java_only(key: str) -> UsageError:

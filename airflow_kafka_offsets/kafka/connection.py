@@ -7,15 +7,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.errors import BrokerError
-from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
+from airflow_kafka_offsets.kafka.config import SERVERS, missing_file, scrubber
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.listener import look_at_listener
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
+from airflow_kafka_offsets.model.names import check_group
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +49,19 @@ class Connection:
     :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param group_id: the only group whose commits it can read and write.
     :param isolation_level: which log end it sees.
+    :raises UsageError: for a group whose name the client would change, or die of.
     :raises BrokerError: if the configuration is refused.
     """
 
     def __init__(self, config: Mapping[str, Any], group_id: str, isolation_level: IsolationLevel) -> None:
         self.scrub = scrubber(config)
-        self.causes = Causes(self.scrub)
+        self.causes = Causes(self.scrub, partial(look_at_listener, config))
         self.commit_answers: list[tuple[KafkaError | None, list[ClientPartition]]] = []
         self._users_error_cb = config.get("error_cb")
         settings = {
             **_DEFAULTS,
             **config,
-            "group.id": group_id,
+            "group.id": check_group(group_id),
             "isolation.level": isolation_level,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -71,7 +75,8 @@ class Connection:
         try:
             self.consumer = Consumer(settings)
         except (KafkaException, ValueError, TypeError) as error:
-            text = Failure.of(error).text if isinstance(error, KafkaException) else str(error)
+            said = Failure.of(error).text if isinstance(error, KafkaException) else str(error)
+            text = missing_file(config) or said
             raise BrokerError(
                 f"the client for {config.get(SERVERS)} refused its configuration: {self.scrub(text)}; "
                 "correct the Kafka connection",
@@ -88,8 +93,7 @@ class Connection:
             return call(self.consumer)
         except KafkaException as error:
             self.drain()
-            failure = Failure.of(error)
-            raise Failed(Failure(failure.code, self.scrub(failure.text))) from None
+            raise Failed(Failure.of(error).scrubbed(self.scrub)) from None
 
     def drain(self, seconds: float = 0.0) -> None:
         """Take in what happened in the background; waits at most ``seconds``."""

@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
@@ -36,8 +36,8 @@ class Ports(NamedTuple):
     """For clients without authentication."""
     controller: int
     """For the KRaft quorum, which has one voter."""
-    sasl: int | None
-    """For clients with a user name and password."""
+    others: Mapping[str, int]
+    """Listener -> port, for those that were asked for by name."""
 
 
 def is_free(port: int) -> bool:
@@ -66,29 +66,33 @@ def free_port(taken: Collection[int] = ()) -> int:
         return int(probe.getsockname()[1])
 
 
-def choose_ports(plain: int | None, *, sasl: bool) -> Ports:
+def choose_ports(plain: int | None, others: Iterable[str]) -> Ports:
     """
     Choose the ports of one broker.
 
     :param plain: the port for clients if it was asked for.
-    :param sasl: whether a listener for users with passwords is wanted.
+    :param others: names of further listeners.
     """
-    plain = plain or free_port()
-    controller = free_port({plain})
-    return Ports(plain, controller, free_port({plain, controller}) if sasl else None)
+    ports = [plain or free_port()]
+    names = ["CONTROLLER", *others]
+    for _ in names:
+        ports.append(free_port(ports))
+    return Ports(ports[0], ports[1], dict(zip(names[1:], ports[2:], strict=True)))
 
 
-def server_properties(ports: Ports, data: Path, overrides: Mapping[str, str]) -> dict[str, str]:
+def server_properties(
+    ports: Ports, listeners: Mapping[str, str], data: Path, overrides: Mapping[str, str]
+) -> dict[str, str]:
     """
     Configuration of a single KRaft node that is broker and controller.
 
     :param ports: where it listens.
+    :param listeners: further listeners -> their security protocol.
     :param data: its log directory.
     :param overrides: properties that are added, or win over those given here.
     """
-    clients = {"PLAINTEXT": ports.plain}
-    if ports.sasl is not None:
-        clients["SASL_PLAINTEXT"] = ports.sasl
+    clients = {"PLAINTEXT": ports.plain, **ports.others}
+    protocols = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **listeners}
     advertised = ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in clients.items())
     properties = {
         "process.roles": "broker,controller",
@@ -98,9 +102,7 @@ def server_properties(ports: Ports, data: Path, overrides: Mapping[str, str]) ->
         "inter.broker.listener.name": "PLAINTEXT",
         "listeners": f"{advertised},CONTROLLER://{LOOPBACK}:{ports.controller}",
         "advertised.listeners": advertised,
-        "listener.security.protocol.map": (
-            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
-        ),
+        "listener.security.protocol.map": ",".join(f"{name}:{used}" for name, used in protocols.items()),
         "log.dirs": str(data),
         # A name that is mistyped should not become a topic.
         "auto.create.topics.enable": "false",
@@ -124,9 +126,11 @@ def server_properties(ports: Ports, data: Path, overrides: Mapping[str, str]) ->
         "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "1000",
     }
-    if ports.sasl is not None:
+    with_users = [name for name, used in listeners.items() if used.startswith("SASL_")]
+    if with_users:
         properties["sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
-        properties["listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config"] = (
+    for name in with_users:
+        properties[f"listener.name.{name.lower()}.scram-sha-512.sasl.jaas.config"] = (
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         )
     return {**properties, **overrides}

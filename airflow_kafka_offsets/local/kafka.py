@@ -33,6 +33,7 @@ READY_TIMEOUT = 120.0
 
 _PORT_ATTEMPTS = 3
 _LOG_LINES = 40
+_WITH_USERS = "SASL_PLAINTEXT"
 
 
 class EmbeddedKafka:
@@ -49,6 +50,8 @@ class EmbeddedKafka:
         :func:`~airflow_kafka_offsets.local.broker_config.server_properties`.
     :param users: name -> password. With it there is a second listener, ``sasl_bootstrap_servers``, for
         ``SASL_PLAINTEXT`` with ``SCRAM-SHA-512``; the first one stays open for everybody.
+    :param listeners: name -> security protocol of further listeners, see :meth:`servers`. Those with TLS need
+        ``ssl.*`` in ``properties``; those with SASL take ``SCRAM-SHA-512``.
     :param port: port of the listener; default: a free one.
     :param heap: the Java heap, as in ``-Xmx``.
     :param progress: called with a line of text now and then while jars are fetched and the broker starts.
@@ -60,6 +63,7 @@ class EmbeddedKafka:
         *,
         properties: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
+        listeners: Mapping[str, str] | None = None,
         port: int | None = None,
         heap: str = "512m",
         progress: Callable[[str], None] | None = None,
@@ -68,6 +72,7 @@ class EmbeddedKafka:
         self._directory: Path | None = self._given_directory
         self._properties = dict(properties or {})
         self._users = dict(users or {})
+        self._listeners = {**({_WITH_USERS: _WITH_USERS} if users else {}), **(listeners or {})}
         self._given_port = port
         self._heap = heap
         self._progress = progress or silent
@@ -82,10 +87,13 @@ class EmbeddedKafka:
     @property
     def sasl_bootstrap_servers(self) -> str:
         """``host:port`` of the listener for users with a password."""
-        port = self._known_ports().sasl
-        if port is None:
+        if _WITH_USERS not in self._listeners:
             raise SetupError("this Kafka has no listener for users: give it users={'name': 'password'}")
-        return f"{LOOPBACK}:{port}"
+        return self.servers(_WITH_USERS)
+
+    def servers(self, listener: str) -> str:
+        """Return ``host:port`` of one of the ``listeners``."""
+        return f"{LOOPBACK}:{self._known_ports().others[listener]}"
 
     @property
     def pid(self) -> int:
@@ -200,11 +208,11 @@ class EmbeddedKafka:
                 f"port {self._given_port} on {LOOPBACK} is taken, expected a free one for Kafka: "
                 "stop what listens there, or choose another port (by default a free one is found)"
             )
-        return broker_config.choose_ports(self._given_port, sasl=bool(self._users))
+        return broker_config.choose_ports(self._given_port, self._listeners)
 
     def _write_configuration(self) -> None:
         properties = broker_config.server_properties(
-            self._known_ports(), self.directory / "data", self._properties
+            self._known_ports(), self._listeners, self.directory / "data", self._properties
         )
         text = broker_config.properties_text(properties)
         (self.directory / "server.properties").write_text(text, encoding="utf-8")

@@ -7,16 +7,20 @@ log holds. Everything is checked on the plan, before the first write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
 from airflow_kafka_offsets.errors import CommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.scenarios import iso_time
+from airflow_kafka_offsets.model.text import printable
 
 RecordTimes = Mapping[tuple[TopicPartition, int], "int | None"]
 """Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows."""
+
+REFUSED = " (refused, not carried out)"
+"""What the heading of a plan says that is part of a refused move."""
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
 """What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
@@ -64,6 +68,9 @@ class OffsetPlan:
     :param refusals: why the plan must not be carried out; empty if it may.
     :param notes: what was clamped or left alone because the caller allowed it.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
+    :param found: the committed offsets that the plan was made on. ``before`` may be from an earlier, interrupted try.
+    :param said: what the commits that would be overwritten say about themselves.
+    :param done: whether there is nothing to write, since this was carried out before and the group has gone on since.
     """
 
     group_id: str
@@ -72,6 +79,9 @@ class OffsetPlan:
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     times: RecordTimes = field(default_factory=dict, repr=False)
+    found: Positions = field(default_factory=dict, repr=False)
+    said: Mapping[TopicPartition, str | None] = field(default_factory=dict, repr=False)
+    done: bool = False
 
     @classmethod
     def make(
@@ -84,6 +94,7 @@ class OffsetPlan:
         source: Mapping[str, Any] | None = None,
         on_out_of_range: OutOfRangePolicy = "fail",
         allow_rewind: bool = True,
+        may_go_back: Collection[TopicPartition] = (),
         refusals: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> OffsetPlan:
@@ -95,6 +106,7 @@ class OffsetPlan:
         :param logs: the log of at least these partitions.
         :param on_out_of_range: see :data:`OutOfRangePolicy`.
         :param allow_rewind: whether an offset may go backwards.
+        :param may_go_back: partitions that may go backwards in any case.
         :param refusals: reasons that were found before, kept with those found here.
         :param notes: remarks that were made before, kept with those made here.
         """
@@ -102,6 +114,7 @@ class OffsetPlan:
         said = [*notes]
         moves: list[PartitionMove] = []
         backwards: list[TopicPartition] = []
+        goes_back: list[TopicPartition] = []
         for topic_partition in sorted(targets):
             target, log = targets[topic_partition], logs[topic_partition]
             if target not in log:
@@ -116,8 +129,12 @@ class OffsetPlan:
                     said.append(f"{text}: moved to {target}")
             current = before[topic_partition]
             if current is not None and target < current and not allow_rewind:
-                backwards.append(topic_partition)
+                (goes_back if topic_partition in may_go_back else backwards).append(topic_partition)
             moves.append(PartitionMove(topic_partition, current, target, log))
+        if goes_back:
+            said.append(
+                f"was committed from the checkpoint before it was moved, and goes back with it: {summarize(goes_back)}"
+            )
         if backwards:
             first = next(move for move in moves if move.topic_partition in backwards)
             found.append(
@@ -125,7 +142,8 @@ class OffsetPlan:
                 f"({first.topic_partition}: {first.before} to {first.after}): the group was moved by somebody else, or "
                 "the checkpoint is not the one it follows; check both, then set allow_rewind=True"
             )
-        return cls(group_id, tuple(moves), dict(source or {}), tuple(found), tuple(said))
+        positions = {move.topic_partition: move.before for move in moves}
+        return cls(group_id, tuple(moves), dict(source or {}), tuple(found), tuple(said), found=positions)
 
     @property
     def before(self) -> Positions:
@@ -195,8 +213,13 @@ class OffsetPlan:
                 written=[tp for tp in self.after if tp not in differs],
             )
 
-    def table(self) -> str:
-        """Return the plan as lines for a log: a header, a line per partition, and the remarks."""
+    def table(self, *, refused: bool = False) -> str:
+        """
+        Return the plan as lines for a log: a header, a line per partition, and the remarks.
+
+        :param refused: whether the move that it is a part of is refused. The error gives the reasons, and they are not
+            repeated here.
+        """
         header = ["TOPIC", "PARTITION", "FROM", "TO", "CHANGE", "LOG-START", "LOG-END"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
         for move in self.moves:
@@ -208,10 +231,13 @@ class OffsetPlan:
             rows.append(row)
         total = f", {self.records:+d} records" if self.changed else ""
         lines = [
-            f"group {self.group_id}: {self.changed} of {len(self.moves)} partitions change{total}",
+            f"group {printable(self.group_id)}{REFUSED if refused else ''}: {self.changed} of {len(self.moves)} partitions change{total}",
             *align(rows),
+            *self.notes,
         ]
-        return "\n".join([*lines, *self.notes, *(f"refused: {refusal}" for refusal in self.refusals)])
+        return "\n".join(
+            lines if refused else [*lines, *(f"refused: {refusal}" for refusal in self.refusals)]
+        )
 
 
 def offset_cell(offset: int | None) -> str:
@@ -248,7 +274,8 @@ def check_plans(plans: Iterable[Refusable]) -> None:
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines with columns of equal width."""
+    """Return rows as lines with columns of equal width; what could move the cursor is escaped."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
+    MAX_PARTITION,
     Offsets,
     TopicPartition,
     is_topic_name,
     load_json,
-    shorten,
     summarize,
 )
+from airflow_kafka_offsets.model.text import shorten
 
 GroupIds = str | Mapping[str, str]
 """A consumer group, or ``{topic: group}`` in which a key may also be ``"source:<index or name>"``."""
+
+_PARTITION = re.compile(r"[0-9]{1,10}")
 
 SOURCE_PREFIX = "source:"
 """Marks a key of :data:`GroupIds` as a source of the query; ``:`` cannot be in a topic's name."""
@@ -56,7 +61,7 @@ class TopicScope:
             topic, colon, numbers = entry.strip().partition(":")
             cells = [cell.strip() for cell in numbers.split(",")]
             if not is_topic_name(topic) or (
-                colon and not all(cell.isascii() and cell.isdigit() for cell in cells)
+                colon and not all(_PARTITION.fullmatch(cell) and int(cell) <= MAX_PARTITION for cell in cells)
             ):
                 raise _bad_topics(entry)
             if not colon:
@@ -73,6 +78,15 @@ class TopicScope:
             return False
         allowed = self.partitions[topic_partition.topic]
         return allowed is None or topic_partition.partition in allowed
+
+    def as_json(self) -> dict[str, list[int] | None] | None:
+        """Return plain JSON: topic -> its partitions, ``None`` for all of them; ``None`` for every topic."""
+        if self.partitions is None:
+            return None
+        return {
+            topic: None if numbers is None else sorted(numbers)
+            for topic, numbers in sorted(self.partitions.items())
+        }
 
     @property
     def topics(self) -> list[str] | None:
@@ -250,18 +264,19 @@ def parse_group_id(value: object) -> GroupIds:
     """
     Read the ``group_id`` parameter, which a template may have turned into JSON text.
 
-    :raises UsageError: if it is neither a name nor a mapping of names.
+    :raises UsageError: if it is neither a name nor a mapping of names, or a name is one that
+        :func:`~airflow_kafka_offsets.model.names.check_group` refuses.
     """
     if isinstance(value, str) and value.strip().startswith("{"):
         value = load_json(value, "group_id")
     if isinstance(value, str) and value.strip():
-        return value
+        return check_group(value)
     if (
         isinstance(value, Mapping)
         and value
         and all(isinstance(cell, str) and cell for pair in value.items() for cell in pair)
     ):
-        return dict(value)
+        return {key: check_group(group, f"group_id[{shorten(repr(key))}]") for key, group in value.items()}
     raise UsageError(
         f'group_id: found {shorten(value)}; expected the name of a consumer group, or {{"topic": "group"}}'
     )

@@ -1,24 +1,36 @@
-"""How do the offsets that a Spark query has processed get into its consumer group?"""
+"""Commits what a Spark query has processed, or other offsets, to its consumer group."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, UsageError
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
+
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.hooks.window_file import load_window
+from airflow_kafka_offsets.hooks.window_memory import CommitMemory
+from airflow_kafka_offsets.joint.commit import KnownMoves, commit_position
 from airflow_kafka_offsets.kafka.apply import plan_moves
 from airflow_kafka_offsets.kafka.window_commits import apply_window_commits, plan_window_commits
 from airflow_kafka_offsets.model.joint import JointPlan
-from airflow_kafka_offsets.model.offsets import parse_offsets, summarize
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import offsets_json, parse_offsets, summarize
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.scope import GroupOffsets, TopicScope, group_offsets, parse_group_id
 from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+_TRIES = 3
+"""How often a position is read and committed again because the checkpoint was moved meanwhile."""
 
 
 class _Target(NamedTuple):
@@ -28,6 +40,7 @@ class _Target(NamedTuple):
     source: dict[str, Any]
     query: str = ""
     batch: int | None = None
+    read_at: int | None = None
 
 
 class CommitOffsetsOperator(OffsetsOperator):
@@ -41,12 +54,17 @@ class CommitOffsetsOperator(OffsetsOperator):
 
     Refused, with nothing changed: offsets that would go backwards; a group whose last commit is of another
     Spark query; a topic that the broker does not have; an offset outside its partition's log; a group with
-    members, since only they may commit.
+    members, since only they may commit; a checkpoint whose reset is under way, or has stopped half-way; a query that
+    has finished no batch since a reset of the same run, although there are records to read.
+
+    A checkpoint that is reset while this task runs is read and committed again, so that both end where the reset has
+    put them.
 
     With a ``window`` its end is committed, for each partition: where the group stands at the window's start it is
     written, where it is at its end it is done. If it stands anywhere else in one of them, nothing is written at all. A
     window that was planned without a commit in a partition needs that there is none still. All groups are compared
-    before the first write, and each again as it is written.
+    before the first write, and each again as it is written. On Airflow 3.3 and later a task that is cleared after it has
+    committed its window is done where the group has come to the window's end, or further, in every partition.
 
     With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
 
@@ -143,6 +161,8 @@ class CommitOffsetsOperator(OffsetsOperator):
             group_id = {topic: group for topic, group in group_id.items() if topic in planned} or group_id
         targets = group_offsets({"window": window.end}, group_id, scope.narrowed(planned), "the window")
         self._name_left_out(targets)
+        groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
+        memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
         with self.open_client() as client:
             plans = plan_window_commits(
                 client,
@@ -150,33 +170,76 @@ class CommitOffsetsOperator(OffsetsOperator):
                 targets.by_group,
                 source={"window": dict(window.source)},
                 on_out_of_range=policy,
+                committed_at=memory.committed_at,
             )
-            return self.carry_out(
-                context,
-                client,
-                JointPlan(plans),
-                commit_metadata(context),
-                write=lambda plan, metadata: apply_window_commits(
-                    client, window, plan.groups, metadata, fenced=self.fenced
-                ),
-            )
+
+            def write(plan: JointPlan, metadata: CommitMetadata) -> None:
+                apply_window_commits(client, window, plan.groups, metadata, fenced=self.fenced)
+                memory.keep()
+
+            return self.carry_out(context, client, JointPlan(plans), commit_metadata(context), write=write)
 
     def _execute(self, context: Context) -> dict[str, Any]:
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
-        target = self._given_offsets() or self._stored_offsets() or self._checkpoint_offsets()
-        targets, query, batch = target.targets, target.query, target.batch
-        self._name_left_out(targets)
+        target = self._given_offsets() or self._stored_offsets()
+        if target is None:
+            return self._commit_checkpoint(context, policy)
+        self._name_left_out(target.targets)
         with self.open_client() as client:
             plans = plan_moves(
                 client,
-                targets.by_group,
+                target.targets.by_group,
                 source=target.source,
                 on_out_of_range=policy,
                 allow_rewind=self.allow_rewind,
-                query=query if query and not self.allow_new_query else None,
             )
-            metadata = commit_metadata(context, query=query, batch=batch)
-            return self.carry_out(context, client, JointPlan(plans), metadata)
+            return self.carry_out(context, client, JointPlan(plans), commit_metadata(context))
+
+    def _commit_checkpoint(self, context: Context, policy: OutOfRangePolicy) -> dict[str, Any]:
+        """Commit the checkpoint's position; again, if the checkpoint was moved meanwhile."""
+        if not self.checkpoint_location:
+            raise UsageError("checkpoint_location and offsets are both empty: give one of them")
+        checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
+        with self.open_client() as client:
+            again = Retrying(
+                retry=retry_if_exception_type(CheckpointMovedError),
+                stop=stop_after_attempt(_TRIES),
+                before_sleep=self._say_why_again,
+                reraise=True,
+            )
+            return again(self._commit_position, context, client, checkpoint, policy)
+
+    def _say_why_again(self, state: RetryCallState) -> None:
+        if state.outcome is not None:
+            self.log.warning("Committing again: %s", state.outcome.exception())
+
+    def _commit_position(
+        self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, policy: OutOfRangePolicy
+    ) -> dict[str, Any]:
+        moves = KnownMoves.of(checkpoint)
+        target = self._checkpoint_offsets(checkpoint)
+        self._name_left_out(target.targets)
+        by_group = target.targets.by_group
+        metadata = commit_metadata(context, query=target.query, batch=target.batch, move=moves.number)
+        everything = {tp: offset for offsets in by_group.values() for tp, offset in offsets.items()}
+        moves.check_work(metadata, everything, client)
+        plans = plan_moves(
+            client,
+            by_group,
+            source=target.source,
+            on_out_of_range=policy,
+            allow_rewind=self.allow_rewind,
+            query=None if self.allow_new_query else target.query,
+            may_go_back=partial(moves.may_go_back, target.query),
+            read_at=target.read_at,
+        )
+        return self.carry_out(
+            context,
+            client,
+            JointPlan(plans),
+            metadata,
+            write=lambda plan, metadata: commit_position(client, moves, plan.groups, metadata),
+        )
 
     def _name_left_out(self, targets: GroupOffsets) -> None:
         if targets.left_out:
@@ -208,10 +271,8 @@ class CommitOffsetsOperator(OffsetsOperator):
         targets = group_offsets({"store": offsets}, group_id, TopicScope.parse(self.topics), "the store")
         return _Target(targets, source)
 
-    def _checkpoint_offsets(self) -> _Target:
-        if not self.checkpoint_location:
-            raise UsageError("checkpoint_location and offsets are both empty: give one of them")
-        state = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id).read()
+    def _checkpoint_offsets(self, checkpoint: SparkCheckpoint) -> _Target:
+        state = checkpoint.read()
         if state.batch_id is None:
             pending = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was begun)"
             raise CheckpointError(
@@ -234,4 +295,4 @@ class CommitOffsetsOperator(OffsetsOperator):
         self.log.info("Checkpoint %s: query %s, batch %d", state.location, state.query_id, state.batch_id)
         source = {"checkpoint": state.location, "query_id": state.query_id, "batch_id": state.batch_id}
         targets = group_offsets(sources, parse_group_id(self.group_id), TopicScope.parse(self.topics))
-        return _Target(targets, source, state.query_id, state.batch_id)
+        return _Target(targets, source, state.query_id, state.batch_id, state.batch_timestamp_ms)

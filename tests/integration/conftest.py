@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 import threading
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -20,8 +24,14 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.model.offsets import Offsets
 
+DEADLINE = 30.0
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
-HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
 
 
 class Query:
@@ -40,7 +50,8 @@ class Query:
 
     def plan(self, batch: int, *sources: Mapping[str, Mapping[int, int]]) -> None:
         """Begin a batch that ends at these offsets, {topic: {partition: offset}} for each source."""
-        self.write(f"offsets/{batch}", "\n".join(["v1", HEAD, *map(json.dumps, sources)]))
+        head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}})
+        self.write(f"offsets/{batch}", "\n".join(["v1", head, *map(json.dumps, sources)]))
 
     def run(self, batch: int, *sources: Mapping[str, Mapping[int, int]]) -> None:
         """Begin a batch and finish it."""
@@ -153,3 +164,40 @@ def send_in_transaction(bootstrap_servers: str) -> Callable[..., None]:
         producer.abort_transaction(20) if abort else producer.commit_transaction(20)
 
     return send
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys):
+    """Runs the command line in this process: cli("checkpoint", "show", uri) -> exit code, output, errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Done(end.value.code or 0, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def recreate(
+    bootstrap_servers: str, broker: OffsetsClient, wait_for_topic: Callable[[str, int], None]
+) -> Callable[[str, int], None]:
+    """recreate(topic, partitions) deletes a topic and creates another one of its name."""
+
+    def delete_and_create(topic: str, partitions: int) -> None:
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        before = broker.topic_ids([topic])
+        admin.delete_topics([topic])[topic].result(DEADLINE)
+        deadline = time.monotonic() + DEADLINE
+        # It may not be gone yet.
+        while (
+            error := admin.create_topics([NewTopic(topic, partitions)])[topic].exception(DEADLINE)
+        ) is not None:
+            assert "TOPIC_ALREADY_EXISTS" in repr(error), error
+            assert time.monotonic() < deadline, error
+        wait_for_topic(topic, partitions)
+        assert broker.topic_ids([topic]) != before
+
+    return delete_and_create
