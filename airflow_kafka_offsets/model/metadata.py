@@ -183,6 +183,7 @@ def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None],
         return (
             f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of query {query}: "
             "two queries in one group overwrite each other; give this one a group of its own, or set "
-            "allow_new_query=True if it takes the other's place (a new checkpoint has a new query id)"
+            "allow_new_query=True if it takes the other's place (a new checkpoint has a new query id, and a job without "
+            "checkpointLocation has a new checkpoint at each start)"
         )
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,7 +31,10 @@ from airflow_kafka_offsets.spark.targets import GroupOffsets, Settings, Target, 
 log = logging.getLogger(__name__)
 
 REFRESH = 3_600.0
-"""Seconds until a query without new data commits again: Kafka forgets groups of which it hears nothing for days."""
+"""Seconds until a query without new data commits again, at most: Kafka forgets groups of which it hears nothing."""
+
+REFRESHES = 4
+"""Commits within the time after which the broker would forget the group."""
 
 GIVE_UP = 60.0
 """Seconds after its end for which a query's last commit is tried again."""
@@ -49,8 +53,16 @@ class _Run:
     attempts: int = 0
     ended: float | None = None
     committed: float | None = None
+    idle: bool = False
+    kept: float | None = None
+    """Seconds for which the brokers remember its groups; ``None`` if they were not asked, infinite if they do not tell."""
     claims: dict[Target, set[TopicPartition]] = field(default_factory=dict)
     clients: set[Settings] = field(default_factory=set)
+
+    @property
+    def refresh(self) -> float:
+        """Seconds after a commit until the next one is due although nothing is new."""
+        return REFRESH if self.kept is None else min(REFRESH, self.kept / REFRESHES)
 
 
 class Committer:
@@ -107,7 +119,11 @@ class Committer:
         """Note that a query has nothing to do; what it had finished before is committed, again after a while."""
         with self._noting:
             run = self._runs.get(run_id)
-            quiet = run is not None and (run.committed is None or run.committed + REFRESH < time.monotonic())
+            quiet = run is not None and (
+                run.committed is None or run.committed + run.refresh < time.monotonic()
+            )
+            if run is not None:
+                run.idle = True
         if quiet:
             self._want(run_id, None)
 
@@ -197,13 +213,32 @@ class Committer:
         for run in wanted or self._wanted():
             if at_once or run.due <= now:
                 self._commit(run)
+        if not at_once:
+            self._ask_how_long_groups_are_kept()
         with self._noting:
             for run_id, run in list(self._runs.items()):
                 if run.ended is not None and (not run.wanted or self._given_up(run.ended)):
                     self._runs.pop(run_id).query.forget()
-            pauses = [run.due - time.monotonic() if run.wanted else REFRESH for run in self._runs.values()]
+            pauses = [
+                run.due - time.monotonic() if run.wanted else run.refresh for run in self._runs.values()
+            ]
         self._close_unused_clients()
         return max(0.0, min(pauses)) if pauses else None
+
+    def _ask_how_long_groups_are_kept(self) -> None:
+        """Ask the brokers of idle queries, once: it may take a while, and is of no use to the others."""
+        with self._noting:
+            runs = [run for run in self._runs.values() if run.idle and run.kept is None and run.committed]
+        for run in runs:
+            run.kept = min(map(self._kept, run.clients), default=math.inf)
+
+    def _kept(self, settings: Settings) -> float:
+        try:
+            minutes = self._clients[settings].offsets_retention_minutes()
+        except Exception as error:  # noqa: BLE001  # whatever py4j, or a Spark that is going down, throws
+            log.debug("The broker does not tell how long it keeps offsets: %s", error)
+            minutes = None
+        return math.inf if minutes is None else 60.0 * minutes
 
     def _given_up(self, ended: float) -> bool:
         # Who waits for it says how long.

@@ -35,6 +35,9 @@ class GroupClient(Protocol):
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Commit offsets to a group that has no active members."""
 
+    def offsets_retention_minutes(self) -> int | None:
+        """Return how long the broker keeps the offsets of a group without members; ``None`` if it does not tell."""
+
     def close(self) -> None:
         """Close the connections."""
 

@@ -29,6 +29,8 @@ _KNOWN = 100
 
 _CLOSE = 1_000
 
+RETENTION = "offsets.retention.minutes"
+
 _ENTRY = "{topic}-{partition}"
 _JAVAS_OWN = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERVER_ERROR": "UNKNOWN"}
 """Names of errors that librdkafka, and so the rest of the package, spells in another way."""
@@ -114,6 +116,27 @@ class JvmOffsetsClient:
             written += [tp for tp in part if tp not in failed]
             if failed:
                 raise self._not_committed(group_id, failed, written)
+
+    def offsets_retention_minutes(self) -> int | None:
+        """
+        Return how long the broker keeps the offsets of a group without members; ``None`` if it does not tell.
+
+        It tells those who have *DescribeConfigs* on the cluster.
+        """
+        config = self._jvm.org.apache.kafka.common.config
+        try:
+            with self._explaining("reading the broker's configuration"):
+                broker = self._wait(self._admin.describeCluster().nodes()).iterator().next()
+                # To py4j an inner class is none.
+                kind = getattr(config, "ConfigResource$Type").BROKER
+                wanted = self._jvm.java.util.ArrayList()
+                wanted.add(config.ConfigResource(kind, broker.idString()))
+                settings = next(iter(self._wait(self._admin.describeConfigs(wanted).all()).values()))
+                found = settings.get(RETENTION)
+                value = None if found is None else str(found.value())
+        except BrokerError:
+            return None
+        return int(value) if value is not None and value.isdecimal() else None
 
     def close(self) -> None:
         """Close the client's connections; a call that is under way is given up."""

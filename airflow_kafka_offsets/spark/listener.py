@@ -64,7 +64,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
     A source names its group in its own option ``kafka.consumer.commit.groupid``, or ``consumer.commit.groupid``.
     The group gets the ends of the newest batch that Spark has marked as committed in the checkpoint: after each
-    batch, at the end of the query, and once an hour while nothing is new. The commits are made on a thread of their
+    batch, at the end of the query, and while nothing is new once an hour, or more often where Kafka would forget the
+    group sooner. The commits are made on a thread of their
     own with the Kafka client in the driver's JVM and the source's own ``kafka.*`` options. Each is read back. A group
     is never taken back, and never taken over from another query. An error never ends a query: it is logged and
     counted, the commit is tried again, and the query's next batch commits anew.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pyspark
@@ -31,6 +32,7 @@ from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark import launcher
 from airflow_kafka_offsets.spark import listener as listener_module
+from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.listener import KafkaOffsetCommitterListener, committing
 
 pytestmark = [
@@ -42,6 +44,9 @@ pytestmark = [
 
 OPTION = "consumer.commit.groupid"
 PASSWORD = "can-we-fix-it"
+LOGIN = (
+    f'org.apache.kafka.common.security.scram.ScramLoginModule required username="bob" password="{PASSWORD}";'
+)
 
 
 @pytest.fixture
@@ -182,6 +187,7 @@ def other_kafka():
         properties={
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS;User:alice",
+            "offsets.retention.minutes": "8",
         },
     ) as kafka:
         yield kafka
@@ -234,7 +240,7 @@ def test_a_broker_that_stays_silent_costs_the_query_nothing_and_its_end_a_bounde
     began = []
     try:
         with pytest.raises(BrokerUnavailableError, match="no usable answer from"):
-            with committing(spark, raise_errors=True, timeout=2):
+            with committing(spark, raise_errors=True, timeout=5):
                 began.append(run(stream(topic, **options), location, batch_does=freeze) and time.monotonic())
         assert time.monotonic() - began[0] < 20
     finally:
@@ -262,12 +268,11 @@ def test_a_user_who_may_not_read_the_group_is_told_what_to_grant(
     spark, stream, run, location, other_kafka, troubled, caplog
 ):
     topic, group, options = troubled
-    login = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="bob" password="{PASSWORD}";'
     options |= {
         "kafka.bootstrap.servers": other_kafka.sasl_bootstrap_servers,
         "kafka.security.protocol": "SASL_PLAINTEXT",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
-        "kafka.sasl.jaas.config": login,
+        "kafka.sasl.jaas.config": LOGIN,
     }
     admin = AdminClient({"bootstrap.servers": other_kafka.bootstrap_servers})
 
@@ -285,6 +290,21 @@ def test_a_user_who_may_not_read_the_group_is_told_what_to_grant(
     with committing(spark, raise_errors=True):
         run(stream(topic, **options), location)
     assert held_on(other_kafka, group) == {(topic, 0): 3}
+
+
+def test_the_driver_learns_how_long_a_broker_keeps_groups_if_it_may(spark, other_kafka):
+    def minutes(**settings):
+        with closing(JvmOffsetsClient(spark._jvm, settings)) as client:
+            return client.offsets_retention_minutes()
+
+    assert minutes(**{"bootstrap.servers": other_kafka.bootstrap_servers}) == 8
+    bob = {
+        "bootstrap.servers": other_kafka.sasl_bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": LOGIN,
+    }
+    assert minutes(**bob) is None
 
 
 # The launcher

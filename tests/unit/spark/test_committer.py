@@ -29,6 +29,7 @@ class Group:
 
     def __init__(self):
         self.held, self.commits, self.failures, self.open = {}, 0, 0, 0
+        self.minutes, self.asked = None, 0
 
     def client(self, settings):
         self.open += 1
@@ -43,6 +44,12 @@ class Group:
     def commit(self, group_id, offsets, metadata=""):
         self.commits += 1
         self.held.update({(group_id, tp): Commit(offset, metadata) for tp, offset in offsets.items()})
+
+    def offsets_retention_minutes(self):
+        self.asked += 1
+        if isinstance(self.minutes, Exception):
+            raise self.minutes
+        return self.minutes
 
     def close(self):
         self.open -= 1
@@ -107,6 +114,32 @@ def test_a_query_without_new_data_commits_again_after_an_hour(committer, group, 
     committer.step()
     assert group.commits == 2
     assert json.loads(group.held["g", ORDERS].metadata)["batch"] == 7
+
+
+@pytest.mark.parametrize(
+    ("minutes", "seconds"), [(8, 120), (10_080, 3600), (None, 3600), (RuntimeError("the JVM is gone"), 3600)]
+)
+def test_an_idle_query_commits_again_before_the_broker_forgets_its_group(
+    minutes, seconds, committer, group, query, monkeypatch
+):
+    now = [1000.0]
+    monkeypatch.setattr(committer_module.time, "monotonic", lambda: now[0])
+    group.minutes, query.ends = minutes, {ORDERS: 1}
+    for _ in range(3):
+        committer.idle("run-1")
+        assert committer.step() == pytest.approx(seconds)
+    assert (group.commits, group.asked) == (1, 1)
+    now[0] += seconds + 1
+    committer.idle("run-1")
+    committer.step()
+    assert (group.commits, group.asked) == (2, 1)
+
+
+def test_a_query_that_is_not_idle_costs_no_question(committer, group, query):
+    query.ends = {ORDERS: 1}
+    committer.finished("run-1", 0)
+    committer.step()
+    assert (group.commits, group.asked) == (1, 0)
 
 
 def test_what_failed_is_tried_again_later_and_later_and_then_it_is_mended(committer, group, query):
