@@ -46,7 +46,8 @@ class Reading:
     :param done: whether the wait is over.
     :param as_json: returns the reading as plain JSON.
     :param text: the reading as lines for the log.
-    :param standing: the positions as a short text that changes when one of them does.
+    :param standing: the positions as a short text that changes when one of them does, and not for a partition that was
+        added and has none yet.
     :param digest: what it says as a short text that changes with it, but for what changes by itself, such as an age.
     :param lags: what was measured.
     :param checkpoint: where the positions come from, if not from a group.
@@ -77,7 +78,10 @@ class Reading:
         :param news: the text without what changes by itself; by default the text.
         :param positions: where each group or source stands.
         """
-        plain = {name: offsets_json(found) for name, found in (positions or {}).items()}
+        plain = {
+            name: offsets_json({tp: at for tp, at in found.items() if at is not None})
+            for name, found in (positions or {}).items()
+        }
         return cls(
             done, as_json, text, _digest(json.dumps(plain, sort_keys=True)), _digest(news or text), **more
         )

@@ -60,6 +60,7 @@ from airflow_kafka_offsets.kafka.requests import (
     without_leader,
 )
 from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.kafka.topics import topic_ids
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
 
@@ -172,6 +173,15 @@ class OffsetsClient:
 
         with self._asking(what) as deadline:
             return self._ask(what, question, deadline)
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """
+        Return the ids of topics: one that was deleted and created again has another one. It is asked in a child process.
+
+        :return: topic -> its id. Topics of a broker before Kafka 2.8, which has no ids, are not in it.
+        :raises BrokerError: if the broker does not tell, also of one of them.
+        """
+        return topic_ids(self._config, sorted(set(topics)), Deadline(self._timeout))
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -370,7 +380,11 @@ class OffsetsClient:
             with self._calling(f"committing a window to group {group_id!r}") as deadline:
                 return commit.run(deadline)
         held = self.committed(group_id, window.ranges)
-        window.to_commit(f"group {group_id!r}", {tp: commit and commit.offset for tp, commit in held.items()})
+        window.to_commit(
+            f"group {group_id!r}",
+            {tp: commit and commit.offset for tp, commit in held.items()},
+            {tp: commit and commit.metadata for tp, commit in held.items()},
+        )
         self.commit(group_id, window.end, metadata)
         return window.end
 

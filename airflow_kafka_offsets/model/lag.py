@@ -9,6 +9,7 @@ from typing import Any, Literal
 from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import align
+from airflow_kafka_offsets.model.scenarios import duration_text
 
 NoCommitPolicy = Literal["fail", "earliest", "latest", "skip", "zero"]
 """
@@ -300,4 +301,4 @@ def _lag(position: int | None, log: LogRange, on_no_commit: NoCommitPolicy | Non
 
 
 def _duration(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"{seconds:.0f} s" if seconds else "-"
+    return "unknown" if seconds is None else duration_text(seconds) if seconds else "-"

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import TopicPartition, shorten, summarize
+from airflow_kafka_offsets.model.scenarios import iso_time
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
@@ -113,7 +114,9 @@ class CommitMetadata:
         return cls(**known) if known else None
 
     def __str__(self) -> str:
-        who = f"run {self.run} of {self.dag}.{self.task}" if self.run else self.tool or "an unnamed commit"
+        # A commit of many partitions leaves out its task and its DAG.
+        task = ".".join(filter(None, (self.dag, self.task)))
+        who = f"run {self.run}{task and f' of {task}'}" if self.run else self.tool or "an unnamed commit"
         return f"{who} (query {self.query}, batch {self.batch})" if self.query else who
 
 
@@ -132,6 +135,18 @@ def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadat
         each for each in commits if each is not None and not each.same_task(by) and (each.at or 0) > first
     ]
     return 0 < len(moved) < len(commits) and not later
+
+
+def committer(text: str | None) -> str:
+    """Return who made a commit and when, for an error text; empty if its metadata does not tell."""
+    metadata = CommitMetadata.parse(text)
+    if metadata is None or not (metadata.run or metadata.tool or metadata.query):
+        return ""
+    at = (
+        "" if metadata.at is None or not 0 < metadata.at < 1 << 36 else f" at {iso_time(metadata.at * 1_000)}"
+    )
+    # Anybody can write it: it must not begin a line of its own.
+    return shorten(repr(str(metadata))[1:-1], 300) + at
 
 
 def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None], query: str) -> str | None:

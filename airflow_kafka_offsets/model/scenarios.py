@@ -292,6 +292,19 @@ def iso_time(milliseconds: int) -> str:
     return text.replace("+00:00", "Z")
 
 
+def duration_text(seconds: float) -> str:
+    """Return a duration in its two largest units: ``20 d 19 h``, ``1 h 5 min``, ``2 min 3 s``, ``42 s``."""
+    left = round(seconds)
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    first = next((at for at, (_, size) in enumerate(units) if left >= size), len(units) - 1)
+    words: list[str] = []
+    for unit, size in units[first : first + 2]:
+        number, left = divmod(left, size)
+        if number or not words:
+            words.append(f"{number} {unit}")
+    return " ".join(words)
+
+
 def offsets_at_time(
     first_at_or_after: Mapping[TopicPartition, int | None], logs: Mapping[TopicPartition, LogRange]
 ) -> Offsets:

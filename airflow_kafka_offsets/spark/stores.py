@@ -45,9 +45,14 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError, WindowMismatchError
+from airflow_kafka_offsets.errors import (
+    OffsetsFormatError,
+    PlanRefusedError,
+    UsageError,
+    WindowMismatchError,
+)
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
-from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, shorten, summarize
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -91,6 +96,7 @@ class SqlOffsetStore:
         Return the next offset of each partition that was ever saved, empty if nothing was.
 
         :param pipeline: the name that the job saves under.
+        :raises OffsetsFormatError: if a row holds something else than offsets.
         """
         with self._connection() as connection:
             return self._stored(connection, pipeline)
@@ -126,6 +132,7 @@ class SqlOffsetStore:
         :return: ``True`` if written, ``False`` if the ranges were saved before.
         :raises WindowMismatchError: if what is stored is neither: naming each partition with what is stored.
         :raises PlanRefusedError: if another transaction saved the first offsets at the same time.
+        :raises OffsetsFormatError: if a row of the pipeline holds something else than offsets.
         :raises UsageError: if the connection commits each statement by itself, or a range ends before it starts.
         """
         if not isinstance(connection, Connection):
@@ -164,9 +171,17 @@ class SqlOffsetStore:
         )
         if lock:
             rows = rows.with_for_update()
-        return {
-            TopicPartition(topic, partition): until for topic, partition, until in connection.execute(rows)
-        }
+        stored: Offsets = {}
+        for row in connection.execute(rows):
+            topic, partition, until = row
+            if not isinstance(topic, str) or not _is_offset(partition) or not _is_offset(until):
+                raise OffsetsFormatError(
+                    f"table {self.table.fullname!r}, pipeline {pipeline!r}: found topic={shorten(topic)}, "
+                    f"partition={shorten(partition)}, until_offset={shorten(until)}; expected a name and whole numbers from 0: "
+                    "correct the row, or the types of the columns, which are to be as SqlOffsetStore.create_table() makes them"
+                )
+            stored[TopicPartition(topic, partition)] = until
+        return stored
 
     def _write(
         self,
@@ -225,6 +240,10 @@ class SqlOffsetStore:
                 yield connection
         else:
             yield bind if isinstance(bind, Connection) else bind.connection()
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _refuse_autocommit(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""How does a backlog start a DAG?"""
+"""A trigger that starts DAGs when records wait."""
 
 from __future__ import annotations
 
@@ -32,8 +32,14 @@ class LagEventTrigger(BaseEventTrigger):
     """
     Start DAGs when records wait: the trigger of an ``AssetWatcher``.
 
-    It fires when the backlog reaches a threshold, and again every ``refire_after`` while it stays there. Below the
-    thresholds it begins anew. The asset event's payload is the reading without its partitions: ``group_id``,
+    It fires when the backlog reaches a threshold. While the backlog stays there it fires again
+
+    * when the position has moved since and is then the same for two looks: the run that was started has committed,
+      and more is waiting. So what is left fires once for each such movement, a look after it. A streaming job that
+      commits more often than ``poll_interval`` never rests, and does not fire for that;
+    * every ``refire_after``: the run that was started may have failed.
+
+    Below the thresholds it begins anew. The asset event's payload is the reading without its partitions: ``group_id``,
     ``total_lag``, ``max_lag`` (of the partition that is furthest behind), ``lost``, ``topics``, and ``time_lag`` with
     ``min_time_lag``. Nothing here is templated: a watcher belongs to no run.
 
@@ -122,7 +128,7 @@ class LagEventTrigger(BaseEventTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Fire whenever a backlog begins, and again while it stays."""
+        """Fire whenever a backlog begins, and again while it stays, see :class:`~airflow_kafka_offsets.model.backlog.Backlog`."""
         backlog = kept = await self._recall()
         trouble = ""
         async with aclosing(looks(self.wait, self.poll_interval)) as outcomes:
@@ -139,7 +145,9 @@ class LagEventTrigger(BaseEventTrigger):
                     continue
                 trouble = ""
                 report_lag(outcome.lags, outcome.checkpoint)
-                backlog, news = backlog.seen(self._waits(outcome), time.time(), self.refire_after)
+                backlog, news = backlog.seen(
+                    self._waits(outcome), time.time(), self.refire_after, position=outcome.standing
+                )
                 if news:
                     log.info("Records wait: %s", outcome.text)
                     yield TriggerEvent(_payload(outcome))  # type: ignore[no-untyped-call]
