@@ -12,6 +12,7 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.positions import (
+    check_partitions,
     group_positions,
     lag_of,
     log_ranges,
@@ -68,8 +69,11 @@ class KafkaOffsetsHook(KafkaBaseHook):
 
         :param topics: topics or ``topic:0,1``; by default all that the group has commits for.
         """
+        scope = TopicScope.parse(topics)
         with self.get_offsets_client() as client:
-            return offsets_json(group_positions(client, group_id, TopicScope.parse(topics)))
+            positions = group_positions(client, group_id, scope)
+            check_partitions(client, scope.numbered)
+        return offsets_json(positions)
 
     def lag(
         self,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from airflow_kafka_offsets.errors import NoCommitError, UnknownTopicPartitionError
+from collections.abc import Collection
+
+from airflow_kafka_offsets.errors import NoCommitError, UnknownTopicPartitionError, UsageError
 from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
 from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
-from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.scope import TopicScope
 
 
@@ -13,9 +15,15 @@ def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartiti
     """
     Return the partitions on the broker that a scope with named topics allows.
 
+    A partition that is named by its number is returned also if it is not there: the broker says so to whoever asks
+    for its log.
+
     :raises UnknownTopicPartitionError: if one of the topics is not there.
+    :raises UsageError: if no topic is named.
     """
-    topics = scope.topics or []
+    topics = scope.topics
+    if not topics:
+        raise UsageError("topics is missing: name the topics to look at")
     on_broker = client.partitions(topics)
     missing = [topic for topic in topics if topic not in on_broker]
     if missing:
@@ -24,6 +32,23 @@ def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartiti
             missing=[TopicPartition(topic, 0) for topic in missing],
         )
     return scope.on_broker(on_broker)
+
+
+def check_partitions(client: OffsetsReader, partitions: Collection[TopicPartition]) -> None:
+    """
+    Refuse partitions that are not on the broker, where nobody asks for their logs.
+
+    :raises UnknownTopicPartitionError: naming them, and those that are there.
+    """
+    on_broker = client.partitions({tp.topic for tp in partitions})
+    missing = [tp for tp in sorted(partitions) if tp.partition not in on_broker.get(tp.topic, ())]
+    if missing:
+        there = [TopicPartition(topic, number) for topic, numbers in on_broker.items() for number in numbers]
+        has = f"; of the same topics it has {summarize(there)}" if there else ""
+        raise UnknownTopicPartitionError(
+            f"{summarize(missing)} is not on the broker{has}: correct topics=, or the connection",
+            missing=missing,
+        )
 
 
 def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> Positions:

@@ -31,6 +31,8 @@ MAX_OFFSET = 2**63 - 1
 _PARTITION = re.compile(r"0|[1-9][0-9]*")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """What Kafka accepts as a topic's name (``org.apache.kafka.common.internals.Topic``)."""
+_PYTHON = re.compile(r"\s*[\[({][\s\[({]*'")
+"""How the text of a dict, a list or a tuple begins that Python wrote, and not a JSON writer."""
 
 
 class TopicPartition(NamedTuple):
@@ -182,10 +184,12 @@ def format_csv(groups: Mapping[str, Mapping[TopicPartition, int]]) -> str:
     return out.getvalue()
 
 
-def load_json(text: str, what: str) -> Any:
+def load_json(text: str, what: str, expected: str = SPARK_FORM) -> Any:
     """
     Read JSON text in which no key may stand twice.
 
+    :param what: what the text is, for the error text.
+    :param expected: what it should hold, likewise.
     :raises OffsetsFormatError: if it is no JSON, or holds a key twice.
     """
 
@@ -203,8 +207,15 @@ def load_json(text: str, what: str) -> Any:
         raise
     except (ValueError, RecursionError) as error:
         raise OffsetsFormatError(
-            f"{what}: {shorten(text)} is not JSON ({error}); expected {SPARK_FORM}"
+            f"{what}: {shorten(text)} is not JSON ({error}); expected {expected}{repr_hint(text)}"
         ) from None
+
+
+def repr_hint(value: object) -> str:
+    """Return a remedy for a text that is a dict or a list as Python spells it, else nothing."""
+    if not isinstance(value, str) or not _PYTHON.match(value):
+        return ""
+    return ". This is how Python spells a dict or a list: write it as JSON, in a template with the filter `| tojson`"
 
 
 def shorten(value: object, limit: int = 120) -> str:

@@ -14,7 +14,13 @@ from airflow_kafka_offsets.kafka.window_commits import apply_window_commits, pla
 from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.offsets import parse_offsets, summarize
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
-from airflow_kafka_offsets.model.scope import GroupOffsets, TopicScope, group_offsets, parse_group_id
+from airflow_kafka_offsets.model.scope import (
+    GroupOffsets,
+    TopicScope,
+    group_offsets,
+    names_of_window,
+    parse_group_id,
+)
 from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
 
 if TYPE_CHECKING:
@@ -135,13 +141,11 @@ class CommitOffsetsOperator(OffsetsOperator):
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
         window = load_window(self.window, self.window_conn_id)
         group_id, scope = parse_group_id(self.group_id), TopicScope.parse(self.topics)
-        # A topic that the plan has left out, since nobody has committed it, is not missing.
-        planned = {tp.topic for tp in window.ranges}
-        if without := sorted({*(scope.topics or ())} - planned):
+        # What the plan was asked for and has left out, such as a topic that nobody has committed, is not missing.
+        group_id, scope, without = names_of_window(group_id, scope, window.ranges, window.source)
+        if without:
             self.log.info("Not in the window: %s", ", ".join(without))
-        if not isinstance(group_id, str):
-            group_id = {topic: group for topic, group in group_id.items() if topic in planned} or group_id
-        targets = group_offsets({"window": window.end}, group_id, scope.narrowed(planned), "the window")
+        targets = group_offsets({"window": window.end}, group_id, scope, "the window")
         self._name_left_out(targets)
         with self.open_client() as client:
             plans = plan_window_commits(

@@ -607,11 +607,20 @@ def test_reading_committed_does_not_hide_that_a_topic_was_recreated(make_topic, 
 def test_a_topic_that_the_checkpoint_does_not_have_is_not_waited_for(make_topic, new_query):
     topic = make_topic(partitions=1)
     query = new_query({topic: {0: 0}})
-    for gate in (
-        ConsumerGroupLagSensor(task_id="gate", checkpoint_location=query.location, topics="orderz"),
-        OffsetsReachedSensor(task_id="gate", checkpoint_location=query.location, target={"orderz": {"0": 1}}),
+    for named, gate in (
+        (
+            "topics",
+            ConsumerGroupLagSensor(task_id="gate", checkpoint_location=query.location, topics="orderz"),
+        ),
+        (
+            "target",
+            OffsetsReachedSensor(
+                task_id="gate", checkpoint_location=query.location, target={"orderz": {"0": 1}}
+            ),
+        ),
     ):
-        with pytest.raises(AirflowFailException, match=f"has no topic 'orderz' .it has {topic}"):
+        said = f"{named} names 'orderz', which the checkpoint does not have .it has {topic}"
+        with pytest.raises(AirflowFailException, match=said):
             gate.execute({})
 
 
