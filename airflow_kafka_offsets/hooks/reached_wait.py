@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.plan import align
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.scenarios import offsets_at_time, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.scenarios import check_number, offsets_at_time, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.scope import TopicScope, group_scopes, misnamed, parse_group_id
 
 
@@ -41,8 +41,7 @@ class ReachedWait(Wait):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tolerance < 0:
-            raise UsageError(f"tolerance={self.tolerance}: expected 0 or more")
+        check_number(self.tolerance, "tolerance")
 
     @property
     def _wanted(self) -> Offsets:

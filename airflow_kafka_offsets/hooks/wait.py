@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.hooks.given import check_rendered
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
 from airflow_kafka_offsets.model.lag import Lag
@@ -132,8 +133,8 @@ class Wait:
         TopicScope.parse(self.topics)
         if self.group_id is not None:
             parse_group_id(self.group_id)
-        if self.checkpoint_location == "":
-            raise UsageError("checkpoint_location is empty: name the checkpoint, or leave it out")
+        for name in ("checkpoint_location", "checkpoint_conn_id", "kafka_config_id", "position"):
+            check_rendered(name, getattr(self, name), getattr(self, name))
         if self.position is not None:
             one_of(self.position, PositionSource, "position")
         if self.needs_position and self.group_id is None and not self.checkpoint_location:

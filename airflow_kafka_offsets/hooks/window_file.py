@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_kafka_offsets.checkpoint.storage import open_location, plain_errors, read_bytes, replace_file
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import load_json, shorten
@@ -42,7 +42,6 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
 
     :param value: what ``PlanOffsetWindowOperator`` returned, as a mapping or as JSON text, or the URI of its file.
     :param conn_id: Airflow connection of the file's storage.
-    :raises UsageError: if there is none.
     :raises PlanRefusedError: if the file is gone, or by now holds the window of another run.
     """
     if isinstance(value, str) and value.strip().startswith("{"):
@@ -53,13 +52,8 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
         if same_run(window.source, value.get("source") or {}):
             return window
         raise not_this_run(uri, window)
-    if isinstance(value, str) and value.strip() not in ("", "None"):
+    if isinstance(value, str):
         return _existing(value.strip(), conn_id)
-    if value is None or isinstance(value, str):
-        raise UsageError(
-            "window is empty; expected what PlanOffsetWindowOperator returned, such as plan.output: it has no XCom if it "
-            "has not run in this run, or was cleared since"
-        )
     return OffsetWindow.parse(value)
 
 

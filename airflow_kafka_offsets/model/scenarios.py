@@ -252,13 +252,13 @@ def parse_time(value: object, parameter: str) -> datetime:
 
 def parse_duration(value: object, parameter: str) -> timedelta | None:
     """
-    Read a duration: a timedelta, seconds, or ISO 8601 text such as ``PT10M``; none and empty mean ``None``.
+    Read a duration: a timedelta, seconds, or ISO 8601 text such as ``PT10M``; none means ``None``.
 
     :raises UsageError: if it is anything else, or negative.
     """
     if isinstance(value, str):
         value = value.strip()
-    if value is None or value in ("", "None"):
+    if value is None:
         return None
     try:
         if isinstance(value, str) and value[:1] in ("P", "p"):
@@ -277,6 +277,18 @@ def parse_seconds(value: object, parameter: str) -> float | None:
     """Read a duration as :func:`parse_duration`, in seconds."""
     duration = parse_duration(value, parameter)
     return None if duration is None else duration.total_seconds()
+
+
+def check_number(value: object, parameter: str) -> None:
+    """
+    Refuse a threshold that is no number from 0; ``None`` is none at all.
+
+    :raises UsageError: for a text too, even if it reads as a number.
+    """
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise UsageError(f"{parameter}={value!r}: expected 0 or more, as a number")
 
 
 def timestamp_ms(moment: datetime) -> int:

@@ -15,6 +15,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.clears import clear_mark
 from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.hooks.given import GivenOptions, check_names
 from airflow_kafka_offsets.hooks.metrics import count_commit, count_refused, count_reset
 from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.apply import apply_joint, look_up_times
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
-class OffsetsOperator(BaseOperator):
+class OffsetsOperator(GivenOptions, BaseOperator):
     """
     Base of the operators that move a pipeline's offsets.
 
@@ -71,6 +72,7 @@ class OffsetsOperator(BaseOperator):
             raise UsageError(
                 f"task {self.task_id}: group_id is missing: name the consumer group, or **pipeline"
             )
+        check_names(group_id, topics)
 
     def open_client(self) -> OffsetsClient:
         """Return a client for the connection, to be closed by the caller."""
@@ -81,17 +83,22 @@ class OffsetsOperator(BaseOperator):
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Return the pipeline's checkpoint, ``None`` if it names none."""
-        if not self.checkpoint_location:
+        if self.checkpoint_location is None:
             return None
         return spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Count what is refused within this, and let Airflow retry only what may pass by itself."""
+        """
+        Count what is refused within this, and let Airflow retry only what may pass by itself.
+
+        It begins with the options: one that was given and is nothing once rendered is refused.
+        """
         # Until there is a plan only the groups are known, if any is named.
         self._moving = {group: set() for group in self._named_groups()}
         with failing_at_once():
             try:
+                self.check_given()
                 yield
             except KafkaOffsetsError as error:
                 count_refused(self._moving, error)

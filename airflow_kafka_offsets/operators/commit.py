@@ -189,7 +189,7 @@ class CommitOffsetsOperator(OffsetsOperator):
             )
 
     def _given_offsets(self) -> _Target | None:
-        if self.offsets is None or self.offsets == "":
+        if self.offsets is None:
             return None
         offsets = parse_offsets(self.offsets, "offsets")
         group_id = parse_group_id(self.group_id)
@@ -199,10 +199,8 @@ class CommitOffsetsOperator(OffsetsOperator):
     def _stored_offsets(self) -> _Target | None:
         if self.store_conn_id is None:
             return None
-        if not self.store_conn_id:
-            raise UsageError("store_conn_id is empty: expected an Airflow connection, check its template")
         group_id = parse_group_id(self.group_id)
-        pipeline = self.store_pipeline or group_id
+        pipeline = group_id if self.store_pipeline is None else self.store_pipeline
         if not isinstance(pipeline, str):
             raise UsageError(
                 "store_pipeline is missing: with several groups name what the job saves its offsets under"
@@ -213,8 +211,8 @@ class CommitOffsetsOperator(OffsetsOperator):
         return _Target(targets, source)
 
     def _checkpoint_offsets(self) -> _Target:
-        if not self.checkpoint_location:
-            raise UsageError("checkpoint_location and offsets are both empty: give one of them")
+        if self.checkpoint_location is None:
+            raise UsageError("checkpoint_location and offsets are both missing: give one of them")
         state = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id).read()
         if state.batch_id is None:
             pending = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was begun)"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from airflow.sdk import XComArg
+
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.joint.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.model.joint import JointPlan
@@ -90,6 +92,10 @@ class RestoreOffsetsOperator(RewindingOperator):
         self.on_no_commit = on_no_commit
         self.on_out_of_range = on_out_of_range
 
+    def may_be_nothing(self, name: str, template: object) -> bool:
+        """Whether it is the output of a reset that was skipped, and so has none."""
+        return name == "receipt" and isinstance(template, XComArg) and self.receipt is None
+
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Put back what was overwritten, and return the receipt of that."""
         with self.refusing():
@@ -97,9 +103,9 @@ class RestoreOffsetsOperator(RewindingOperator):
 
     def _execute(self, context: Context) -> dict[str, Any] | None:
         when = one_of(self.when, When, "when")
-        if self.receipt and self.from_file:
+        if self.receipt is not None and self.from_file is not None:
             raise UsageError("receipt and from_file are both given: give one of them")
-        if not self.receipt and not self.from_file:
+        if self.receipt is None and self.from_file is None:
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return None
         if when == "failed" and not self._something_failed(context):
@@ -118,7 +124,7 @@ class RestoreOffsetsOperator(RewindingOperator):
     def _plan(self, client: OffsetsClient, checkpoint: SparkCheckpoint | None) -> JointPlan | None:
         group_id, policy = parse_group_id(self.group_id), self.rewind_policy()
         on_out_of_range = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
-        if self.from_file:
+        if self.from_file is not None:
             return plan_restore_file(
                 client,
                 self.from_file,

@@ -165,10 +165,15 @@ def test_a_receipt_may_be_json_text(query, committed, reset, restore):
     assert (query.stands(), committed()) == (READ, COMMITTED | {2: 1})
 
 
-@pytest.mark.parametrize("receipt", [None, "", {}], ids=["none", "empty-text", "empty"])
-def test_without_a_receipt_nothing_is_done(receipt, restore, capsys):
-    assert restore(receipt, when="failed") is None
+def test_without_a_receipt_nothing_is_done(restore, capsys):
+    assert restore(None, when="failed") is None
     assert "Nothing to restore: there is no receipt" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("receipt", "says"), [("", "receipt='' is nothing"), ({}, "expected a receipt")])
+def test_a_receipt_that_is_empty_is_no_receipt(receipt, says, restore):
+    with pytest.raises(AirflowFailException, match=says):
+        restore(receipt)
 
 
 def test_the_receipt_of_a_plan_that_was_only_shown_changes_nothing(query, committed, reset, restore):
