@@ -11,10 +11,12 @@ expected and what to do, in that order, and never holds a credential::
     ├── CheckpointError
     │   ├── CheckpointNotFoundError   no such directory, or nothing of a checkpoint in it
     │   ├── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
-    │   └── CheckpointUnavailableError the storage did not answer, or files went while they were read (retriable)
+    │   ├── CheckpointUnavailableError the storage did not answer, or files went while they were read (retriable)
+    │   └── CheckpointMovedError      somebody moved the checkpoint while it was used (retriable)
     ├── WindowReadError               records of a window are gone from the log, or not in it yet
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
+    │   ├── MoveUnfinishedError       a move of the checkpoint is under way, or has stopped half-way (retriable)
     │   └── WindowMismatchError       a group or store is neither at a window's start nor at its end
     ├── DriftError                    groups are not where their checkpoints are, or could not be checked
     └── BrokerError                   the broker or the client said no
@@ -75,6 +77,12 @@ class CheckpointUnavailableError(CheckpointError):
     retriable = True
 
 
+class CheckpointMovedError(CheckpointError):
+    """Another process moved the checkpoint, or its groups, while this one used it."""
+
+    retriable = True
+
+
 class NoCommitError(KafkaOffsetsError):
     """A group has no committed offset where one is needed, so its lag is undefined."""
 
@@ -84,15 +92,21 @@ class PlanRefusedError(KafkaOffsetsError):
     A plan was refused; nothing was written.
 
     :param refusals: one sentence each: what was found, what was expected, what to do.
+    :param retriable: whether the reason may pass by itself.
     """
 
-    def __init__(self, refusals: Sequence[str]) -> None:
+    def __init__(self, refusals: Sequence[str], *, retriable: bool = False) -> None:
         self.refusals = tuple(refusals)
+        self.retriable = retriable
         lead = "nothing was changed: "
         if len(self.refusals) == 1:
             super().__init__(lead + self.refusals[0])
         else:
             super().__init__(lead + "".join(f"\n  - {refusal}" for refusal in self.refusals))
+
+
+class MoveUnfinishedError(PlanRefusedError):
+    """A move of the checkpoint was begun and not finished: it is under way, or has stopped half-way."""
 
 
 class WindowMismatchError(PlanRefusedError):

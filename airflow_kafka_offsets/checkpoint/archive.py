@@ -1,5 +1,5 @@
 """
-What did a checkpoint hold before it was moved?
+Archives of a checkpoint's moves: what it held before, and how far each move has come.
 
 Before the first change every file that will be touched is copied below the checkpoint, where Spark does not
 look::
@@ -8,9 +8,12 @@ look::
       manifest.json        what was planned, and which files were there
       offsets/7            the copies
       before.csv           offsets of the groups that move along, in Kafka's form; likewise after.csv
+      done                 once the checkpoint and its groups are where they were to go
       undone               names what took it back, once something did
 
-The manifest is written last: an archive with one is whole. One without it belongs to a move that never began.
+The manifest is written last: an archive with one is whole. One without it belongs to a move that never began. A move
+with neither ``done`` nor ``undone`` is under way, or has stopped half-way: nobody begins another one then, so only the
+newest move can be unfinished.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.storage import list_names, replace_file
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
+from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.rewind import Rewind, read_sources, sources_json
 
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 DIRECTORY = "_kafka_offsets"
 MANIFEST = "manifest.json"
+DONE, UNDONE = "done", "undone"
 VERSION = 1
 
 _NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo)")
@@ -49,13 +54,15 @@ class Archive:
     :param batch_id: the newest committed batch before the move.
     :param newest_planned: the newest batch in ``offsets/`` before the move.
     :param newest_committed: the newest batch in ``commits/`` before the move.
-    :param token: names the task run that made the move, empty if it was none.
+    :param by: who made the move: run and task, or the command line.
+    :param request: identifies what was asked for.
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
     :param files: path -> digests of what the file held before and was to hold after, ``None`` for no file.
     :param undoes: name of the archive that the move put back.
     :param copies: whether it put the files back, and not the offsets alone.
-    :param undone: the archive's move was taken back.
+    :param done: the move was finished.
+    :param undone: the move was taken back.
     """
 
     name: str
@@ -64,13 +71,28 @@ class Archive:
     batch_id: int
     newest_planned: int
     newest_committed: int
-    token: str
+    by: CommitMetadata
+    request: str
     before: Mapping[str, Offsets]
     after: Mapping[str, Offsets]
     files: Mapping[str, tuple[str | None, str | None]]
     undoes: str | None = None
     copies: bool = False
+    done: bool = False
     undone: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether it was finished, or taken back."""
+        return self.done or self.undone
+
+    @property
+    def number(self) -> int:
+        """Which move of the checkpoint it is, from 1."""
+        return int(self.name.partition("-")[0])
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.by}, {self.created})"
 
 
 def digest(data: bytes | None) -> str | None:
@@ -90,7 +112,7 @@ def write_archive(
     *,
     newest_planned: int,
     newest_committed: int,
-    token: str,
+    by: CommitMetadata,
     attachments: Mapping[str, str],
 ) -> None:
     """Keep what a move will overwrite; the manifest comes last."""
@@ -109,7 +131,8 @@ def write_archive(
         "batch_id": rewind.batch_id,
         "newest_planned": newest_planned,
         "newest_committed": newest_committed,
-        "token": token,
+        "by": by.as_json(),
+        "request": rewind.request,
         "undoes": rewind.undoes,
         "copies": rewind.copies,
         "before": sources_json(rewind.before),
@@ -122,9 +145,30 @@ def write_archive(
     replace_file(checkpoint.fs, f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
 
 
+def mark_done(checkpoint: SparkCheckpoint, name: str) -> None:
+    """Note that a move was finished."""
+    replace_file(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}/{name}/{DONE}", b"")
+
+
 def mark_undone(checkpoint: SparkCheckpoint, name: str, by: str) -> None:
     """Note that a move was taken back."""
-    replace_file(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}/{name}/undone", f"{by}\n".encode())
+    replace_file(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}/{name}/{UNDONE}", f"{by}\n".encode())
+
+
+def archive_names(checkpoint: SparkCheckpoint) -> list[str]:
+    """Return the names of all archives, oldest first, also of those that are being written."""
+    names = [name for name in _directories(checkpoint) if _NAME.fullmatch(name)]
+    return sorted(names, key=lambda name: int(name.partition("-")[0]))
+
+
+def newest_archive(checkpoint: SparkCheckpoint) -> Archive | None:
+    """
+    Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved.
+
+    :raises CheckpointFormatError: if its manifest is not as it was written.
+    """
+    found = (_read(checkpoint, name) for name in reversed(archive_names(checkpoint)))
+    return next((archive for archive in found if archive is not None), None)
 
 
 def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
@@ -133,8 +177,7 @@ def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
 
     :raises CheckpointFormatError: if a manifest is not as it was written.
     """
-    names = [name for name in _directories(checkpoint) if _NAME.fullmatch(name)]
-    found = [_read(checkpoint, name) for name in sorted(names, key=lambda name: int(name.partition("-")[0]))]
+    found = [_read(checkpoint, name) for name in archive_names(checkpoint)]
     return [archive for archive in found if archive is not None]
 
 
@@ -160,9 +203,9 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
 
 
 def archive_of_run(checkpoint: SparkCheckpoint, token: str) -> Archive | None:
-    """Return the archive that an earlier try of a task run has written, ``None`` if there is none."""
-    mine = [archive for archive in read_archives(checkpoint) if archive.token == token] if token else []
-    return mine[0] if mine and not mine[0].undone else None
+    """Return the archive of the newest move of a task run that was not taken back, ``None`` if there is none."""
+    mine = [archive for archive in read_archives(checkpoint) if archive.by.token == token] if token else []
+    return next((archive for archive in reversed(mine) if not archive.undone), None)
 
 
 def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes | None:
@@ -208,13 +251,15 @@ def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
             batch_id=int(value["batch_id"]),
             newest_planned=int(value["newest_planned"]),
             newest_committed=int(value["newest_committed"]),
-            token=value["token"],
+            by=CommitMetadata.parse(json.dumps(value["by"])) or CommitMetadata(),
+            request=value["request"],
             before=read_sources(value["before"], what),
             after=read_sources(value["after"], what),
             files={path: (change["before"], change["after"]) for path, change in value["files"].items()},
             undoes=value["undoes"],
             copies=value["copies"],
-            undone=checkpoint.read_file(f"{DIRECTORY}/{name}/undone") is not None,
+            done=checkpoint.read_file(f"{DIRECTORY}/{name}/{DONE}") is not None,
+            undone=checkpoint.read_file(f"{DIRECTORY}/{name}/{UNDONE}") is not None,
         )
     except (ValueError, KeyError, TypeError, AttributeError, OffsetsFormatError) as error:
         raise CheckpointFormatError(

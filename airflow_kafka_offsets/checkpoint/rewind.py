@@ -17,9 +17,11 @@ before the file that they belong to: left alone they would not fit it any more.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -27,7 +29,9 @@ from airflow_kafka_offsets.checkpoint.archive import (
     Archive,
     digest,
     find_archive,
+    mark_done,
     mark_undone,
+    newest_archive,
     next_name,
     read_archives,
     read_copy,
@@ -50,9 +54,17 @@ from airflow_kafka_offsets.checkpoint.storage import (
     remove_file,
     replace_file,
 )
-from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
+from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
+from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, Kind, Rewind, RewindPolicy, Step
+from airflow_kafka_offsets.model.rewind import (
+    QUIET_PERIOD,
+    Kind,
+    Rewind,
+    RewindPolicy,
+    Step,
+    sources_json,
+)
 
 log = logging.getLogger(__name__)
 
@@ -64,18 +76,25 @@ def plan_seek(
     *,
     kind: Kind = "seek",
     undoes: str | None = None,
+    request: str = "",
 ) -> Rewind:
     """
     Plan to let the query go on from other offsets.
 
+    A move that was interrupted is finished by the same request; any other one is refused until then.
+
     :param targets: source -> offsets, real numbers inside the log: that is for the caller to check. Partitions
         that are not named keep theirs.
+    :param request: identifies what was asked for; by default the targets do.
     :return: the plan with its refusals; nothing was written.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
+    :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or RewindPolicy()
+    request = request or fingerprint(kind, undoes, sources_json(targets))
     with plain_errors(checkpoint.location):
         survey = take_survey(checkpoint)
+        earlier = _same_request(checkpoint, survey, request, undoes)
         before = survey.state.kafka_offsets
         refusals = not_restartable(survey)
         refusals += unknown_partitions(survey, targets)
@@ -88,7 +107,10 @@ def plan_seek(
             steps.append(Step(f"offsets/{survey.batch_id}", survey.entry.with_offsets(targets).encode()))
         without = [source.source for source in survey.state.sources if source.offsets is None]
         notes = [f"source {', '.join(without)} has no Kafka offsets and stays as it is"] if without else []
-        return _rewind(checkpoint, survey, kind, after, steps, refusals, notes, undoes, survey.pending)
+        rewind = _rewind(
+            checkpoint, survey, kind, after, steps, refusals, notes, undoes, survey.pending, request
+        )
+        return rewind if earlier is None else resume(checkpoint, rewind, earlier)
 
 
 def plan_truncate(checkpoint: SparkCheckpoint, batch_id: int, policy: RewindPolicy | None = None) -> Rewind:
@@ -99,10 +121,13 @@ def plan_truncate(checkpoint: SparkCheckpoint, batch_id: int, policy: RewindPoli
     :param policy: must name the sink.
     :return: the plan with its refusals; nothing was written.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
+    :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or RewindPolicy()
+    request = fingerprint("truncate", batch_id)
     with plain_errors(checkpoint.location):
         survey = take_survey(checkpoint)
+        earlier = _same_request(checkpoint, survey, request)
         refusals = truncate_refusals(checkpoint, survey, batch_id, policy)
         after = checkpoint.entry(batch_id).kafka_offsets if batch_id in survey.planned else {}
         # commits/N before offsets/N: in between, N is a batch that Spark would run again.
@@ -113,10 +138,12 @@ def plan_truncate(checkpoint: SparkCheckpoint, batch_id: int, policy: RewindPoli
             for directory, there in (("commits", survey.committed), ("offsets", survey.planned))
             if number in there
         ]
-        rewind = _rewind(checkpoint, survey, "truncate", after, steps, refusals, [], None, survey.pending)
-        if not steps or refusals:
-            return rewind
-        return replace(rewind, derived=whole_states_after(checkpoint, batch_id + 1))
+        rewind = _rewind(
+            checkpoint, survey, "truncate", after, steps, refusals, [], None, survey.pending, request
+        )
+        if steps and not refusals:
+            rewind = replace(rewind, derived=whole_states_after(checkpoint, batch_id + 1))
+        return rewind if earlier is None else resume(checkpoint, rewind, earlier)
 
 
 def plan_undo(
@@ -131,9 +158,11 @@ def plan_undo(
     :param archive: name of the archive; by default the newest move that was not taken back.
     :return: the plan with its refusals; nothing was written.
     :raises CheckpointError: if there is no such archive, or the checkpoint cannot be read.
+    :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     with plain_errors(checkpoint.location):
         kept = find_archive(checkpoint, archive)
+        request = fingerprint("undo", kept.name)
         survey = take_survey(checkpoint)
         if kept.query_id != survey.state.query_id:
             raise PlanRefusedError(
@@ -145,13 +174,54 @@ def plan_undo(
         # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
         begun = [one for one in read_archives(checkpoint) if one.undoes == kept.name and not one.copies]
         if begun or _has_run_since(checkpoint, survey, kept):
-            return plan_seek(checkpoint, kept.before, policy, kind="undo", undoes=kept.name)
+            return plan_seek(checkpoint, kept.before, policy, kind="undo", undoes=kept.name, request=request)
+        earlier = _same_request(checkpoint, survey, request, kept.name)
         known = [Step(path, read_copy(checkpoint, kept, path)) for path in kept.files]
         steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
         # What goes, goes newest first; then what comes, oldest first.
         steps.sort(key=_put_back_order)
-        rewind = _rewind(checkpoint, survey, "undo", kept.before, steps, [], [], kept.name, ())
-        return replace(rewind, copies=True)
+        rewind = _rewind(checkpoint, survey, "undo", kept.before, steps, [], [], kept.name, (), request)
+        rewind = replace(rewind, copies=True)
+        return rewind if earlier is None else resume(checkpoint, rewind, earlier)
+
+
+def unfinished_move(checkpoint: SparkCheckpoint) -> Archive | None:
+    """
+    Return the move that was begun and not finished, ``None`` if there is none.
+
+    If the query has run since, its position is what counts, and the move is over.
+
+    :raises CheckpointError: if the checkpoint cannot be read.
+    """
+    with plain_errors(checkpoint.location):
+        kept = newest_archive(checkpoint)
+        if kept is None or kept.over:
+            return None
+        return None if has_run_since(checkpoint, kept) else kept
+
+
+def has_run_since(checkpoint: SparkCheckpoint, kept: Archive) -> bool:
+    """Return whether the query has planned or finished a batch since a move."""
+    with plain_errors(checkpoint.location):
+        return _has_run_since(checkpoint, take_survey(checkpoint), kept)
+
+
+def unfinished_refusal(checkpoint: SparkCheckpoint, kept: Archive) -> MoveUnfinishedError:
+    """Return the error for whoever meets a move that was begun and not finished."""
+    return MoveUnfinishedError(
+        [
+            f"{checkpoint.location}: move {kept} was begun and not finished: it is under way, or has stopped half-way. The "
+            "same task, or the same command, finishes it when it runs again; 'airflow-kafka-offsets group restore GROUP "
+            f"--checkpoint {checkpoint.location} --archive {kept.name}' takes it back"
+        ],
+        retriable=True,
+    )
+
+
+def fingerprint(*request: object) -> str:
+    """Return a short text that is the same for the same request."""
+    text = json.dumps(request, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def resume(checkpoint: SparkCheckpoint, rewind: Rewind, kept: Archive) -> Rewind:
@@ -165,8 +235,9 @@ def resume(checkpoint: SparkCheckpoint, rewind: Rewind, kept: Archive) -> Rewind
         if _has_run_since(checkpoint, take_survey(checkpoint), kept):
             return replace(rewind, before=kept.before)
     removed = [path for path, (_, after) in kept.files.items() if after is None]
-    discarded = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))
-    return replace(rewind, before=kept.before, archive=kept.name, discarded=tuple(discarded), resumes=True)
+    batches = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))
+    discarded = tuple(batch for batch in batches if batch > kept.batch_id)
+    return replace(rewind, before=kept.before, archive=kept.name, discarded=discarded, resumes=True)
 
 
 def apply_rewind(
@@ -174,15 +245,19 @@ def apply_rewind(
     rewind: Rewind,
     *,
     quiet_period: float = QUIET_PERIOD,
-    token: str = "",
+    by: CommitMetadata | None = None,
     attachments: Mapping[str, str] | None = None,
+    last_check: Callable[[], None] | None = None,
+    finish: bool = True,
 ) -> None:
     """
     Carry a plan out: look that nothing has changed, keep what is overwritten, change it, read it back.
 
     :param quiet_period: seconds without a write for which to wait at most; a write meanwhile is a running query.
-    :param token: names the task run, so that a retry finds what its first try has kept.
+    :param by: who makes the move; its token lets a retry find what its first try has kept.
     :param attachments: name -> text of more files for the archive.
+    :param last_check: called when the move can be seen by others and nothing was written yet; what it raises ends it.
+    :param finish: whether the move is over with this; else :func:`finish_rewind` is for the caller.
     :raises PlanRefusedError: if the plan must not be carried out, or the query is running; nothing was written.
     :raises CheckpointError: if the storage fails, or what is read back is not what was planned.
     """
@@ -196,17 +271,38 @@ def apply_rewind(
                     rewind,
                     newest_planned=max(survey.planned),
                     newest_committed=max(survey.committed),
-                    token=token,
+                    by=by or CommitMetadata(),
                     attachments=attachments or {},
                 )
+            if last_check is not None:
+                _check_last(checkpoint, rewind, last_check)
             for path in rewind.derived:
                 _carry_out(checkpoint, Step(path, None))
             for step in rewind.steps:
                 _carry_out(checkpoint, step)
             verify_rewind(checkpoint, rewind)
             log.info("Moved and read back: checkpoint %s, archive %s", checkpoint.location, rewind.archive)
+    if finish:
+        finish_rewind(checkpoint, rewind)
+
+
+def finish_rewind(checkpoint: SparkCheckpoint, rewind: Rewind) -> None:
+    """Note that all of a move was done, and that the move which it takes back is taken back."""
+    with plain_errors(checkpoint.location, "change"):
+        # In this order: the same undo, made again, marks what is left.
+        if rewind.archive is not None:
+            mark_done(checkpoint, rewind.archive)
         if rewind.undoes is not None:
             mark_undone(checkpoint, rewind.undoes, rewind.archive or "nothing to change")
+
+
+def _check_last(checkpoint: SparkCheckpoint, rewind: Rewind, check: Callable[[], None]) -> None:
+    try:
+        check()
+    except BaseException:
+        if not rewind.resumes and rewind.archive is not None:
+            mark_undone(checkpoint, rewind.archive, "itself: nothing was changed")
+        raise
 
 
 def verify_rewind(checkpoint: SparkCheckpoint, rewind: Rewind) -> None:
@@ -246,6 +342,7 @@ def _rewind(
     notes: list[str],
     undoes: str | None,
     discarded: tuple[int, ...],
+    request: str,
 ) -> Rewind:
     return Rewind(
         kind=kind,
@@ -261,8 +358,26 @@ def _rewind(
         refusals=tuple(refusals),
         notes=tuple(notes),
         archive=next_name(checkpoint, kind) if steps else None,
+        request=request,
         undoes=undoes,
     )
+
+
+def _same_request(
+    checkpoint: SparkCheckpoint, survey: Survey, request: str, undoes: str | None = None
+) -> Archive | None:
+    """
+    Return the move that this request has begun before and not finished, ``None`` if nothing is unfinished.
+
+    :param undoes: a move that may be unfinished: it is taken back.
+    :raises MoveUnfinishedError: if another request has begun it.
+    """
+    kept = newest_archive(checkpoint)
+    if kept is None or kept.over or kept.name == undoes or _has_run_since(checkpoint, survey, kept):
+        return None
+    if kept.request != request:
+        raise unfinished_refusal(checkpoint, kept)
+    return kept
 
 
 def _put_back_order(step: Step) -> tuple[int, int, bool]:

@@ -203,6 +203,9 @@ def group_reset(
 )
 @click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to put back.")
 @click.option("--checkpoint", "location", metavar="URI", help="Move this Spark checkpoint back as well.")
+@click.option(
+    "--archive", metavar="NAME", help="With --checkpoint: take back this move of both, also one half done."
+)
 @out_of_range_option("For an offset that is outside the log by now.")
 @click.option(
     "--on-no-commit",
@@ -220,6 +223,7 @@ def group_restore(
     receipt_file: Path | None,
     from_file: str | None,
     location: str | None,
+    archive: str | None,
     on_out_of_range: Any,
     on_no_commit: Any,
     quiet_period: float,
@@ -232,10 +236,18 @@ def group_restore(
     GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.joint.restore import plan_restore_file, plan_restore_receipt
+    from airflow_kafka_offsets.joint.restore import (
+        plan_restore_archive,
+        plan_restore_file,
+        plan_restore_receipt,
+    )
 
-    if bool(receipt_file) == bool(from_file):
-        raise UsageError("give --receipt or --from-file: one of them")
+    if [bool(receipt_file), bool(from_file), bool(archive)].count(True) != 1:
+        raise UsageError("give --receipt, --from-file, or --archive: one of them")
+    if archive and not location:
+        raise UsageError(
+            "--archive names a move of a checkpoint: give its location with --checkpoint as well"
+        )
     execute, policy = is_executed(options), rewind_policy(options)
     checkpoint = SparkCheckpoint(location) if location else None
     with open_client(**options) as client:
@@ -244,6 +256,16 @@ def group_restore(
             plan = plan_restore_receipt(
                 client,
                 value,
+                checkpoint,
+                parse_group_id(group_id),
+                on_out_of_range=on_out_of_range,
+                on_no_commit=on_no_commit,
+                policy=policy,
+            )
+        elif archive and checkpoint is not None:
+            plan = plan_restore_archive(
+                client,
+                archive,
                 checkpoint,
                 parse_group_id(group_id),
                 on_out_of_range=on_out_of_range,

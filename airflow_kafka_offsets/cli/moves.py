@@ -177,7 +177,7 @@ def finish(
         save.write_text(format_csv(before), encoding="utf-8")
     if execute:
         metadata = CommitMetadata(tool=f"airflow-kafka-offsets {command}", at=int(time.time()))
-        apply_joint(client, checkpoint, plan, plan.stamped(metadata), quiet_period=quiet_period)
+        apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
     if output == "json" and not export:
         print_json(plan.receipt(plan_only=not execute, verified=execute))
     if not execute:

@@ -80,7 +80,8 @@ class LagWait(Wait):
             check_in_log(name, beyond, client.log_ranges(beyond))
         else:
             check_in_log(name, beyond, logs)
-        lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance)
+        named = self.topics is not None
+        lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
         if self.max_time_lag is None:
             return lag
         now_ms = int(time.time() * 1000)

@@ -1,32 +1,40 @@
 """
-How are consumer groups and the Spark checkpoint that they follow moved as one?
+Carries out a plan that moves consumer groups and the Spark checkpoint that they follow as one.
 
-Everything is checked and saved before the first write; then the checkpoint is moved, then the groups are committed,
-and both are read back. A move that was interrupted in between is finished by running it again: the checkpoint's
-archive has kept where it was to go.
+Everything is checked and saved before the first write. From then on others can see the move in the checkpoint's
+archive: who commits meanwhile finds it there. The checkpoint is moved, then the groups are committed, then both are
+read back, the groups last. A move that was interrupted in between is finished by running it again: the archive has kept
+where it was to go.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.rewind import apply_rewind, verify_rewind
-from airflow_kafka_offsets.errors import BrokerError
-from airflow_kafka_offsets.kafka.apply import apply_plans
+from airflow_kafka_offsets.checkpoint.rewind import apply_rewind, finish_rewind, verify_rewind
+from airflow_kafka_offsets.errors import BrokerError, CheckpointMovedError
+from airflow_kafka_offsets.kafka.apply import apply_plans, commit_plans, prove_commits
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import summarize
 from airflow_kafka_offsets.model.rewind import QUIET_PERIOD
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.joint import JointPlan
-    from airflow_kafka_offsets.model.metadata import CommitMetadata
     from airflow_kafka_offsets.model.offsets import TopicPartition
+    from airflow_kafka_offsets.model.plan import OffsetPlan
+    from airflow_kafka_offsets.model.rewind import Rewind
 
 log = logging.getLogger(__name__)
 
 _SHOWN_WITHIN = 5.0
 """Seconds for the times of a table: they are for the reader, and nothing waits for them."""
+
+_LAST_LOOKS = 3
+"""How often groups are committed again that a commit of the same query has moved meanwhile."""
 
 
 def look_up_times(client: OffsetsClient, plan: JointPlan) -> JointPlan:
@@ -58,26 +66,89 @@ def apply_joint(
 
     :raises PlanRefusedError: if a part of it must not be carried out; nothing was written.
     :raises CheckpointError: if the checkpoint could not be moved; the groups were not touched.
-    :raises BrokerError: if a commit failed; says that the checkpoint has moved already.
+    :raises BrokerError: if a right to commit is missing, with nothing written; or if a commit failed, which then says
+        that the checkpoint has moved already.
     """
     plan.check()
     rewind = plan.rewind
+    groups = plan.groups if client is not None else ()
     if rewind is None or checkpoint is None:
         if client is not None:
-            apply_plans(client, plan.groups, metadata)
+            apply_plans(client, groups, metadata)
         return
+    if client is not None:
+        prove_commits(client, groups, always=bool(rewind.steps))
     apply_rewind(
-        checkpoint, rewind, quiet_period=quiet_period, token=metadata.token, attachments=plan.images()
+        checkpoint,
+        rewind,
+        quiet_period=quiet_period,
+        by=metadata,
+        attachments=plan.images(),
+        last_check=_unmoved(client, groups, rewind),
+        finish=False,
     )
-    try:
-        if client is not None:
-            apply_plans(client, plan.groups, metadata)
-    except BrokerError as error:
-        if rewind.steps:
-            moved = (
-                f"{error}; the checkpoint {rewind.location} was moved before: running it again finishes the rest, undoing "
-                f"archive {rewind.archive} takes it back"
-            )
-            error.args = (moved, *error.args[1:])
-        raise
-    verify_rewind(checkpoint, rewind)
+    if client is not None:
+        stamped = plan.stamped(metadata)
+        try:
+            commit_plans(client, groups, stamped)
+            verify_rewind(checkpoint, rewind)
+            _look_at_groups_last(client, groups, stamped)
+        except BrokerError as error:
+            if rewind.steps:
+                moved = (
+                    f"{error}; the checkpoint {rewind.location} was moved before: running it again finishes the rest, undoing "
+                    f"archive {rewind.archive} takes it back"
+                )
+                error.args = (moved, *error.args[1:])
+            raise
+    finish_rewind(checkpoint, rewind)
+
+
+def _unmoved(
+    client: OffsetsClient | None, groups: Sequence[OffsetPlan], rewind: Rewind
+) -> Callable[[], None] | None:
+    """Return what sees that the groups are still where they were when the plan was made."""
+    if client is None or rewind.resumes:
+        return None
+
+    def check() -> None:
+        for plan in groups:
+            now = client.committed(plan.group_id, plan.found)
+            moved = {tp for tp, commit in now.items() if (commit and commit.offset) != plan.found[tp]}
+            if moved:
+                tp = min(moved)
+                by = CommitMetadata.parse(commit.metadata) if (commit := now[tp]) is not None else None
+                raise CheckpointMovedError(
+                    f"group {plan.group_id!r} was committed on {summarize(moved)} while its move was being prepared"
+                    f"{f' (by {by})' if by else ''}; nothing was changed; running it again plans from there"
+                )
+
+    return check
+
+
+def _look_at_groups_last(
+    client: OffsetsClient, groups: Sequence[OffsetPlan], metadata: CommitMetadata
+) -> None:
+    """
+    Read the groups once more, and commit them again where a commit has come in between.
+
+    A task that commits has read the checkpoint before it was moved, and has written after the groups were.
+
+    :raises CommitError: if another client commits to a group.
+    """
+    for _ in range(_LAST_LOOKS):
+        late = []
+        for plan in groups:
+            now = client.committed(plan.group_id, plan.after)
+            other = {tp: commit for tp, commit in now.items() if (commit and commit.offset) != plan.after[tp]}
+            said = [CommitMetadata.parse(commit.metadata) for commit in other.values() if commit is not None]
+            if other and all(by is not None and by.query == metadata.query for by in said):
+                log.warning(
+                    "Group %s was committed by %s meanwhile: committed again", plan.group_id, said[:1]
+                )
+                late.append(plan)
+            elif other:
+                plan.verify({tp: commit and commit.offset for tp, commit in now.items()})
+        if not late:
+            return
+        commit_plans(client, late, metadata)

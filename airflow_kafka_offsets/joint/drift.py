@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.checkpoint.rewind import unfinished_move
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     PlanRefusedError,
@@ -51,7 +52,10 @@ def pipeline_drift(
     :raises UsageError: if groups, topics and checkpoint do not fit together.
     :raises BrokerError: if the broker does not answer.
     """
+    unfinished = None
     state = checkpoint.read()
+    if state.batch_id is not None:
+        unfinished = unfinished_move(checkpoint)
     targets = _targets(state, group_id, scope)
     committed = _committed(client, state, targets, group_id, scope)
     if _ahead(committed, targets):
@@ -81,6 +85,7 @@ def pipeline_drift(
             grace=grace,
             last_commit_at=_last_commit(committed[group].values()),
             retention_minutes=minutes,
+            unfinished_move=None if unfinished is None else str(unfinished),
         )
         for group, partitions in looked_at.items()
     ]

@@ -1,4 +1,4 @@
-"""Where do a checkpoint, and the groups that follow it, go with a reset scenario?"""
+"""Plans the reset of a checkpoint and of the groups that follow it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import archive_of_run, read_attachment
-from airflow_kafka_offsets.checkpoint.rewind import plan_seek, resume
+from airflow_kafka_offsets.checkpoint.rewind import (
+    fingerprint,
+    plan_seek,
+    resume,
+    unfinished_move,
+    unfinished_refusal,
+)
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.kafka.resets import given_offsets, plan_positions, plan_resets, scenario_json
 from airflow_kafka_offsets.model.joint import GROUPS_FILE, JointPlan, offsets_after, read_images
+from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
 from airflow_kafka_offsets.model.rewind import RewindPolicy
@@ -34,7 +41,8 @@ def plan_joint_reset(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: NoCommit = "fail",
     policy: RewindPolicy | None = None,
-    token: str = "",
+    by: CommitMetadata | None = None,
+    interrupted: bool | None = None,
 ) -> JointPlan:
     """
     Plan to move a checkpoint and the groups that follow it to the same offsets.
@@ -42,13 +50,24 @@ def plan_joint_reset(
     The partitions are those of the checkpoint's newest committed batch. ``current`` and ``shift_by`` start from
     the group's committed offset, as in Kafka's tool; a partition without one stands where the checkpoint does.
 
-    :param token: names the task run: what an earlier try of it has begun is finished, and not planned again.
+    A move that was begun and not finished is finished by its task, and by the same request of anybody, with the offsets
+    that it was planned with; any other request is refused until then.
+
+    :param by: who resets: names the task run.
+    :param interrupted: see :func:`~airflow_kafka_offsets.kafka.resets.plan_resets`.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
+    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     :raises PlanRefusedError: if the pipeline's names do not fit the checkpoint.
     """
     sources = moving_sources(checkpoint)
     held = group_offsets(sources, group_id, scope).by_group
-    earlier = archive_of_run(checkpoint, token)
+    request = fingerprint(repr(scenario), group_id, scope.as_json(), on_out_of_range, on_no_commit)
+    earlier = archive_of_run(checkpoint, by.token if by else "")
+    unfinished = unfinished_move(checkpoint)
+    if unfinished is not None and (earlier is None or unfinished.name != earlier.name):
+        if unfinished.request != request:
+            raise unfinished_refusal(checkpoint, unfinished)
+        earlier = unfinished
     if earlier is None:
         groups = plan_resets(
             client,
@@ -58,17 +77,19 @@ def plan_joint_reset(
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
             stands=held,
-            token=token,
+            by=by,
+            interrupted=interrupted,
         )
-        rewind = plan_seek(checkpoint, source_offsets(sources, group_id, offsets_after(groups)), policy)
-        return JointPlan.make(groups, rewind)
-    # An earlier try of this run has saved what it found and where it was to go: that is what is finished now.
+        targets = source_offsets(sources, group_id, offsets_after(groups))
+        return JointPlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
+    # An earlier try has saved what it found and where it was to go: that is what is finished now.
     before, after = read_images(read_attachment(checkpoint, earlier, GROUPS_FILE))
     groups = []
     for group, offsets in after.items():
         scopes = {group: TopicScope.of(offsets)}
         groups += plan_resets(client, scopes, ToOffset(offsets), now=now, on_out_of_range=on_out_of_range)
-    rewind = plan_seek(checkpoint, source_offsets(sources, group_id, offsets_after(groups)), policy)
+    targets = source_offsets(sources, group_id, offsets_after(groups))
+    rewind = plan_seek(checkpoint, targets, policy, request=earlier.request)
     groups = [replace(plan, source=scenario_json(scenario)) for plan in groups]
     return JointPlan.make(groups, resume(checkpoint, rewind, earlier)).with_before(before)
 
@@ -89,7 +110,11 @@ def plan_checkpoint_seek(
     :param scope: partitions outside stay where they are.
     """
     scope = scope or TopicScope()
+    request = fingerprint(repr(scenario), None, scope.as_json(), on_out_of_range)
     sources = moving_sources(checkpoint)
+    unfinished = unfinished_move(checkpoint)
+    if unfinished is not None and unfinished.request == request:
+        return JointPlan((), plan_seek(checkpoint, unfinished.after, policy, request=request))
     everything = {tp for offsets in sources.values() for tp in offsets}
     if refusals := misnamed(None, scope, sources, partitions=True):
         raise PlanRefusedError(refusals)
@@ -113,7 +138,8 @@ def plan_checkpoint_seek(
         plans[source] = plan_positions(
             client, source, before, to, source={}, now=now, on_out_of_range=on_out_of_range
         )
-    rewind = plan_seek(checkpoint, {source: plan.after for source, plan in plans.items()}, policy)
+    targets = {source: plan.after for source, plan in plans.items()}
+    rewind = plan_seek(checkpoint, targets, policy, request=request)
     return JointPlan((), rewind.judged(plans.values()))
 
 

@@ -1,4 +1,4 @@
-"""How are a checkpoint, and the groups that follow it, put back to what a receipt or a file has kept?"""
+"""Plans to put back a checkpoint and the groups that follow it: from a receipt, an archive or a file."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives, read_attachment
 from airflow_kafka_offsets.checkpoint.rewind import plan_seek, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.joint.reset import moving_sources
 from airflow_kafka_offsets.kafka.apply import plan_moves
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.resets import active_groups, read_file
-from airflow_kafka_offsets.model.joint import JointPlan, offsets_after
-from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.joint import GROUPS_FILE, JointPlan, offsets_after, read_images
+from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.rewind import Rewind, RewindPolicy, RewindReceipt, read_rewind_receipt
@@ -58,26 +58,7 @@ def plan_restore_receipt(
             ["the receipt is of a plan that was only shown, so there is nothing to restore"]
         )
     before = {group.group_id: group.before for group in groups if group.before}
-    ours = _names(group_id)
-    if not set(before) <= set(ours):
-        raise UsageError(
-            f"the receipt is of group {', '.join(sorted(set(before) - set(ours)))}, and group_id names {', '.join(ours)}: "
-            "give the receipt of this pipeline's reset"
-        )
-    without = {group: [tp for tp, offset in held.items() if offset is None] for group, held in before.items()}
-    targets: dict[str, Offsets] = {
-        group: {tp: offset for tp, offset in held.items() if offset is not None}
-        for group, held in before.items()
-    }
-    if on_no_commit == "earliest":
-        logs = client.log_ranges(sorted({tp for partitions in without.values() for tp in partitions}))
-        for group, partitions in without.items():
-            targets[group] |= {tp: logs[tp].start for tp in partitions}
-    plans = _moves(client, targets, {"restore": "receipt"}, on_out_of_range)
-    remark = "had no committed offset, which cannot be restored; " + (
-        "left where it is" if on_no_commit == "skip" else "moved to its log start"
-    )
-    plans = [plan.noting(without.get(plan.group_id, []), remark) for plan in plans]
+    plans = _plan_groups(client, before, group_id, "receipt", on_out_of_range, on_no_commit)
     kept = read_rewind_receipt(value)
     if kept is None:
         return JointPlan(plans)
@@ -96,6 +77,64 @@ def plan_restore_receipt(
         )
     rewind = _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy)
     return JointPlan.make(plans, rewind)
+
+
+def plan_restore_archive(
+    client: OffsetsClient,
+    name: str,
+    checkpoint: SparkCheckpoint,
+    group_id: GroupIds,
+    *,
+    on_out_of_range: OutOfRangePolicy = "fail",
+    on_no_commit: RestoreNoCommit = "skip",
+    policy: RewindPolicy | None = None,
+) -> JointPlan:
+    """
+    Plan to take back a move of a checkpoint and its groups, also one that has stopped half-way.
+
+    :param name: of the move's archive.
+    :param checkpoint: the checkpoint that has it.
+    :param group_id: the pipeline's groups, which moved along.
+    :param on_no_commit: see :func:`plan_restore_receipt`.
+    :return: the plan with its refusals; nothing was written.
+    :raises CheckpointError: if there is no such archive.
+    """
+    archive = find_archive(checkpoint, name)
+    before, _ = read_images(read_attachment(checkpoint, archive, GROUPS_FILE))
+    plans = _plan_groups(client, before, group_id, f"archive {archive.name}", on_out_of_range, on_no_commit)
+    kept = RewindReceipt(checkpoint.location, archive.query_id, archive.before, archive.after, archive.name)
+    return JointPlan.make(plans, _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy))
+
+
+def _plan_groups(
+    client: OffsetsClient,
+    before: Mapping[str, Positions],
+    group_id: GroupIds,
+    origin: str,
+    on_out_of_range: OutOfRangePolicy,
+    on_no_commit: RestoreNoCommit,
+) -> list[OffsetPlan]:
+    """Plan to commit again what groups held before."""
+    ours = _names(group_id)
+    if not set(before) <= set(ours):
+        raise UsageError(
+            f"the {origin} is of group {', '.join(sorted(set(before) - set(ours)))}, and group_id names {', '.join(ours)}: "
+            f"give the {origin.split()[0]} of this pipeline's reset"
+        )
+    without = {group: [tp for tp, offset in held.items() if offset is None] for group, held in before.items()}
+    targets: dict[str, Offsets] = {
+        group: {tp: offset for tp, offset in held.items() if offset is not None}
+        for group, held in before.items()
+    }
+    if on_no_commit == "earliest":
+        logs = client.log_ranges(sorted({tp for partitions in without.values() for tp in partitions}))
+        for group, partitions in without.items():
+            targets[group] |= {tp: logs[tp].start for tp in partitions}
+    plans = _moves(client, targets, {"restore": origin}, on_out_of_range)
+    remark = "had no committed offset, which cannot be restored; " + (
+        "left where it is" if on_no_commit == "skip" else "moved to its log start"
+    )
+    return [plan.noting(without.get(plan.group_id, []), remark) for plan in plans]
 
 
 def plan_restore_file(

@@ -8,16 +8,18 @@ before every plan of the move was checked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.metadata import CommitMetadata, foreign_query
-from airflow_kafka_offsets.model.offsets import Offsets, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, check_plans
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+
+    Commits = Mapping[TopicPartition, "Committed | None"]
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,7 @@ def plan_moves(
     on_out_of_range: OutOfRangePolicy = "fail",
     allow_rewind: bool = True,
     query: str | None = None,
+    may_go_back: Callable[[str, Commits], Collection[TopicPartition]] | None = None,
 ) -> list[OffsetPlan]:
     """
     Lay target offsets beside what the groups and the logs hold.
@@ -39,6 +42,7 @@ def plan_moves(
     :param on_out_of_range: what becomes of an offset outside the log.
     :param allow_rewind: whether a group may go backwards.
     :param query: id of the Spark query, if the group must not be one that another query follows.
+    :param may_go_back: given a group and its commits, returns the partitions that may go backwards in any case.
     :return: a plan for each group, with its refusals; nothing was written.
     :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
     """
@@ -70,6 +74,7 @@ def plan_moves(
                 source=source,
                 on_out_of_range=on_out_of_range,
                 allow_rewind=allow_rewind,
+                may_go_back=may_go_back(group_id, committed) if may_go_back else (),
                 refusals=refusals,
             )
         )
@@ -78,7 +83,7 @@ def plan_moves(
 
 def apply_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
     """
-    Commit plans that belong together, and read each back.
+    See that plans which belong together may be carried out, commit them, and read each back.
 
     A plan that changes nothing is committed as well: Kafka forgets the offsets of a group without members
     ``offsets.retention.minutes`` after the last commit.
@@ -88,6 +93,16 @@ def apply_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: Co
     :raises BrokerError: if a commit failed, or was not read back as planned; says which groups were written.
     """
     check_plans(plans)
+    prove_commits(client, plans)
+    commit_plans(client, plans, metadata)
+
+
+def commit_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
+    """
+    Commit plans that were checked, and read each back.
+
+    :raises BrokerError: if a commit failed, or was not read back as planned; says which groups were written.
+    """
     written: list[str] = []
     for plan in plans:
         if not plan.after:
@@ -105,3 +120,18 @@ def apply_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: Co
             raise
         written.append(plan.group_id)
         log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
+
+
+def prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always: bool = False) -> None:
+    """
+    See that this user may commit to every group and topic of plans; nothing is written.
+
+    A single topic of a single group needs no proof before its commit: all of it is refused, or nothing.
+
+    :param always: also for a single topic, because something else is written before the commit.
+    :raises BrokerAuthenticationError: naming the right that is missing.
+    """
+    wanted = {plan.group_id: sorted({tp.topic for tp in plan.after}) for plan in plans if plan.after}
+    if always or sum(map(len, wanted.values())) > 1:
+        for group_id, topics in wanted.items():
+            client.prove_commit(group_id, topics)

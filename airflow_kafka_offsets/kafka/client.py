@@ -71,6 +71,8 @@ _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state",
 _PASSES = RETRIABLE | UNKNOWN_PARTITION
 _ABSENT_TWICE = 2
 """A broker that was just told of a topic may not know it for a moment."""
+_NO_PARTITION = 2**31 - 1
+"""The highest number that a partition could have; no topic has so many."""
 _CLOSE = 3.0
 _LOOK_AT_MEMBERS = 10.0
 _TIMES = 10.0
@@ -308,6 +310,33 @@ class OffsetsClient:
                             what, failure, Causes(), self._servers, deadline.timeout
                         ),
                     )
+
+    def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
+        """
+        See that this user may commit to a group, for some topics; nothing is written.
+
+        It commits to a partition that no topic has. The broker looks at the rights on group and topics first, and refuses
+        what is allowed only then, because the partition does not exist (``KafkaApis.handleOffsetCommitRequest``).
+
+        :raises BrokerAuthenticationError: naming the right that is missing.
+        """
+        wanted = {TopicPartition(topic, _NO_PARTITION): 0 for topic in sorted(set(topics))}
+        what = f"seeing whether group {group_id!r} may be committed to"
+
+        def question(connection: Connection, timeout: float) -> None:
+            answers = send_commit(connection, wanted, "", timeout)
+            for failure in answers.values():
+                if failure is not None and failure.code not in UNKNOWN_PARTITION:
+                    raise Failed(failure)
+
+        check_commit(group_id, wanted, "")
+        with self._asking(what) as deadline:
+            # As for a commit: one that still looks for its coordinator keeps the client from closing.
+            try:
+                self._committed(what, group_id, wanted, deadline)
+                self._ask(what, question, deadline, self._connections.get(group_id))
+            except BrokerError as error:
+                raise and_then(error, "nothing was changed") from None
 
     def commit_window(
         self, group_id: str, window: OffsetWindow, metadata: str = "", *, fenced: bool = True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from airflow_kafka_offsets.errors import NoCommitError, UnknownTopicPartitionError, UsageError
 from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
 from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
+from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.recovery import LastCommit
 from airflow_kafka_offsets.model.scope import TopicScope
 
 
@@ -75,6 +77,16 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
         }
     committed = client.committed(group_id, partitions_in(client, scope))
     return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
+
+
+def last_commits(
+    client: OffsetsReader, group_id: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, LastCommit | None]:
+    """Return where a group was last committed in some partitions, and by whom; ``None`` where it has no commit."""
+    return {
+        tp: None if commit is None else LastCommit(commit.offset, CommitMetadata.parse(commit.metadata))
+        for tp, commit in client.committed(group_id, partitions).items()
+    }
 
 
 def lag_of(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_kafka_offsets.errors import BrokerError, OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.kafka.positions import check_partitions, group_positions, partitions_in
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.metadata import CommitMetadata, stopped_half_way
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
 from airflow_kafka_offsets.model.scenarios import (
@@ -43,7 +43,8 @@ def plan_resets(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: NoCommit = "fail",
     stands: Mapping[str, Mapping[TopicPartition, int]] | None = None,
-    token: str = "",
+    by: CommitMetadata | None = None,
+    interrupted: bool | None = None,
 ) -> list[OffsetPlan]:
     """
     Plan the reset of groups, without changing anything.
@@ -54,30 +55,36 @@ def plan_resets(
     :param on_out_of_range: what becomes of an offset outside the log, and of a time in the future.
     :param on_no_commit: where a partition without a commit stands, if that matters.
     :param stands: group -> where partitions without a commit stand, if that is known from a checkpoint.
-    :param token: what names the run, see :class:`~airflow_kafka_offsets.model.metadata.CommitMetadata`. A
-        relative scenario leaves a partition alone that was last committed with the same token: an earlier try
-        has moved it.
+    :param by: who resets. A relative scenario leaves a partition alone that an earlier try has moved: one with the same
+        token, or one of the same task that has stopped half-way, before it was cleared.
+    :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the groups'
+        commits tell.
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
     _check_named(scenario, scopes)
     refusals = active_groups(client, scopes)
+    given = {
+        group_id: given_offsets(scenario, group_id, scope, len(scopes)) for group_id, scope in scopes.items()
+    }
+    positions = {
+        group_id: _positions_to_move(client, group_id, scope, given[group_id])
+        for group_id, scope in scopes.items()
+    }
+    moved = _moved_before(client, positions, by, interrupted) if by and is_relative(scenario) else {}
     plans = []
-    for group_id, scope in scopes.items():
-        given = given_offsets(scenario, group_id, scope, len(scopes))
-        before = _positions_to_move(client, group_id, scope, given)
-        moved = _moved_before(client, group_id, before, token) if token and is_relative(scenario) else []
+    for group_id, before in positions.items():
         plan = plan_positions(
             client,
             group_id,
             before,
-            given or scenario,
+            given[group_id] or scenario,
             source=scenario_json(scenario),
             now=now,
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
             stands=(stands or {}).get(group_id),
-            moved=moved,
+            moved=moved.get(group_id, ()),
             refusals=refusals.get(group_id, []),
         )
         without = [move.topic_partition for move in plan.moves if move.before is None]
@@ -295,15 +302,25 @@ def _look_at_records(
 
 
 def _moved_before(
-    client: OffsetsClient, group_id: str, before: Positions, token: str
-) -> list[TopicPartition]:
-    """Return the partitions whose last commit was made by this same run."""
-    moved = []
-    for tp, commit in client.committed(group_id, before).items():
-        metadata = CommitMetadata.parse(commit.metadata) if commit is not None else None
-        if metadata is not None and metadata.token == token:
-            moved.append(tp)
-    return moved
+    client: OffsetsClient, positions: Mapping[str, Positions], by: CommitMetadata, interrupted: bool | None
+) -> dict[str, list[TopicPartition]]:
+    """Return the partitions of each group that an earlier try of the same reset has moved."""
+    said = {
+        group_id: {
+            tp: CommitMetadata.parse(commit.metadata) if commit is not None else None
+            for tp, commit in client.committed(group_id, before).items()
+        }
+        for group_id, before in positions.items()
+    }
+    everything = [each for group in said.values() for each in group.values()]
+    retried = bool(by.token) and any(each is not None and each.token == by.token for each in everything)
+    if not retried and not (stopped_half_way(everything, by) if interrupted is None else interrupted):
+        return {}
+
+    def earlier(each: CommitMetadata | None) -> bool:
+        return each is not None and (each.token == by.token if retried else each.same_task(by))
+
+    return {group_id: [tp for tp, each in group.items() if earlier(each)] for group_id, group in said.items()}
 
 
 def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:

@@ -172,6 +172,7 @@ class DriftReport:
     :param grace: how long after its end a batch need not have been committed.
     :param last_commit_at: seconds since 1970 of the group's newest commit that says when it was made.
     :param retention_minutes: how long the broker keeps the offsets of a group that nobody joins.
+    :param unfinished_move: the move of the checkpoint that was begun and not finished, ``None`` if there is none.
     """
 
     group_id: str
@@ -181,6 +182,7 @@ class DriftReport:
     grace: timedelta = timedelta(0)
     last_commit_at: int | None = None
     retention_minutes: int | None = None
+    unfinished_move: str | None = None
 
     @property
     def by_verdict(self) -> dict[Verdict, list[PartitionDrift]]:
@@ -208,7 +210,7 @@ class DriftReport:
     @property
     def drifted(self) -> bool:
         """Whether anything counts as drift."""
-        return bool(self.drift)
+        return bool(self.drift) or self.unfinished_move is not None
 
     @property
     def lost(self) -> int:
@@ -243,6 +245,11 @@ class DriftReport:
             parts.append(
                 f"{verdict} on {len(partitions)} of {len(self.partitions)} partitions ({named}{lost})"
             )
+        if self.unfinished_move is not None:
+            parts.append(
+                f"move {self.unfinished_move} of the checkpoint was begun and not finished: it is under way, or is to be run "
+                "again or taken back"
+            )
         return f"group {self.group_id!r} and {self.batch}: {'; '.join(parts) or 'no drift'}"
 
     def as_json(self) -> dict[str, Any]:
@@ -264,6 +271,7 @@ class DriftReport:
             "lost": self.lost,
             "last_commit_age_seconds": self.last_commit_age_seconds,
             "offsets_retention_minutes": self.retention_minutes,
+            "unfinished_move": self.unfinished_move,
             "warnings": self.warnings,
             "partitions": [partition.as_json() for partition in self.partitions],
         }

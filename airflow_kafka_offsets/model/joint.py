@@ -72,10 +72,12 @@ class JointPlan:
         return value if self.rewind is None else {**value, "checkpoint": self.rewind.receipt()}
 
     def stamped(self, metadata: CommitMetadata) -> CommitMetadata:
-        """Return what the groups' commits say about themselves: also which query and batch they go with."""
+        """Return what the groups' commits say about themselves: also which query, batch and move they go with."""
         if self.rewind is None:
             return metadata
-        return replace(metadata, query=self.rewind.query_id, batch=self.rewind.batch_id)
+        return replace(
+            metadata, query=self.rewind.query_id, batch=self.rewind.batch_id, move=self.rewind.number
+        )
 
     def images(self) -> dict[str, str]:
         """Return what the groups held and are to hold, as name -> text of files for the checkpoint's archive."""

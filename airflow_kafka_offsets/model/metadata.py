@@ -9,7 +9,7 @@ DAG moved the group, and from which Spark query and batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -20,7 +20,7 @@ MAX_BYTES = 4_000
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 200
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
-_NUMBERS = ("map_index", "batch", "at")
+_NUMBERS = ("map_index", "batch", "move", "at")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class CommitMetadata:
     :param user: who triggered the run.
     :param query: id of the Spark query, stable over its restarts.
     :param batch: id of the query's batch.
+    :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was never
+        moved. A commit made before a move says less than the checkpoint says after it.
     :param tool: what committed, where it was no DAG.
     :param token: names the task run over its retries; clearing the task makes it another one.
     :param at: when the commit was made, in seconds since 1970.
@@ -47,6 +49,7 @@ class CommitMetadata:
     user: str = ""
     query: str = ""
     batch: int | None = None
+    move: int | None = None
     tool: str = ""
     token: str = ""
     at: int | None = None
@@ -59,17 +62,39 @@ class CommitMetadata:
         two queries in one group reads it.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
-        values = {
-            name: value
-            for name, value in asdict(self).items()
-            if value not in ("", None) and not (name == "map_index" and value == -1)
-        }
-        for least in ("", "user", "at", "task", "dag", "tool", "map_index", "run", "batch", "token", "query"):
+        values = self.as_json()
+        for least in (
+            "",
+            "user",
+            "at",
+            "task",
+            "dag",
+            "tool",
+            "map_index",
+            "run",
+            "batch",
+            "move",
+            "token",
+            "query",
+        ):
             values.pop(least, None)
             text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
             if len(text) <= limit:
                 return text
         return ""
+
+    def same_task(self, other: CommitMetadata) -> bool:
+        """Whether both are of one task of one run, whichever of its tries it was."""
+        names = ("dag", "run", "task", "map_index")
+        return bool(self.run) and all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON, without what is empty."""
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value not in ("", None) and not (name == "map_index" and value == -1)
+        }
 
     @classmethod
     def parse(cls, text: str | None) -> CommitMetadata | None:
@@ -90,6 +115,23 @@ class CommitMetadata:
     def __str__(self) -> str:
         who = f"run {self.run} of {self.dag}.{self.task}" if self.run else self.tool or "an unnamed commit"
         return f"{who} (query {self.query}, batch {self.batch})" if self.query else who
+
+
+def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadata) -> bool:
+    """
+    Say whether an earlier try of a task has moved some of its partitions and not the others.
+
+    If it had moved all of them, the others were committed later, by somebody who has gone on from there.
+
+    :param commits: the last commit of every partition; ``None`` for one without, or that does not say who made it.
+    :param by: the task.
+    """
+    moved = [each for each in commits if each is not None and each.same_task(by)]
+    first = min((each.at or 0 for each in moved), default=0)
+    later = [
+        each for each in commits if each is not None and not each.same_task(by) and (each.at or 0) > first
+    ]
+    return 0 < len(moved) < len(commits) and not later
 
 
 def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None], query: str) -> str | None:

@@ -7,7 +7,7 @@ log holds. Everything is checked on the plan, before the first write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
@@ -64,6 +64,7 @@ class OffsetPlan:
     :param refusals: why the plan must not be carried out; empty if it may.
     :param notes: what was clamped or left alone because the caller allowed it.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
+    :param found: the committed offsets that the plan was made on. ``before`` may be from an earlier, interrupted try.
     """
 
     group_id: str
@@ -72,6 +73,7 @@ class OffsetPlan:
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     times: RecordTimes = field(default_factory=dict, repr=False)
+    found: Positions = field(default_factory=dict, repr=False)
 
     @classmethod
     def make(
@@ -84,6 +86,7 @@ class OffsetPlan:
         source: Mapping[str, Any] | None = None,
         on_out_of_range: OutOfRangePolicy = "fail",
         allow_rewind: bool = True,
+        may_go_back: Collection[TopicPartition] = (),
         refusals: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> OffsetPlan:
@@ -95,6 +98,7 @@ class OffsetPlan:
         :param logs: the log of at least these partitions.
         :param on_out_of_range: see :data:`OutOfRangePolicy`.
         :param allow_rewind: whether an offset may go backwards.
+        :param may_go_back: partitions that may go backwards in any case.
         :param refusals: reasons that were found before, kept with those found here.
         :param notes: remarks that were made before, kept with those made here.
         """
@@ -102,6 +106,7 @@ class OffsetPlan:
         said = [*notes]
         moves: list[PartitionMove] = []
         backwards: list[TopicPartition] = []
+        goes_back: list[TopicPartition] = []
         for topic_partition in sorted(targets):
             target, log = targets[topic_partition], logs[topic_partition]
             if target not in log:
@@ -116,8 +121,12 @@ class OffsetPlan:
                     said.append(f"{text}: moved to {target}")
             current = before[topic_partition]
             if current is not None and target < current and not allow_rewind:
-                backwards.append(topic_partition)
+                (goes_back if topic_partition in may_go_back else backwards).append(topic_partition)
             moves.append(PartitionMove(topic_partition, current, target, log))
+        if goes_back:
+            said.append(
+                f"was committed from the checkpoint before it was moved, and goes back with it: {summarize(goes_back)}"
+            )
         if backwards:
             first = next(move for move in moves if move.topic_partition in backwards)
             found.append(
@@ -125,7 +134,8 @@ class OffsetPlan:
                 f"({first.topic_partition}: {first.before} to {first.after}): the group was moved by somebody else, or "
                 "the checkpoint is not the one it follows; check both, then set allow_rewind=True"
             )
-        return cls(group_id, tuple(moves), dict(source or {}), tuple(found), tuple(said))
+        positions = {move.topic_partition: move.before for move in moves}
+        return cls(group_id, tuple(moves), dict(source or {}), tuple(found), tuple(said), found=positions)
 
     @property
     def before(self) -> Positions:

@@ -97,6 +97,7 @@ class Rewind:
     :param refusals: why the plan must not be carried out; empty if it may.
     :param notes: what the reader should know.
     :param archive: name of the archive that keeps what is overwritten; ``None`` if nothing is.
+    :param request: identifies what was asked for, so that an interrupted move is finished only by the same request.
     :param resumes: the archive is there already: an earlier try has written it.
     :param undoes: name of the archive that is put back.
     :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
@@ -117,6 +118,7 @@ class Rewind:
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     archive: str | None = None
+    request: str = ""
     resumes: bool = False
     undoes: str | None = None
     copies: bool = False
@@ -129,6 +131,11 @@ class Rewind:
         :raises PlanRefusedError: with every reason.
         """
         check_plans([self])
+
+    @property
+    def number(self) -> int | None:
+        """Which move of the checkpoint it is; ``None`` if no file of it changes."""
+        return None if self.archive is None else int(self.archive.partition("-")[0])
 
     def judged(self, plans: Iterable[OffsetPlan]) -> Rewind:
         """Return the plan with the refusals and notes of plans that compared its targets with the logs."""
@@ -168,7 +175,11 @@ class Rewind:
                     row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
                 rows.append(row)
         if not self.steps:
-            does = "stays as it is" if self.before == self.after else "was moved by an earlier try"
+            does = (
+                "was moved by an earlier try"
+                if self.resumes or self.before != self.after
+                else "stays as it is"
+            )
         elif self.kind == "truncate":
             does = f"goes back from batch {self.batch_id}"
         else:

@@ -101,6 +101,15 @@ class TopicScope:
         allowed = self.partitions[topic_partition.topic]
         return allowed is None or topic_partition.partition in allowed
 
+    def as_json(self) -> dict[str, list[int] | None] | None:
+        """Return plain JSON: topic -> its partitions, ``None`` for all of them; ``None`` for every topic."""
+        if self.partitions is None:
+            return None
+        return {
+            topic: None if numbers is None else sorted(numbers)
+            for topic, numbers in sorted(self.partitions.items())
+        }
+
     @property
     def topics(self) -> list[str] | None:
         """The topics that are named, ``None`` for all."""

@@ -125,7 +125,6 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         :return: the receipt.
         """
         self._moving = {group.group_id: {tp.topic for tp in group.after} for group in plan.groups}
-        metadata = plan.stamped(metadata)
         if plan_only:
             plan = look_up_times(client, plan)
         for table in plan.tables():
@@ -139,7 +138,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         else:
             apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
         self.count_move(self._moving)
-        self.tell_assets(context, plan.groups, metadata)
+        self.tell_assets(context, plan.groups, plan.stamped(metadata))
         return plan.receipt(verified=True)
 
     def count_move(self, topics: Mapping[str, set[str]]) -> None:
@@ -217,7 +216,9 @@ class RewindingOperator(OffsetsOperator):
         return RewindPolicy.parse(self.pending_batch, self.sink, self.sink_location, self.allow_state)
 
 
-def commit_metadata(context: Context, *, query: str = "", batch: int | None = None) -> CommitMetadata:
+def commit_metadata(
+    context: Context, *, query: str = "", batch: int | None = None, move: int | None = None
+) -> CommitMetadata:
     """Return what a commit of this task run says about itself."""
     ti, dag_run = context.get("ti"), context.get("dag_run")
     names = [getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id", "map_index")]
@@ -231,6 +232,7 @@ def commit_metadata(context: Context, *, query: str = "", batch: int | None = No
         user=getattr(dag_run, "triggering_user_name", None) or "",
         query=query,
         batch=batch,
+        move=move,
         token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
         at=int(time.time()),
     )

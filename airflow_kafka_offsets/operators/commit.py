@@ -1,14 +1,18 @@
-"""How do the offsets that a Spark query has processed get into its consumer group?"""
+"""Commits what a Spark query has processed, or other offsets, to its consumer group."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, UsageError
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
+
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.hooks.window_file import load_window
+from airflow_kafka_offsets.joint.commit import KnownMoves, commit_position
 from airflow_kafka_offsets.kafka.apply import plan_moves
 from airflow_kafka_offsets.kafka.window_commits import apply_window_commits, plan_window_commits
 from airflow_kafka_offsets.model.joint import JointPlan
@@ -25,6 +29,12 @@ from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadat
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+_TRIES = 3
+"""How often a position is read and committed again because the checkpoint was moved meanwhile."""
 
 
 class _Target(NamedTuple):
@@ -47,7 +57,11 @@ class CommitOffsetsOperator(OffsetsOperator):
 
     Refused, with nothing changed: offsets that would go backwards; a group whose last commit is of another
     Spark query; a topic that the broker does not have; an offset outside its partition's log; a group with
-    members, since only they may commit.
+    members, since only they may commit; a checkpoint whose reset is under way, or has stopped half-way; a query that
+    has finished no batch since a reset of the same run, although there are records to read.
+
+    A checkpoint that is reset while this task runs is read and committed again, so that both end where the reset has
+    put them.
 
     With a ``window`` its end is committed, for each partition: where the group stands at the window's start it is
     written, where it is at its end it is done. If it stands anywhere else in one of them, nothing is written at all. A
@@ -167,20 +181,64 @@ class CommitOffsetsOperator(OffsetsOperator):
 
     def _execute(self, context: Context) -> dict[str, Any]:
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
-        target = self._given_offsets() or self._stored_offsets() or self._checkpoint_offsets()
-        targets, query, batch = target.targets, target.query, target.batch
-        self._name_left_out(targets)
+        target = self._given_offsets() or self._stored_offsets()
+        if target is None:
+            return self._commit_checkpoint(context, policy)
+        self._name_left_out(target.targets)
         with self.open_client() as client:
             plans = plan_moves(
                 client,
-                targets.by_group,
+                target.targets.by_group,
                 source=target.source,
                 on_out_of_range=policy,
                 allow_rewind=self.allow_rewind,
-                query=query if query and not self.allow_new_query else None,
             )
-            metadata = commit_metadata(context, query=query, batch=batch)
-            return self.carry_out(context, client, JointPlan(plans), metadata)
+            return self.carry_out(context, client, JointPlan(plans), commit_metadata(context))
+
+    def _commit_checkpoint(self, context: Context, policy: OutOfRangePolicy) -> dict[str, Any]:
+        """Commit the checkpoint's position; again, if the checkpoint was moved meanwhile."""
+        if not self.checkpoint_location:
+            raise UsageError("checkpoint_location and offsets are both missing: give one of them")
+        checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
+        with self.open_client() as client:
+            again = Retrying(
+                retry=retry_if_exception_type(CheckpointMovedError),
+                stop=stop_after_attempt(_TRIES),
+                before_sleep=self._say_why_again,
+                reraise=True,
+            )
+            return again(self._commit_position, context, client, checkpoint, policy)
+
+    def _say_why_again(self, state: RetryCallState) -> None:
+        if state.outcome is not None:
+            self.log.warning("Committing again: %s", state.outcome.exception())
+
+    def _commit_position(
+        self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, policy: OutOfRangePolicy
+    ) -> dict[str, Any]:
+        moves = KnownMoves.of(checkpoint)
+        target = self._checkpoint_offsets(checkpoint)
+        self._name_left_out(target.targets)
+        by_group = target.targets.by_group
+        metadata = commit_metadata(context, query=target.query, batch=target.batch, move=moves.number)
+        everything = {tp: offset for offsets in by_group.values() for tp, offset in offsets.items()}
+        moves.check_work(metadata, everything, client)
+        plans = plan_moves(
+            client,
+            by_group,
+            source=target.source,
+            on_out_of_range=policy,
+            allow_rewind=self.allow_rewind,
+            query=None if self.allow_new_query else target.query,
+            may_go_back=partial(moves.may_go_back, target.query),
+        )
+        return self.carry_out(
+            context,
+            client,
+            JointPlan(plans),
+            metadata,
+            write=lambda plan, metadata: commit_position(client, moves, plan.groups, metadata),
+        )
 
     def _name_left_out(self, targets: GroupOffsets) -> None:
         if targets.left_out:
@@ -210,10 +268,8 @@ class CommitOffsetsOperator(OffsetsOperator):
         targets = group_offsets({"store": offsets}, group_id, TopicScope.parse(self.topics), "the store")
         return _Target(targets, source)
 
-    def _checkpoint_offsets(self) -> _Target:
-        if self.checkpoint_location is None:
-            raise UsageError("checkpoint_location and offsets are both missing: give one of them")
-        state = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id).read()
+    def _checkpoint_offsets(self, checkpoint: SparkCheckpoint) -> _Target:
+        state = checkpoint.read()
         if state.batch_id is None:
             pending = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was begun)"
             raise CheckpointError(

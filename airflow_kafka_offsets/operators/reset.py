@@ -1,4 +1,4 @@
-"""How is a pipeline moved somewhere else on purpose, its consumer groups and its checkpoint?"""
+"""Moves a pipeline somewhere else on purpose: its consumer groups and its checkpoint."""
 
 from __future__ import annotations
 
@@ -6,18 +6,28 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.clears import clear_mark
+from airflow_kafka_offsets.hooks.run_tasks import work_between
+from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.reset import plan_joint_reset
+from airflow_kafka_offsets.kafka.apply import plan_moves
+from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
 from airflow_kafka_offsets.kafka.resets import parse_scenario, plan_resets
 from airflow_kafka_offsets.model.joint import JointPlan
-from airflow_kafka_offsets.model.offsets import offsets_json, parse_positions
-from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
+from airflow_kafka_offsets.model.offsets import Positions, offsets_json, parse_positions
+from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, one_of
+from airflow_kafka_offsets.model.recovery import Work, is_finished
 from airflow_kafka_offsets.model.scenarios import NoCommit, exactly_one
 from airflow_kafka_offsets.model.scope import TopicScope, group_scopes, parse_group_id
 from airflow_kafka_offsets.operators.base import RewindingOperator, commit_metadata
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.metadata import CommitMetadata
 
 SCENARIOS = ("to_offset", "to_datetime", "shift_by", "by_duration", "from_file")
 
@@ -40,7 +50,12 @@ class ResetOffsetsOperator(RewindingOperator):
 
     A retry does not move twice: what an earlier try of the same task run has moved is left alone by
     ``shift_by``, ``by_duration`` and ``to_offset="latest"``, and a move that was interrupted between checkpoint and
-    groups is finished with the offsets it was planned with. Clearing the task moves again.
+    groups is finished with the offsets it was planned with, also when the task was cleared.
+
+    Clearing the task moves again, if what comes after it is cleared as well. Airflow also clears a setup with any task
+    between it and its teardown: then nothing is moved if the work after the reset was finished by a commit and is not
+    cleared, and the log says so. Refused, with nothing changed: tasks that have succeeded after it, and were not cleared
+    although one before them was.
 
     What may happen to the checkpoint is said with the parameters of :class:`RewindingOperator`: ``pending_batch``,
     ``sink``, ``sink_location``, ``allow_state`` and ``quiet_period``.
@@ -111,16 +126,22 @@ class ResetOffsetsOperator(RewindingOperator):
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
+        work = self._cleared_work(context)
         scenario = parse_scenario(*exactly_one({name: getattr(self, name) for name in SCENARIOS}))
         group_id, scope = parse_group_id(self.group_id), TopicScope.parse(self.topics)
         metadata = commit_metadata(context)
         checkpoint = self.open_checkpoint()
+        images = BeforeImages(context)
         with self.open_client() as client:
+            if work is not None and (receipt := self._kept(client, checkpoint, work, metadata)) is not None:
+                push_result(context, receipt)
+                return receipt
             policies: dict[str, Any] = {
                 "now": datetime.now(tz=timezone.utc),
                 "on_out_of_range": one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range"),
                 "on_no_commit": one_of(self.on_no_commit, NoCommit, "on_no_commit"),
-                "token": metadata.token,
+                "by": metadata,
+                "interrupted": images.interrupted,
             }
             if checkpoint is None:
                 plan = JointPlan(plan_resets(client, group_scopes(group_id, scope), scenario, **policies))
@@ -128,9 +149,10 @@ class ResetOffsetsOperator(RewindingOperator):
                 plan = plan_joint_reset(
                     client, checkpoint, group_id, scope, scenario, policy=self.rewind_policy(), **policies
                 )
-            if not (self.plan_only or plan.refused):
-                plan = keep_first_before(context, plan)
-            return self.carry_out(
+            moves = not (self.plan_only or plan.refused)
+            if moves:
+                plan = images.keep(plan, client, metadata)
+            receipt = self.carry_out(
                 context,
                 client,
                 plan,
@@ -139,21 +161,134 @@ class ResetOffsetsOperator(RewindingOperator):
                 quiet_period=self.quiet_period,
                 plan_only=self.plan_only,
             )
+            if moves:
+                images.finish()
+            return receipt
+
+    def _cleared_work(self, context: Context) -> Work | None:
+        """
+        Return the tasks after this one, if some have succeeded already: then this one was cleared without them.
+
+        :raises PlanRefusedError: if tasks are to be cleared as well.
+        """
+        if self.plan_only or not hasattr(context.get("ti"), "get_task_states") or not self.has_dag():  # type: ignore[no-untyped-call]
+            return None
+        work = work_between(context, self, None, without=self._restores())
+        if not work.done:
+            return None
+        if work.cut_off:
+            raise PlanRefusedError(
+                [
+                    f"{', '.join(work.cut_off)} succeeded in this run, and was not cleared with what comes before it: nobody "
+                    "would read again what this task moves. Clear it as well (with Downstream), or trigger a new run"
+                ]
+            )
+        return work
+
+    def _kept(
+        self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, work: Work, metadata: CommitMetadata
+    ) -> dict[str, Any]:
+        """
+        Return the receipt of a reset that moves nothing, because its work was done and is not cleared.
+
+        :raises PlanRefusedError: if the work was not finished by a commit.
+        """
+        group_id, scope = parse_group_id(self.group_id), TopicScope.parse(self.topics)
+        sources = None if checkpoint is None else checkpoint.read().kafka_offsets
+        positions = {
+            group: group_positions(client, group, partitions)
+            for group, partitions in group_scopes(group_id, scope, sources).items()
+        }
+        movers = {self.task_id, *self._restores()}
+        unfinished = [
+            group
+            for group, partitions in positions.items()
+            if not is_finished(last_commits(client, group, partitions), {}, metadata, movers)
+        ]
+        if unfinished:
+            raise PlanRefusedError(
+                [
+                    f"{', '.join(work.done)} succeeded in this run, and nothing was committed to group {', '.join(unfinished)} "
+                    "since the reset, or it was taken back: clear "
+                    f"{'it' if len(work.done) == 1 else 'them'} as well, or trigger a new run"
+                ]
+            )
+        targets = {
+            group: {tp: offset for tp, offset in partitions.items() if offset is not None}
+            for group, partitions in positions.items()
+        }
+        plan = JointPlan(plan_moves(client, targets, source={"kept": work.done}, on_out_of_range="skip"))
+        self.log.info(
+            "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read it all again, "
+            "clear it too",
+            ", ".join(work.done),
+            self.task_id,
+        )
+        return plan.receipt(verified=True)
+
+    def _restores(self) -> list[str]:
+        """Return the tasks that take this one back."""
+        if not self.has_dag():  # type: ignore[no-untyped-call]
+            return []
+        return [task.task_id for task in self.dag.tasks if is_restore(task)]
 
 
-def keep_first_before(context: Context, plan: JointPlan) -> JointPlan:
+def is_restore(task: object) -> bool:
+    """Whether a task, mapped or not, is a :class:`~airflow_kafka_offsets.operators.restore.RestoreOffsetsOperator`."""
+    kind = getattr(task, "operator_class", type(task))
+    return getattr(kind, "takes_back", False) is True
+
+
+class BeforeImages:
     """
-    Keep what the groups held before the first try, and give it to the plan of a retry.
+    What the groups held before the first write, over retries and Clears of the task.
 
-    Airflow forgets a task's XCom when it retries; what is to be restored is what was there at first.
+    Airflow forgets a task's XCom when it retries; what is to be restored is what was there at first. Airflow 3.3 keeps
+    a task's state: there it is also known whether an earlier try has stopped half-way.
+
+    :param context: of the task.
     """
-    store = context.get("task_state_store")
-    if store is None:
-        return plan
-    key = f"kafka_offsets.before.{clear_mark(context)}"
-    kept: Any = store.get(key)
-    if not isinstance(kept, Mapping):
+
+    _KEY = "kafka_offsets.before"
+
+    def __init__(self, context: Context) -> None:
+        self._store: Any = context.get("task_state_store")
+        self._mark = clear_mark(context)
+        kept = self._store.get(self._KEY) if self._store is not None else None
+        self._kept: Mapping[str, Any] = kept if isinstance(kept, Mapping) else {}
+
+    @property
+    def interrupted(self) -> bool | None:
+        """Whether an earlier try has written and not come to its end; ``None`` if that is not known."""
+        return None if self._store is None else bool(self._kept) and not self._kept.get("done")
+
+    def keep(self, plan: JointPlan, client: OffsetsClient, by: CommitMetadata) -> JointPlan:
+        """Return the plan with what the groups held before the first write, which is kept from now on."""
+        if self._store is None:
+            return plan
+        if self.interrupted or self._kept.get("mark") == self._mark:
+            return plan.with_before(
+                {
+                    group.group_id: self._before(group, client, by)
+                    for group in plan.groups
+                    if group.group_id in self._kept["groups"]
+                }
+            )
         held: Any = {group.group_id: offsets_json(group.before) for group in plan.groups if group.before}
-        store.set(key, held)
+        self._kept = {"mark": self._mark, "groups": held, "done": False}
+        self._store.set(self._KEY, self._kept)
         return plan
-    return plan.with_before({group: parse_positions(before) for group, before in kept.items()})
+
+    def _before(self, plan: OffsetPlan, client: OffsetsClient, by: CommitMetadata) -> Positions:
+        """Return what a group held in the partitions that an earlier try has written."""
+        first = parse_positions(self._kept["groups"][plan.group_id])
+        return {
+            tp: first[tp]
+            for tp, commit in last_commits(client, plan.group_id, plan.before).items()
+            if tp in first and commit is not None and commit.by is not None and commit.by.same_task(by)
+        }
+
+    def finish(self) -> None:
+        """Note that the task has done all of it."""
+        if self._store is not None:
+            self._store.set(self._KEY, {**self._kept, "mark": self._mark, "done": True})

@@ -1,27 +1,35 @@
-"""How is a reset taken back, by itself when what came after it failed?"""
+"""Takes a reset back, by itself if the recovery after it was not finished."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import XComArg
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.hooks.run_tasks import work_between
+from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.restore import plan_restore_file, plan_restore_receipt
+from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.offsets import load_json
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.recovery import FAILED, Work, is_finished
 from airflow_kafka_offsets.model.scenarios import RestoreNoCommit
 from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
 from airflow_kafka_offsets.operators.base import RewindingOperator, commit_metadata
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from typing import Self
+
+    from airflow.sdk import BaseOperator, Context
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.metadata import CommitMetadata
 
 When = Literal["failed", "always"]
 
@@ -36,8 +44,14 @@ class RestoreOffsetsOperator(RewindingOperator):
         restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **orders)
         reset >> spark >> commit >> restore.as_teardown(setups=reset)
 
-    A failed run stays a failed run: Airflow leaves teardowns out when it looks at how a run ended. (A plain task
-    with ``trigger_rule="one_failed"`` at the end would turn it green.)
+    As a teardown (``when="failed"``) it looks at the tasks between the reset and itself. If all of them have succeeded,
+    there is nothing to restore. If not, because one has failed, was skipped, or the run was given up, the reset is taken
+    back, unless the recovery was finished all the same: committed since the reset, past where the pipeline was before.
+
+    A failed recovery stays a failed run: after it has restored, and whenever a task upstream has failed, this task fails,
+    and the run with it (:meth:`as_teardown` sees to that). Its receipt is in XCom all the same. It does not run, and the
+    run may end as a success, if the reset itself is given up half-way: then the reset is finished or taken back by whoever
+    comes next.
 
     If the Spark query has not run since the reset, the checkpoint's files come back as they were; if it has, the
     checkpoint is moved to the offsets that it had. The same offsets come back, not the same bytes; what the job has
@@ -53,8 +67,8 @@ class RestoreOffsetsOperator(RewindingOperator):
     :param receipt: what the reset returned, usually ``reset.output``. (templated)
     :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such as the
         ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
-    :param when: ``failed`` (default) restores only if a task upstream of this one failed in this run; ``always``
-        restores in any case. (templated)
+    :param when: ``failed`` (default) restores only if the tasks since the reset have not all succeeded; ``always``
+        restores in any case, and does not fail for it. (templated)
     :param on_no_commit: for a partition that had no commit: ``skip`` (default) leaves it where it is, ``earliest``
         moves it to its log start. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
@@ -73,6 +87,7 @@ class RestoreOffsetsOperator(RewindingOperator):
         **RewindingOperator.template_fields_renderers,
         "receipt": "json",
     }
+    takes_back: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -105,21 +120,88 @@ class RestoreOffsetsOperator(RewindingOperator):
         when = one_of(self.when, When, "when")
         if self.receipt is not None and self.from_file is not None:
             raise UsageError("receipt and from_file are both given: give one of them")
+        work = self._work(context) if when == "failed" else None
+        if work is not None and not work.not_done:
+            self.log.info("Nothing to restore: every task since the reset has succeeded (when='failed')")
+            return None
+        restored = self._restore(context, work)
+        if work is not None and (restored is not None or work.failed):
+            if restored is not None:
+                push_result(context, restored)
+            raise AirflowFailException(
+                f"the recovery was not finished ({work.describe(work.not_done)}), so this task fails, and the run with it: "
+                f"{'everything was put back' if restored else 'nothing was put back, see above'}"
+            )
+        return restored
+
+    def as_teardown(
+        self,
+        *,
+        setups: BaseOperator | Iterable[BaseOperator] | None = None,
+        on_failure_fail_dagrun: bool | None = True,
+    ) -> Self:
+        """
+        Make this the teardown of a reset.
+
+        :param on_failure_fail_dagrun: the run fails with this task. Airflow's own default would let a run that was given up
+            end as a success.
+        """
+        super().as_teardown(setups=setups, on_failure_fail_dagrun=on_failure_fail_dagrun)
+        return self
+
+    def _restore(self, context: Context, work: Work | None) -> dict[str, Any] | None:
         if self.receipt is None and self.from_file is None:
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
-            return None
-        if when == "failed" and not self._something_failed(context):
-            self.log.info("Nothing to restore: no task upstream has failed (when='failed')")
             return None
         metadata = commit_metadata(context)
         checkpoint = self.open_checkpoint()
         with self.open_client() as client:
+            if work is not None and self._is_finished(client, metadata):
+                self.log.info(
+                    "Nothing to restore: the pipeline was committed since the reset, past where it was before (%s)",
+                    work.describe(work.not_done),
+                )
+                return None
             plan = self._plan(client, checkpoint)
             if plan is None:
                 return None
             return self.carry_out(
                 context, client, plan, metadata, checkpoint=checkpoint, quiet_period=self.quiet_period
             )
+
+    def _work(self, context: Context) -> Work:
+        """Return the tasks between the reset and this one, and those beside them that have failed."""
+        upstream = work_between(context, None, self) if self.upstream_task_ids else Work({}, {})
+        if not upstream.states:
+            raise UsageError(
+                f"task {self.task_id} has no task upstream that could have failed: make it the teardown of the reset, or set "
+                "when='always'"
+            )
+        resets = [task for task in self.upstream_list if task.is_setup]
+        between = {name for task in resets for name in task.get_flat_relative_ids(upstream=False)}
+        states = {
+            name: states
+            for name, states in upstream.states.items()
+            if not resets or name in between or FAILED.intersection(states)
+        }
+        return Work(states, upstream.downstream)
+
+    def _is_finished(self, client: OffsetsClient, metadata: CommitMetadata) -> bool:
+        """Whether every group was committed since the move of the receipt, past where it was."""
+        groups = [] if self.from_file else [each for each in read_receipt(self._receipt()) if each.after]
+        movers = [self.task_id, *(task.task_id for task in self.upstream_list if task.is_setup)]
+        return bool(groups) and all(
+            is_finished(
+                last_commits(client, group.group_id, group.after),
+                {tp: max(offset, group.before.get(tp) or 0) for tp, offset in group.after.items()},
+                metadata,
+                movers,
+            )
+            for group in groups
+        )
+
+    def _receipt(self) -> Any:
+        return load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
 
     def _plan(self, client: OffsetsClient, checkpoint: SparkCheckpoint | None) -> JointPlan | None:
         group_id, policy = parse_group_id(self.group_id), self.rewind_policy()
@@ -134,7 +216,7 @@ class RestoreOffsetsOperator(RewindingOperator):
                 on_out_of_range=on_out_of_range,
                 policy=policy,
             )
-        receipt = load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
+        receipt = self._receipt()
         if any(group.plan_only for group in read_receipt(receipt)):
             self.log.info("Nothing to restore: the receipt is of a plan that was only shown (plan_only)")
             return None
@@ -147,17 +229,3 @@ class RestoreOffsetsOperator(RewindingOperator):
             on_no_commit=one_of(self.on_no_commit, RestoreNoCommit, "on_no_commit"),
             policy=policy,
         )
-
-    def _something_failed(self, context: Context) -> bool:
-        """Whether a task upstream of this one has failed in this run, or could not run for that reason."""
-        ti = context["ti"]
-        upstream = sorted(self.get_flat_relative_ids(upstream=True))
-        if not upstream:
-            raise UsageError(
-                f"task {self.task_id} has no task upstream that could have failed: make it the teardown of the reset, or set "
-                "when='always'"
-            )
-        count = ti.get_ti_count(
-            dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=upstream, states=["failed", "upstream_failed"]
-        )
-        return bool(count)

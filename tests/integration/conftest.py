@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
 
 
 class Query:
@@ -153,3 +161,17 @@ def send_in_transaction(bootstrap_servers: str) -> Callable[..., None]:
         producer.abort_transaction(20) if abort else producer.commit_transaction(20)
 
     return send
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys):
+    """Runs the command line in this process: cli("checkpoint", "show", uri) -> exit code, output, errors."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Done(end.value.code or 0, *capsys.readouterr())
+
+    return run

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from functools import partial
-from typing import NamedTuple
 
 import pytest
-
-from airflow_kafka_offsets.cli import main
 
 pytestmark = pytest.mark.integration
 
@@ -17,26 +13,6 @@ ENDS = {0: 10, 1: 4}
 READ = {0: 8, 1: 3}
 """Where group and checkpoint stand."""
 QUIET = ("--quiet-period", "0")
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def cli(monkeypatch, capsys):
-    """Runs the command line in this process: cli("checkpoint", "show", uri) -> exit code, output, errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        return Done(end.value.code or 0, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")

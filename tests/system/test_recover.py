@@ -118,7 +118,7 @@ def test_a_recovery_whose_job_fails_is_a_failed_run_and_everything_is_put_back(
         file.write_bytes(content)
     assert run["state"] == "failed"
     assert run["states"]["process"] == "failed"
-    assert run["states"]["restore"] == "success"
+    assert run["states"]["restore"] == "failed"
     assert run["results"]["restore"]["checkpoint"]["discarded"]
     assert stands() == before
     rows = kafka_tools.describe_rows(GROUP)

@@ -96,12 +96,14 @@ def test_a_recovery_whose_job_fails_is_a_failed_run_and_everything_is_where_it_w
     assert fails["states"] == {
         "reset": "success",
         "process": "failed",
-        "restore": "success",
+        # It has put everything back, and fails so that the run does.
+        "restore": "failed",
     }
     assert fails["run"] == "failed"
     assert (fails["group"], fails["checkpoint"]) == (8, 8)
     assert fails["restore"]["before"] == {topic: {"0": TO}}
     assert fails["restore"]["after"] == {topic: {"0": 8}}
+    assert fails["restore"]["verified"] is True
 
 
 def test_a_recovery_that_succeeds_is_a_success_and_nothing_is_restored(runs):

@@ -27,8 +27,14 @@ class TaskInstance:
 
     dag_id, run_id, task_id, map_index = "flights", "manual__1", "commit", -1
 
-    def __init__(self):
+    def __init__(self, **states):
         self.xcoms = {}
+        self.states = states
+
+    def get_task_states(self, dag_id, task_ids, run_ids):
+        """Return what was given as states=, as Airflow does: {run_id: {task_id: state}}."""
+        assert (dag_id, run_ids) == (self.dag_id, [self.run_id])
+        return {self.run_id: {task: self.states.get(task) for task in task_ids}}
 
     def xcom_push(self, key, value):
         self.xcoms[key] = value

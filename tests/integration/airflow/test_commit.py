@@ -74,6 +74,7 @@ def test_the_commit_says_which_run_and_query_made_it(
         "task": "commit",
         "query": "11111111-2222-3333-4444-555555555555",
         "batch": 0,
+        "move": 0,
     }
 
 

@@ -77,7 +77,7 @@ def run(last):
     with OffsetsClient({"bootstrap.servers": servers}) as client:
         plan = plan_joint_reset(
             client, checkpoint, f"{group}-{last}", TopicScope(), ShiftBy(-1),
-            now=datetime.now(tz=timezone.utc), policy=policy, token=token,
+            now=datetime.now(tz=timezone.utc), policy=policy, by=CommitMetadata(token=token),
         )
         apply_joint(client, checkpoint, plan, CommitMetadata(token=token), quiet_period=0)
 
@@ -162,7 +162,7 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
                 ShiftBy(-1),
                 now=datetime.now(tz=timezone.utc),
                 policy=POLICY,
-                token=TOKEN,
+                by=CommitMetadata(token=TOKEN),
             )
             apply_joint(client, checkpoint, plan, CommitMetadata(token=TOKEN), quiet_period=0)
         receipt = json.loads(json.dumps(plan.receipt(verified=True)))

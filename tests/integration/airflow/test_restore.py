@@ -8,8 +8,6 @@ from functools import partial
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
@@ -165,11 +163,6 @@ def test_a_receipt_may_be_json_text(query, committed, reset, restore):
     assert (query.stands(), committed()) == (READ, COMMITTED | {2: 1})
 
 
-def test_without_a_receipt_nothing_is_done(restore, capsys):
-    assert restore(None, when="failed") is None
-    assert "Nothing to restore: there is no receipt" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(("receipt", "says"), [("", "receipt='' is nothing"), ({}, "expected a receipt")])
 def test_a_receipt_that_is_empty_is_no_receipt(receipt, says, restore):
     with pytest.raises(AirflowFailException, match=says):
@@ -217,40 +210,6 @@ def test_a_checkpoint_that_was_replaced_since_is_refused(topic, new_query, commi
     assert (other.files(), committed()) == (before, RESET)
     restore(receipt, checkpoint_location=None)
     assert committed() == COMMITTED | {2: 1}
-
-
-@pytest.mark.parametrize(("failed", "restored"), [(0, False), (1, True)])
-def test_when_failed_looks_at_the_tasks_upstream(
-    failed, restored, topic, group, query, committed, reset, context
-):
-    receipt = reset()
-    asked = {}
-
-    def get_ti_count(**filters):
-        asked.update(filters)
-        return failed
-
-    with DAG("flights"):
-        task = RestoreOffsetsOperator(
-            task_id="restore",
-            receipt=receipt,
-            group_id=group,
-            checkpoint_location=query.location,
-            quiet_period=0,
-        )
-        EmptyOperator(task_id="reset") >> EmptyOperator(task_id="spark") >> task
-    ti = type(context["ti"])()
-    ti.get_ti_count = get_ti_count
-    result = task.execute({"ti": ti})
-    assert (result is not None) == restored
-    assert committed() == (COMMITTED | {2: 1} if restored else RESET)
-    assert query.stands() == (READ if restored else RESET)
-    assert asked == {
-        "dag_id": "flights",
-        "run_ids": ["manual__1"],
-        "task_ids": ["reset", "spark"],
-        "states": ["failed", "upstream_failed"],
-    }
 
 
 def test_the_archives_file_puts_both_to_the_groups_offsets(query, committed, reset, restore):

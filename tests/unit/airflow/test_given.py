@@ -122,6 +122,9 @@ class Ti:
     def xcom_pull(self, *_, default=None, **__):
         return default
 
+    def get_task_states(self, **_):
+        return {"r": {"reset": "skipped"}}
+
 
 def restore(receipt):
     with DAG("d"):

@@ -100,8 +100,8 @@ def test_a_restore_is_the_teardown_of_its_reset_and_takes_its_receipt():
     assert restore.is_teardown
     assert restore.upstream_task_ids == {"reset", "spark"}
     assert restore.get_flat_relative_ids(upstream=True) == {"reset", "spark"}
-    # The run's state is that of what came before.
-    assert restore.on_failure_fail_dagrun is False
+    # It fails when it has restored, and the run with it.
+    assert restore.on_failure_fail_dagrun is True
 
 
 @pytest.mark.parametrize("operator", [CommitOffsetsOperator, *REWINDING])

@@ -23,6 +23,7 @@ from airflow_kafka_offsets.checkpoint.archive import archive_of_run
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.rewind import apply_rewind, plan_seek, plan_truncate, plan_undo, resume
 from airflow_kafka_offsets.errors import CheckpointError
+from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.rewind import RewindPolicy
 
@@ -51,7 +52,13 @@ def seek_of_a_task(spark: SparkCheckpoint) -> None:
     rewind = plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD)
     if (kept := archive_of_run(spark, TOKEN)) is not None:
         rewind = resume(spark, rewind, kept)
-    apply_rewind(spark, rewind, quiet_period=0, token=TOKEN, attachments={"before.csv": "orders,0,7\n"})
+    apply_rewind(
+        spark,
+        rewind,
+        quiet_period=0,
+        by=CommitMetadata(token=TOKEN),
+        attachments={"before.csv": "orders,0,7\n"},
+    )
 
 
 def truncate(spark: SparkCheckpoint) -> None:

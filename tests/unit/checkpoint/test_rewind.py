@@ -34,6 +34,7 @@ from airflow_kafka_offsets.errors import (
     CheckpointNotFoundError,
     PlanRefusedError,
 )
+from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.rewind import Rewind, RewindPolicy
 
@@ -240,6 +241,7 @@ def test_a_recorded_checkpoint_is_sought_in_its_newest_offsets_alone_and_put_bac
         path.removeprefix("_kafka_offsets/0001-seek/"): found[path] for path in found if path[0] == "_"
     }
     assert archived.pop("manifest.json")
+    assert archived.pop("done") == b""
     assert archived == {path: original[path] for path in (newest, *discarded)}
     touched = [newest, *discarded]
     checksums = {path.replace("/", "/.") + ".crc" for path in touched}
@@ -999,8 +1001,10 @@ def test_an_undo_of_a_seek_of_a_query_with_state_that_has_run_needs_the_flag_aga
 
 def test_the_archive_of_a_run_is_found_by_its_token_until_it_is_taken_back(three: Path) -> None:
     spark = SparkCheckpoint(str(three))
-    carry_out(three, seek(three), token="this run", attachments={"before.csv": "orders,0,7\n"})
-    carry_out(three, seek(three, 4), token="another")
+    carry_out(
+        three, seek(three), by=CommitMetadata(token="this run"), attachments={"before.csv": "orders,0,7\n"}
+    )
+    carry_out(three, seek(three, 4), by=CommitMetadata(token="another"))
 
     found = archive_of_run(spark, "this run")
     assert found is not None
@@ -1018,13 +1022,13 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
 ) -> None:
     spark = SparkCheckpoint(str(begun))
     original = files(begun)
-    carry_out(begun, seek(begun, **DISCARD), token="run")
+    carry_out(begun, seek(begun, **DISCARD), by=CommitMetadata(token="run"))
     # As if it had been interrupted before its last step.
     (begun / "offsets/2").write_bytes(original["offsets/2"])
     kept = archive_of_run(spark, "run")
     assert kept is not None
 
-    rewind = carry_out(begun, resume(spark, seek(begun, **DISCARD), kept), token="run")
+    rewind = carry_out(begun, resume(spark, seek(begun, **DISCARD), kept), by=CommitMetadata(token="run"))
 
     assert (rewind.resumes, rewind.archive, rewind.discarded) == (True, "0001-seek", (3,))
     assert [archive.name for archive in read_archives(spark)] == ["0001-seek"]
@@ -1037,7 +1041,7 @@ def test_a_move_is_not_taken_up_again_after_the_query_has_run(
     three: Path, checkpoint: Callable[..., Path]
 ) -> None:
     spark = SparkCheckpoint(str(three))
-    carry_out(three, seek(three), token="run")
+    carry_out(three, seek(three), by=CommitMetadata(token="run"))
     checkpoint({3: 8}, [3])
     kept = archive_of_run(spark, "run")
     assert kept is not None

@@ -163,6 +163,7 @@ def test_the_report_is_plain_json_with_stable_keys():
         "lost": 6,
         "last_commit_age_seconds": 90,
         "offsets_retention_minutes": 10080,
+        "unfinished_move": None,
         "warnings": [],
         "partitions": [
             {

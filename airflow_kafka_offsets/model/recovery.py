@@ -1,0 +1,107 @@
+"""
+What a reset that was cleared, and the teardown that takes a reset back, conclude from the tasks of their run.
+
+Airflow clears a setup and its teardown with any task between them, and leaves the tasks alone that were not selected. It
+skips what is left of a run that is given up, runs the teardown, and counts a skipped task as no failure. So neither of
+the two can go by failures alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+SUCCESS = "success"
+FAILED = frozenset({"failed", "upstream_failed"})
+
+TaskStates = Mapping[str, Sequence["str | None"]]
+"""Task id -> the states of its instances in this run, one for each map index; ``None`` for one that is to run."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """
+    The tasks between a reset and its teardown: those that read again what was moved.
+
+    :param states: of these tasks.
+    :param downstream: task id -> the tasks of them that come after it.
+    """
+
+    states: TaskStates
+    downstream: Mapping[str, Collection[str]]
+
+    @property
+    def done(self) -> list[str]:
+        """Tasks all of whose instances have succeeded."""
+        return sorted(task for task, states in self.states.items() if _all(states, {SUCCESS}))
+
+    @property
+    def not_done(self) -> list[str]:
+        """The other tasks."""
+        return sorted(set(self.states) - set(self.done))
+
+    @property
+    def failed(self) -> list[str]:
+        """Tasks of which an instance has failed, or could not run because another one had."""
+        return sorted(task for task, states in self.states.items() if FAILED.intersection(states))
+
+    @property
+    def cut_off(self) -> list[str]:
+        """
+        Tasks that have succeeded although one before them is to run again.
+
+        They were left out when that one was cleared, and would not notice what it does now. If every task has succeeded,
+        the reset was cleared alone, and these are all of them.
+        """
+        if not self.not_done:
+            return self.done
+        after = {later for task in self.not_done for later in self.downstream.get(task, ())}
+        return [task for task in self.done if task in after]
+
+    def describe(self, tasks: Collection[str]) -> str:
+        """Name tasks with their states."""
+        return ", ".join(
+            f"{task}: {', '.join(sorted({state or 'not run' for state in self.states[task]}))}"
+            for task in sorted(tasks)
+        )
+
+
+@dataclass(frozen=True)
+class LastCommit:
+    """The last commit of a partition: where it is, and who made it (``None`` if it does not say)."""
+
+    offset: int
+    by: CommitMetadata | None
+
+
+def is_finished(
+    commits: Mapping[TopicPartition, LastCommit | None],
+    reached: Mapping[TopicPartition, int],
+    run: CommitMetadata,
+    movers: Collection[str],
+) -> bool:
+    """
+    Return whether the pipeline has gone on from a move: it was committed since, past where it was.
+
+    :param commits: the last commit of the partitions that moved.
+    :param reached: the offset that each of them has to be at, or past: where it was before the move, and where it went.
+        Partitions that are not in it only need a commit since.
+    :param run: the run that made the move.
+    :param movers: the tasks of the run that reset and restore.
+    """
+
+    def since(tp: TopicPartition, commit: LastCommit | None) -> bool:
+        if commit is None or commit.offset < reached.get(tp, 0):
+            return False
+        by = commit.by
+        # A commit of many partitions leaves its task out, and then counts as the mover's own.
+        return by is None or (by.dag, by.run) != (run.dag, run.run) or by.task not in ("", *movers)
+
+    return bool(commits) and all(since(tp, commit) for tp, commit in commits.items())
+
+
+def _all(states: Sequence[str | None], wanted: Collection[str]) -> bool:
+    return bool(states) and all(state in wanted for state in states)

@@ -1,0 +1,93 @@
+"""Recoveries of stopped queries: what their jobs do is written in a file beside each checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.providers.common.compat.sdk import AirflowSkipException
+from airflow.sdk import DAG, task
+
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.joint import apply
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+
+HOME, TOPIC = Path(os.environ["RECOVERY_HOME"]), os.environ["RECOVERY_TOPIC"]
+RACES = int(os.environ["RACES"])
+HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
+
+
+def read_to_the_end(checkpoint: Path) -> None:
+    """Write what a Spark query writes when it reads all that there is."""
+    end = KafkaOffsetsHook().log_offsets(TOPIC)["log_end"]
+    number = max(int(file.name) for file in (checkpoint / "commits").iterdir()) + 1
+    (checkpoint / "offsets" / str(number)).write_text(f"v1\n{HEAD}\n{json.dumps(end)}")
+    (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def killed_once(checkpoint: Path) -> None:
+    """Kill the reset between checkpoint and groups, once, if that is asked for."""
+    written = apply.commit_plans
+
+    def commit_plans(*args: object) -> None:
+        wish = checkpoint / "kill"
+        if wish.exists():
+            wish.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        written(*args)
+
+    apply.commit_plans = commit_plans
+
+
+for name in ("cleared", "given_up", "skipped", "half_way"):
+    checkpoint = HOME / name
+    names = {"group_id": f"{name}-{TOPIC}", "checkpoint_location": str(checkpoint)}
+
+    class Reset(ResetOffsetsOperator):
+        """A reset that can be killed."""
+
+        def execute(self, context):
+            killed_once(Path(self.checkpoint_location))
+            return super().execute(context)
+
+    with DAG(name, schedule=None, default_args=names) as dag:
+        reset = Reset(task_id="reset", shift_by=-3, quiet_period=0)
+
+        @task(retries=1, retry_delay=timedelta(hours=1))
+        def job(place: str) -> None:
+            """Read to the end, or fail, or skip, as the file says."""
+            checkpoint = Path(place)
+            wish = checkpoint / "job"
+            does = wish.read_text() if wish.exists() else "read"
+            if does == "fail":
+                raise RuntimeError("the job failed")
+            if does == "skip":
+                raise AirflowSkipException("nothing to do")
+            read_to_the_end(checkpoint)
+
+        commit = CommitOffsetsOperator(task_id="commit")
+        restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, quiet_period=0)
+        reset >> job(str(checkpoint)) >> commit >> restore.as_teardown(setups=reset)
+    globals()[name] = dag
+
+# Nobody waits for the other: a reset and a commit of the same pipeline, at the same time.
+with DAG("races", schedule=None) as races:
+
+    @task
+    def begin() -> float:
+        """Let all begin at once."""
+        return time.time()
+
+    begun = begin()
+    for number in range(RACES):
+        race = {"group_id": f"race-{number}-{TOPIC}", "checkpoint_location": str(HOME / f"race-{number}")}
+        begun >> [
+            ResetOffsetsOperator(task_id=f"reset_{number}", shift_by=-3, quiet_period=0, **race),
+            CommitOffsetsOperator(task_id=f"commit_{number}", **race),
+        ]

@@ -1,0 +1,165 @@
+"""Recoveries on a real scheduler: tasks that are cleared, runs that are given up, a reset that is killed half-way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from system.running_airflow import RunningAirflow
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(400)]
+
+DAG_FILE = Path(__file__).parent / "live_recovery" / "recovery.py"
+HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
+READ, BACK, END = 60, 57, 100
+NAMES = ("cleared", "given_up", "skipped", "half_way")
+RACES = 6
+
+
+@pytest.fixture(scope="module")
+def topic(make_topic, produce):
+    name = make_topic(1)
+    produce(name, {0: END})
+    return name
+
+
+@pytest.fixture(scope="module")
+def client(bootstrap_servers):
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def live(bootstrap_servers, topic, client, tmp_path_factory):
+    """An Airflow with the recoveries, whose queries have stopped at 60 of 100 records."""
+    home = tmp_path_factory.mktemp("recovery-live")
+    pipelines = home / "pipelines"
+    for name in (*NAMES, *(f"race-{number}" for number in range(RACES))):
+        root = pipelines / name
+        for batch, offset in ((0, 10), (1, READ)):
+            for directory in ("offsets", "commits"):
+                (root / directory).mkdir(parents=True, exist_ok=True)
+            line = json.dumps({topic: {"0": offset}})
+            (root / "offsets" / str(batch)).write_text(f"v1\n{HEAD}\n{line}")
+            (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        (root / "metadata").write_text(json.dumps({"id": f"11111111-2222-3333-4444-{name:>12.12}"}))
+        client.commit(f"{name}-{topic}", {TopicPartition(topic, 0): READ})
+    (pipelines / "given_up" / "job").write_text("fail")
+    (pipelines / "skipped" / "job").write_text("skip")
+    (pipelines / "half_way" / "kill").touch()
+    variables = {"RECOVERY_HOME": str(pipelines), "RECOVERY_TOPIC": topic, "RACES": str(RACES)}
+    with RunningAirflow(home / "airflow", bootstrap_servers, [DAG_FILE], **variables) as airflow:
+        airflow.pipelines = pipelines
+        # All begin at once; each test waits for its own.
+        airflow.begun = {name: airflow.trigger(name) for name in (*NAMES, "races")}
+        yield airflow
+
+
+@pytest.fixture
+def at(live, topic, client):
+    """at(name) -> where the group and the checkpoint of a pipeline are."""
+    tp = TopicPartition(topic, 0)
+
+    def look(name):
+        state = SparkCheckpoint(str(live.pipelines / name)).read()
+        return client.committed(f"{name}-{topic}", [tp])[tp].offset, state.kafka_offsets["0"][tp]
+
+    return look
+
+
+def state_of(live, dag_id, run_id):
+    return live.api("GET", f"dags/{dag_id}/dagRuns/{run_id}")["state"]
+
+
+def wait_for(live, dag_id, run_id, *states):
+    live.wait_until(lambda: state_of(live, dag_id, run_id) in states, f"{dag_id} to end as {states}")
+
+
+def clear(live, dag_id, run_id, *tasks, downstream=False):
+    """Clear tasks as the UI does, and return which tasks Airflow has cleared with them."""
+    wish = {"dry_run": False, "dag_run_id": run_id, "task_ids": list(tasks), "include_downstream": downstream}
+    found = live.api(
+        "POST",
+        f"dags/{dag_id}/clearTaskInstances",
+        json={**wish, "only_failed": False, "reset_dag_runs": True},
+    )
+    return {each["task_id"] for each in found["task_instances"]}
+
+
+def test_clearing_one_commit_of_a_green_recovery_leaves_the_pipeline_where_it_is(live, at):
+    run = live.begun["cleared"]
+    wait_for(live, "cleared", run, "success", "failed")
+    assert (state_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
+    assert clear(live, "cleared", run, "commit") == {"reset", "commit", "restore"}
+    wait_for(live, "cleared", run, "success", "failed")
+    assert (state_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
+    # With what comes after it, it is the whole recovery again.
+    assert clear(live, "cleared", run, "reset", downstream=True) == {"reset", "job", "commit", "restore"}
+    wait_for(live, "cleared", run, "success", "failed")
+    assert (state_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
+    archives = live.pipelines / "cleared" / "_kafka_offsets"
+    assert sorted(each.name for each in archives.iterdir()) == ["0001-seek", "0002-seek"]
+
+
+def test_a_reset_that_is_cleared_alone_is_refused(live, at):
+    run = live.begun["cleared"]
+    before = at("cleared")
+    clear(live, "cleared", run, "reset")
+    wait_for(live, "cleared", run, "success", "failed")
+    assert (state_of(live, "cleared", run), live.states("cleared", run)["reset"]) == ("failed", "failed")
+    assert at("cleared") == before
+
+
+def test_a_recovery_that_is_marked_as_failed_while_its_job_waits_is_restored_and_fails(live, at):
+    run = live.begun["given_up"]
+    live.wait_until(lambda: live.states("given_up", run)["job"] == "up_for_retry", "the job to fail once")
+    assert at("given_up") == (BACK, BACK)
+    live.api("PATCH", f"dags/given_up/dagRuns/{run}", json={"state": "failed"})
+    wait_for(live, "given_up", run, "success", "failed")
+    assert at("given_up") == (READ, READ)
+    states = live.states("given_up", run)
+    assert (states["job"], states["restore"], state_of(live, "given_up", run)) == (
+        "skipped",
+        "failed",
+        "failed",
+    )
+    assert live.xcom("given_up", run, "restore")["after"] == {live_topic(live): {"0": READ}}
+
+
+def test_a_recovery_whose_job_skips_itself_is_restored_and_fails(live, at):
+    run = live.begun["skipped"]
+    wait_for(live, "skipped", run, "success", "failed")
+    assert (state_of(live, "skipped", run), at("skipped")) == ("failed", (READ, READ))
+
+
+def test_a_reset_that_was_killed_half_way_is_finished_when_it_is_cleared(live, at):
+    run = live.begun["half_way"]
+    wait_for(live, "half_way", run, "success", "failed")
+    assert (state_of(live, "half_way", run), at("half_way")) == ("failed", (READ, BACK))
+    clear(live, "half_way", run, "reset", downstream=True)
+    wait_for(live, "half_way", run, "success", "failed")
+    assert (state_of(live, "half_way", run), at("half_way")) == ("success", (END, END))
+    receipt = live.xcom("half_way", run, "reset")
+    topic = live_topic(live)
+    assert (receipt["before"], receipt["after"]) == ({topic: {"0": READ}}, {topic: {"0": BACK}})
+    assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": READ}}}
+
+
+def test_a_reset_and_a_commit_at_the_same_time_end_at_one_position(live, at):
+    run = live.begun["races"]
+    wait_for(live, "races", run, "success", "failed")
+    states = live.states("races", run)
+    for number in range(RACES):
+        group, checkpoint = at(f"race-{number}")
+        ended = {states[f"reset_{number}"], states[f"commit_{number}"]}
+        assert group == checkpoint == BACK or "failed" in ended, (number, group, checkpoint, states)
+    assert [at(f"race-{number}") for number in range(RACES)].count((BACK, BACK)) >= 1
+
+
+def live_topic(live):
+    return live.environment["RECOVERY_TOPIC"]

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.model.metadata import CommitMetadata, stopped_half_way
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.recovery import LastCommit, Work, is_finished
+
+RUN = CommitMetadata(dag="recovery", run="manual__1", task="reset", map_index=-1)
+COMMIT = CommitMetadata(dag="recovery", run="manual__1", task="commit")
+RESTORE = CommitMetadata(dag="recovery", run="manual__1", task="restore")
+MOVERS = ("reset", "restore")
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+ORDER = {"job": {"commit", "check"}, "commit": {"check"}, "check": set()}
+
+
+def work(**states):
+    return Work({task: [state] for task, state in states.items()}, ORDER)
+
+
+@pytest.mark.parametrize(
+    ("states", "cut_off"),
+    [
+        ({"job": None, "commit": None, "check": None}, []),
+        ({"job": "success", "commit": None, "check": None}, []),
+        ({"job": None, "commit": "success", "check": "success"}, ["check", "commit"]),
+        ({"job": "success", "commit": None, "check": "success"}, ["check"]),
+        ({"job": "success", "commit": "success", "check": "success"}, ["check", "commit", "job"]),
+        ({"job": "failed", "commit": "upstream_failed", "check": "upstream_failed"}, []),
+    ],
+)
+def test_tasks_that_succeeded_after_one_that_is_to_run_again_are_cut_off(states, cut_off):
+    assert work(**states).cut_off == cut_off
+
+
+def test_a_mapped_task_is_done_when_all_of_its_instances_are():
+    assert Work({"job": ["success", "success"]}, {}).done == ["job"]
+    assert Work({"job": ["success", None]}, {}).not_done == ["job"]
+    assert Work({"job": []}, {}).not_done == ["job"]
+    assert Work({"job": ["success", "failed"]}, {}).failed == ["job"]
+
+
+def test_a_commit_by_another_task_past_where_the_pipeline_was_finishes_a_move():
+    assert is_finished({P0: LastCommit(60, COMMIT)}, {P0: 60}, RUN, MOVERS)
+    assert not is_finished({P0: LastCommit(59, COMMIT)}, {P0: 60}, RUN, MOVERS)
+    assert not is_finished({P0: None}, {P0: 0}, RUN, MOVERS)
+    assert not is_finished({}, {}, RUN, MOVERS)
+
+
+@pytest.mark.parametrize("by", [RUN, RESTORE, CommitMetadata(dag="recovery", run="manual__1")])
+def test_a_commit_of_the_reset_or_its_restore_finishes_nothing(by):
+    assert not is_finished({P0: LastCommit(60, by)}, {P0: 60}, RUN, MOVERS)
+    assert not is_finished({P0: LastCommit(60, COMMIT), P1: LastCommit(60, by)}, {}, RUN, MOVERS)
+
+
+@pytest.mark.parametrize("by", [None, CommitMetadata(dag="recovery", run="manual__2", task="reset")])
+def test_a_commit_of_another_run_or_client_finishes_a_move(by):
+    assert is_finished({P0: LastCommit(60, by)}, {P0: 60}, RUN, MOVERS)
+
+
+def at(by, seconds):
+    return CommitMetadata(dag=by.dag, run=by.run, task=by.task, at=seconds)
+
+
+@pytest.mark.parametrize(
+    ("commits", "half_way"),
+    [
+        ([at(RUN, 100), None], True),
+        ([at(RUN, 100), at(COMMIT, 90)], True),
+        ([at(RUN, 100), at(COMMIT, 101)], False),
+        ([at(RUN, 100), at(RUN, 100)], False),
+        ([at(COMMIT, 100), None], False),
+        ([], False),
+    ],
+)
+def test_a_task_that_moved_some_of_its_partitions_has_stopped_half_way(commits, half_way):
+    assert stopped_half_way(commits, RUN) is half_way
+
+
+STATES = st.sampled_from(["success", "failed", "skipped", "upstream_failed", None])
+
+
+@given(st.fixed_dictionaries({task: st.lists(STATES, min_size=1, max_size=3) for task in ORDER}))
+def test_each_task_is_done_or_not_and_what_is_cut_off_is_done(states):
+    found = Work(states, ORDER)
+    assert sorted(found.done + found.not_done) == sorted(states)
+    assert set(found.cut_off) <= set(found.done)
+    assert not set(found.failed) & set(found.done)
