@@ -21,7 +21,7 @@ expected and what to do, in that order, and never holds a credential::
     ├── DriftError                    groups are not where their checkpoints are, or could not be checked
     └── BrokerError                   the broker or the client said no
         ├── BrokerUnavailableError    not reachable, or no answer within the deadline (retriable)
-        ├── BrokerAuthenticationError wrong password, certificate or permission
+        ├── BrokerAuthenticationError wrong password, certificate, security.protocol or permission
         ├── UnknownTopicPartitionError
         ├── GroupActiveError          the group has members: only they may commit
         ├── CommitError               some partitions were refused; says which were written

@@ -16,6 +16,9 @@ from airflow_kafka_offsets.model.plan import align
 REFUSED = 1
 USAGE = 2
 
+_CALLS = 4
+"""How many times the time of one call all calls of a command may take together."""
+
 output_option = click.option(
     "--output",
     type=click.Choice(["table", "json"]),
@@ -37,7 +40,13 @@ topics_option = click.option(
 def broker_options(command: Any) -> Any:
     """Add the options that say which broker, and how long to wait for it."""
     for option in (
-        click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds for each call."),
+        click.option(
+            "--timeout",
+            type=float,
+            default=30.0,
+            show_default=True,
+            help="Seconds for each call, and four times as much for all of a command together.",
+        ),
         click.option(
             "--config",
             "config_file",
@@ -75,7 +84,8 @@ def open_client(bootstrap_server: str | None, config_file: Path | None, timeout:
     """Open a client for the broker that the options name."""
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-    with OffsetsClient(broker_config(bootstrap_server, config_file), timeout=timeout) as client:
+    config = broker_config(bootstrap_server, config_file)
+    with OffsetsClient(config, timeout=timeout, total=_CALLS * timeout) as client:
         yield client
 
 

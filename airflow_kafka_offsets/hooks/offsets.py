@@ -7,10 +7,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
+from airflow.providers.common.compat.sdk import (
+    AirflowNotFoundException,
+    AirflowOptionalProviderFeatureException,
+)
 
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.config import SERVERS, client_config
 from airflow_kafka_offsets.kafka.positions import (
     check_partitions,
     group_positions,
@@ -43,23 +49,51 @@ class KafkaOffsetsHook(KafkaBaseHook):
         super().__init__(kafka_config_id)  # type: ignore[no-untyped-call]
         self.timeout = CALL_TIMEOUT if timeout is None else timeout
 
+    def _build_config(self) -> dict[str, Any]:
+        try:
+            config: dict[str, Any] = super()._build_config()
+            client_config(config)
+        except AirflowNotFoundException as error:
+            raise UsageError(
+                f"connection {self.kafka_config_id!r} is not defined: correct kafka_config_id, or add a connection of type "
+                f"kafka whose extra has {SERVERS}"
+            ) from error
+        except (ValueError, AttributeError, ImportError, AirflowOptionalProviderFeatureException) as error:
+            raise UsageError(self._what_is_wrong(error)) from error
+        return config
+
+    def _what_is_wrong(self, error: Exception) -> str:
+        connection = self.get_connection(self.kafka_config_id)
+        extra: object = connection.extra_dejson
+        servers = extra.get(SERVERS) if isinstance(extra, Mapping) else None
+        found = f"connection {self.kafka_config_id!r} of type {connection.conn_type!r}"
+        if isinstance(servers, str) and servers.strip():
+            return f"{found}: {error}"
+        return (
+            f"{found} has no {SERVERS} as text in its extra (host and port are not used): set the extra of a connection of type "
+            f'\'kafka\' to {{"{SERVERS}": "host:port"}} and what else the broker wants, or correct kafka_config_id'
+        )
+
     def client_config(self) -> dict[str, Any]:
         """
         Return the connection's librdkafka configuration as the official provider builds it; no broker is asked.
 
+        :raises UsageError: if the connection is not there, or is not one that a client can use.
+
         It has the credentials, callbacks such as ``oauth_cb``, and keys that :meth:`get_offsets_client` leaves out. Do
         not log it.
         """
-        config: dict[str, Any] = self._build_config()
-        return config
+        return self._build_config()
 
-    def get_offsets_client(self) -> OffsetsClient:
+    def get_offsets_client(self, total: float | None = None) -> OffsetsClient:
         """
         Return a client for the connection, to be closed by the caller (it is a context manager).
 
         Keys that concern consuming or producing (``group.id``, ``enable.auto.commit``, ...) are left out.
+
+        :param total: seconds for all of its calls together; default: no limit.
         """
-        return OffsetsClient(self._build_config(), timeout=self.timeout)
+        return OffsetsClient(self._build_config(), timeout=self.timeout, total=total)
 
     def committed_offsets(
         self, group_id: str, topics: str | Sequence[str] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import BaseHook
 
 from airflow_kafka_offsets.errors import NoCommitError, SetupError, UsageError
@@ -22,7 +23,7 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
     :param table: name of the table, or ``schema.table``.
     :raises NoCommitError: if nothing was saved under the name.
     :raises SetupError: if SQLAlchemy is missing.
-    :raises UsageError: if the connection is none of a database, or the table is not there.
+    :raises UsageError: if the connection is not there or none of a database, or the table is not there.
     """
     try:
         from sqlalchemy.exc import ProgrammingError
@@ -32,7 +33,13 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
         raise SetupError(
             f"SQLAlchemy 2 is missing ({error}): pip install 'airflow-kafka-offsets[sql]'"
         ) from error
-    hook = BaseHook.get_hook(conn_id)
+    try:
+        hook = BaseHook.get_hook(conn_id)
+    except AirflowException as error:
+        raise UsageError(
+            f"connection {conn_id!r} gives no hook ({error}): correct store_conn_id, add the connection, or install the "
+            "provider of its type"
+        ) from error
     if not hasattr(hook, "get_sqlalchemy_engine"):
         raise UsageError(
             f"connection {conn_id!r}: found {type(hook).__name__}; expected a connection to a database, whose hook is a "

@@ -93,8 +93,7 @@ class IsolatedAdmin:
         causes.clear()
         causes.add(Failure(*cause) for cause in answer.get("causes", ()))
         if answer.get("failure") is not None:
-            failure = Failure(*answer["failure"])
-            raise Failed(Failure(failure.code, self._scrub(failure.text)))
+            raise Failed(Failure(*answer["failure"]).scrubbed(self._scrub))
         return answer["result"]
 
     def _died(self, status: int, complaints: str) -> Exception:

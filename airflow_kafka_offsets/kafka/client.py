@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,12 +33,15 @@ from airflow_kafka_offsets.kafka.connection import (
     Connections,
 )
 from airflow_kafka_offsets.kafka.failures import (
+    ACTIVE_GROUP,
+    OCCUPIED,
     RETRIABLE,
     UNKNOWN_PARTITION,
     Causes,
     Deadline,
     Failed,
     Failure,
+    Right,
     explain,
 )
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
@@ -74,6 +79,7 @@ _ABSENT_TWICE = 2
 _NO_PARTITION = 2**31 - 1
 """The highest number that a partition could have; no topic has so many."""
 _CLOSE = 3.0
+_LEAST = 0.1
 _LOOK_AT_MEMBERS = 10.0
 _TIMES = 10.0
 
@@ -88,6 +94,7 @@ class OffsetsClient:
 
     :param config: librdkafka's configuration; see :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param timeout: seconds for each method.
+    :param total: seconds for all calls together, without what lies between them; default: no limit.
     :param chunk_size: partitions in one request: the client takes far longer for many at once.
     :param keep: connections that are kept: each is for one group, with about four threads and eight sockets.
     """
@@ -97,6 +104,7 @@ class OffsetsClient:
         config: Mapping[str, Any],
         *,
         timeout: float = 30.0,
+        total: float | None = None,
         chunk_size: int = 250,
         keep: int = MAX_KEPT,
     ) -> None:
@@ -105,6 +113,7 @@ class OffsetsClient:
         self._config = client_config(config)
         self._servers = str(self._config[SERVERS])
         self._timeout = timeout
+        self._total = self._left = math.inf if total is None else total
         self._chunk_size = chunk_size
         self._lock = threading.RLock()
         self._connections = Connections(self._config, keep)
@@ -258,19 +267,19 @@ class OffsetsClient:
             raise UsageError(f"within={within} leaves no time; expected seconds above 0")
         wanted = sorted(offsets)
         what = f"looking up the times of records in {summarize(wanted)}"
-        deadline = Deadline(timeout)
-        try:
-            with self._asking(what, deadline):
-                logs = self._logs(what, wanted, isolation_level, deadline)
-        except BrokerUnavailableError as error:
-            log.info("The times of records stay unknown: %s", error)
-            return {}
-        positions = positions_in_logs(offsets, logs)
-        # It has a Consumer of its own, so that calls of other threads need not wait.
-        try:
-            times = fetch_times(self._config, positions, isolation_level, deadline)
-        except Failed as error:
-            raise explain(what, error.failure, Causes(), self._servers, timeout) from None
+        with self._calling(what, timeout) as deadline:
+            try:
+                with self._alone(what, deadline):
+                    logs = self._logs(what, wanted, isolation_level, deadline)
+            except BrokerUnavailableError as error:
+                log.info("The times of records stay unknown: %s", error)
+                return {}
+            positions = positions_in_logs(offsets, logs)
+            # It has a Consumer of its own, so that calls of other threads need not wait.
+            try:
+                times = fetch_times(self._config, positions, isolation_level, deadline)
+            except Failed as error:
+                raise explain(what, error.failure, Causes(), self._servers, timeout, "Read") from None
         return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
@@ -293,7 +302,8 @@ class OffsetsClient:
             # Most of what can be refused shows here, before the first write: it is the same for all partitions of a topic.
             # And a commit that still looks for its coordinator keeps the client from closing for a minute.
             try:
-                self._committed(what, group_id, {tp.topic: tp for tp in offsets}.values(), deadline)
+                one_each = {tp.topic: tp for tp in offsets}.values()
+                self._committed(what, group_id, one_each, deadline, "Read")
             except BrokerError as error:
                 raise and_then(error, "nothing was written") from None
             for part in commit_chunks(group_id, offsets, metadata):
@@ -307,7 +317,7 @@ class OffsetsClient:
                         progress,
                         members=lambda: self._members(group_id, deadline),
                         explained=lambda failure: explain(
-                            what, failure, Causes(), self._servers, deadline.timeout
+                            what, failure, Causes(), self._servers, deadline.timeout, "Read"
                         ),
                     )
 
@@ -333,8 +343,8 @@ class OffsetsClient:
         with self._asking(what) as deadline:
             # As for a commit: one that still looks for its coordinator keeps the client from closing.
             try:
-                self._committed(what, group_id, wanted, deadline)
-                self._ask(what, question, deadline, self._connections.get(group_id))
+                self._committed(what, group_id, wanted, deadline, "Read")
+                self._ask(what, question, deadline, self._connections.get(group_id), "Read")
             except BrokerError as error:
                 raise and_then(error, "nothing was changed") from None
 
@@ -357,7 +367,8 @@ class OffsetsClient:
             commit = FencedCommit(
                 self._config, self._groups, group_id, window, metadata, chunk_size=self._chunk_size
             )
-            return commit.run(Deadline(self._timeout))
+            with self._calling(f"committing a window to group {group_id!r}") as deadline:
+                return commit.run(deadline)
         held = self.committed(group_id, window.ranges)
         window.to_commit(f"group {group_id!r}", {tp: commit and commit.offset for tp, commit in held.items()})
         self.commit(group_id, window.end, metadata)
@@ -369,7 +380,30 @@ class OffsetsClient:
 
         It is asked in a child process.
         """
-        return self._groups.describe(sorted(set(group_ids)), Deadline(self._timeout))
+        with self._calling("describing groups") as deadline:
+            return self._groups.describe(sorted(set(group_ids)), deadline)
+
+    def settled_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """
+        Return state and members of groups as :meth:`describe_groups` does, after waiting for windows' commits to end.
+
+        :raises GroupActiveError: if one has not ended in time, which is worth another try.
+        """
+        wanted, what = sorted(set(group_ids)), "describing groups"
+
+        def attempt(_: float) -> dict[str, GroupDescription]:
+            described = self._groups.describe(wanted, deadline)
+            for group in described.values():
+                if group.occupied:
+                    raise Failed(Failure(OCCUPIED, group.group_id))
+            return described
+
+        with self._calling(what) as deadline:
+            try:
+                return until(deadline, attempt, Causes, also=[OCCUPIED])
+            except Failed as error:
+                what = f"describing group {error.failure.text!r}"
+                raise explain(what, error.failure, Causes(), self._servers, deadline.timeout) from None
 
     def list_groups(self, states: Iterable[str] | None = None) -> list[GroupListing]:
         """
@@ -377,7 +411,8 @@ class OffsetsClient:
 
         :param states: only those in one of these states, as Kafka spells them; default: all.
         """
-        return self._groups.list(states, Deadline(self._timeout))
+        with self._calling("listing groups") as deadline:
+            return self._groups.list(states, deadline)
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
         """
@@ -385,15 +420,38 @@ class OffsetsClient:
 
         :return: group -> ``None`` if it was deleted, else why not.
         """
-        return self._groups.delete(sorted(set(group_ids)), Deadline(self._timeout))
+        with self._calling("deleting groups") as deadline:
+            return self._groups.delete(sorted(set(group_ids)), deadline)
 
     def offsets_retention_minutes(self) -> int | None:
         """Return how long the broker keeps the offsets of a group without members; ``None`` if it does not tell."""
-        return self._groups.retention_minutes(Deadline(self._timeout))
+        with self._calling("reading the broker's configuration") as deadline:
+            return self._groups.retention_minutes(deadline)
 
     @contextmanager
-    def _asking(self, what: str, deadline: Deadline | None = None) -> Iterator[Deadline]:
-        deadline = deadline or Deadline(self._timeout)
+    def _asking(self, what: str) -> Iterator[Deadline]:
+        with self._calling(what) as deadline, self._alone(what, deadline):
+            yield deadline
+
+    @contextmanager
+    def _calling(self, what: str, timeout: float | None = None) -> Iterator[Deadline]:
+        """Give a call its time, and take that off what all calls together have."""
+        if self._left < _LEAST:
+            raise BrokerUnavailableError(
+                f"{what}: the calls before it have taken all of the {self._total:g} s for all of them: see why the broker "
+                "answers slowly, then try again"
+            )
+        timeout = timeout or self._timeout
+        deadline = Deadline(timeout if timeout <= self._left else round(self._left, 1))
+        start = time.monotonic()
+        try:
+            yield deadline
+        finally:
+            self._left -= time.monotonic() - start
+
+    @contextmanager
+    def _alone(self, what: str, deadline: Deadline) -> Iterator[None]:
+        """Keep other threads' calls out, and a closed client's."""
         if not self._lock.acquire(timeout=deadline.left):
             raise BrokerUnavailableError(
                 f"{what}: another call of this client took all of {deadline.timeout:g} s: try again, or use two clients"
@@ -401,7 +459,7 @@ class OffsetsClient:
         try:
             if self._closed:
                 raise UsageError(f"{what}: this client was closed; make a new one")
-            yield deadline
+            yield
         finally:
             if self._closed:
                 self._connections.close(0)
@@ -413,6 +471,7 @@ class OffsetsClient:
         question: Callable[[Connection, float], T],
         deadline: Deadline,
         connection: Connection | None = None,
+        needs: Right = "Describe",
     ) -> T:
         connection = connection or self._connections.get()
         # What was noted since the last call: the cause of an error then is not one now.
@@ -421,10 +480,20 @@ class OffsetsClient:
         try:
             return until(deadline, lambda timeout: question(connection, timeout), lambda: connection.causes)
         except Failed as error:
-            raise explain(what, error.failure, connection.causes, self._servers, deadline.timeout) from None
+            if connection.causes.final is not None:
+                # The client tells some of them only once, such as a coordinator that must not be asked.
+                self._connections.discard(connection)
+            raise explain(
+                what, error.failure, connection.causes, self._servers, deadline.timeout, needs
+            ) from None
 
     def _committed(
-        self, what: str, group_id: str, partitions: Iterable[TopicPartition], deadline: Deadline
+        self,
+        what: str,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        deadline: Deadline,
+        needs: Right = "Describe",
     ) -> dict[TopicPartition, Committed | None]:
         wanted = sorted(dict.fromkeys(partitions))
         found: dict[TopicPartition, Committed | None] = {}
@@ -434,7 +503,7 @@ class OffsetsClient:
                 found.update(read_commits(connection, chunk, timeout))
             return found
 
-        return self._ask(what, question, deadline, self._connections.get(group_id)) if wanted else {}
+        return self._ask(what, question, deadline, self._connections.get(group_id), needs) if wanted else {}
 
     def _logs(
         self,
@@ -525,24 +594,41 @@ class OffsetsClient:
                 # Its answer may still come, and would be taken for that of the next commit.
                 self._connections.discard(connection)
                 raise
+            # That is said for the whole group: nothing was written.
+            if any(failure and failure.code in ACTIVE_GROUP for failure in got.values()):
+                self._wait_if_occupied(group_id, progress, deadline)
             progress.take(got, lambda unknown: missing_partitions(connection, unknown, timeout))
 
         what = f"committing to group {group_id!r}"
         try:
-            until(deadline, attempt, lambda: connection.causes)
+            until(deadline, attempt, lambda: connection.causes, also=[OCCUPIED])
         except Failed as error:
-            progress.reason = explain(what, error.failure, connection.causes, self._servers, deadline.timeout)
+            progress.reason = explain(
+                what, error.failure, connection.causes, self._servers, deadline.timeout, "Read"
+            )
         except BrokerError as error:
             progress.reason = error
         return progress
 
+    def _wait_if_occupied(self, group_id: str, progress: CommitProgress, deadline: Deadline) -> None:
+        group = self._described(group_id, deadline)
+        # It may be over since.
+        if group is not None and (group.occupied or not group.active):
+            failure = Failure(OCCUPIED, f"group {group_id!r} is {group.state}")
+            progress.last.update(dict.fromkeys(progress.pending, failure))
+            raise Failed(failure)
+
     def _members(self, group_id: str, deadline: Deadline) -> Sequence[GroupMember]:
+        group = self._described(group_id, deadline)
+        return () if group is None else group.members
+
+    def _described(self, group_id: str, deadline: Deadline) -> GroupDescription | None:
         left = Deadline(min(_LOOK_AT_MEMBERS, deadline.left))
         try:
-            return self._groups.describe([group_id], left)[group_id].members
+            return self._groups.describe([group_id], left)[group_id]
         except (BrokerError, SetupError) as error:
             log.debug("Could not find out who is in group %s: %s", group_id, error)
-            return ()
+            return None
 
     def _chunks(self, partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
         for first in range(0, len(partitions), self._chunk_size):

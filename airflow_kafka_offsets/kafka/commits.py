@@ -141,7 +141,7 @@ class CommitProgress:
         """
         Take in the answer to each partition.
 
-        Unless the error is one of the whole group, those that are said to be refused are read back: some of
+        Unless the error is one of all partitions, those that are said to be refused are read back: some of
         them may well be written.
 
         :param missing: returns which of some partitions do not exist.
@@ -150,7 +150,10 @@ class CommitProgress:
         self._done([tp for tp, failure in answers.items() if failure is None])
         self.last.update({tp: failure for tp, failure in answers.items() if failure is not None})
         told = {failure.code for failure in self.last.values()}
-        if told - OF_WHOLE_GROUP - UNCERTAIN:
+        # A topic that must not be committed to holds what somebody else has written, though it may be the same.
+        one_topic = len({tp.topic for tp in answers}) == 1
+        of_all = OF_WHOLE_GROUP | UNCERTAIN | ({"TOPIC_AUTHORIZATION_FAILED"} if one_topic else set())
+        if told - of_all:
             self._done(self._read_back(self.pending))
         absent = missing([tp for tp in self.pending if self.last[tp].code in UNKNOWN_PARTITION])
         again: Failure | None = None

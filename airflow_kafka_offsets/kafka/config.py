@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -61,6 +62,7 @@ _HARMLESS = frozenset(
         "ssl.endpoint.identification.algorithm",
     }
 )
+_FILES = frozenset(f"ssl.{what}.location" for what in ("ca", "certificate", "crl", "key", "keystore"))
 _SHORTEST_SECRET = 3
 """Shorter values would turn every text into stars, and are no secrets."""
 
@@ -94,6 +96,18 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def dropped_keys(config: Mapping[str, Any]) -> list[str]:
     """Return the names of the settings that :func:`client_config` leaves out; never their values."""
     return sorted(key for key, value in config.items() if not _passes(key, value))
+
+
+def missing_file(config: Mapping[str, Any]) -> str | None:
+    """Name a setting whose file cannot be read, and the file; ``None`` if there is none."""
+    for key in sorted(_FILES & config.keys()):
+        path = str(config[key])
+        # A word of librdkafka's: look where systems usually have them.
+        if path == "probe" or os.access(path, os.R_OK):
+            continue
+        found = "cannot be read by this user" if os.path.exists(path) else "is not there"  # noqa: PTH110
+        return f"{key}={path} {found} on this machine"
+    return None
 
 
 def load_properties(path: str | Path) -> dict[str, str]:
@@ -130,14 +144,17 @@ def load_properties(path: str | Path) -> dict[str, str]:
 
 def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     """
-    Return a function that takes credentials out of a text: no value of ``sasl.*`` or ``ssl.*`` stays in it.
+    Return a function that takes credentials out of a text: no value of ``sasl.*`` or ``ssl.*`` stays in it, but
+    the paths of certificates.
 
     librdkafka quotes a value that it does not understand, whatever it is.
     """
     secrets = {
         str(value)
         for key, value in config.items()
-        if key.startswith(("sasl.", "ssl.")) and key not in _HARMLESS and not isinstance(value, bool | int)
+        if key.startswith(("sasl.", "ssl."))
+        and key not in _HARMLESS | _FILES
+        and not isinstance(value, bool | int)
     }
     long_first = sorted(
         (secret for secret in secrets if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True

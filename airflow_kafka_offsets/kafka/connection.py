@@ -7,14 +7,16 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.errors import BrokerError
-from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
+from airflow_kafka_offsets.kafka.config import SERVERS, missing_file, scrubber
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.listener import look_at_listener
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
 
 log = logging.getLogger(__name__)
@@ -51,7 +53,7 @@ class Connection:
 
     def __init__(self, config: Mapping[str, Any], group_id: str, isolation_level: IsolationLevel) -> None:
         self.scrub = scrubber(config)
-        self.causes = Causes(self.scrub)
+        self.causes = Causes(self.scrub, partial(look_at_listener, config))
         self.commit_answers: list[tuple[KafkaError | None, list[ClientPartition]]] = []
         self._users_error_cb = config.get("error_cb")
         settings = {
@@ -71,7 +73,8 @@ class Connection:
         try:
             self.consumer = Consumer(settings)
         except (KafkaException, ValueError, TypeError) as error:
-            text = Failure.of(error).text if isinstance(error, KafkaException) else str(error)
+            said = Failure.of(error).text if isinstance(error, KafkaException) else str(error)
+            text = missing_file(config) or said
             raise BrokerError(
                 f"the client for {config.get(SERVERS)} refused its configuration: {self.scrub(text)}; "
                 "correct the Kafka connection",
@@ -88,8 +91,7 @@ class Connection:
             return call(self.consumer)
         except KafkaException as error:
             self.drain()
-            failure = Failure.of(error)
-            raise Failed(Failure(failure.code, self.scrub(failure.text))) from None
+            raise Failed(Failure.of(error).scrubbed(self.scrub)) from None
 
     def drain(self, seconds: float = 0.0) -> None:
         """Take in what happened in the background; waits at most ``seconds``."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -78,6 +79,9 @@ ACTIVE_GROUP = frozenset(
 )
 """How a broker says that only members of the group may commit now."""
 
+OCCUPIED = "_WINDOW_COMMIT"
+"""Only a window's commit is in the way: ours, not librdkafka's, and it passes."""
+
 OF_WHOLE_GROUP = ACTIVE_GROUP | {
     "_WAIT_COORD",
     "COORDINATOR_LOAD_IN_PROGRESS",
@@ -97,10 +101,17 @@ UNCERTAIN = frozenset(
 _CREDENTIALS = frozenset(
     {"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE"}
 )
-_GRANTS = {
-    "GROUP_AUTHORIZATION_FAILED": "grant it Read on the group (Describe is enough to look, Delete to delete)",
-    "TOPIC_AUTHORIZATION_FAILED": "grant it Read on the topics (Describe is enough to look)",
-    "CLUSTER_AUTHORIZATION_FAILED": "grant it Describe on the cluster",
+Right = Literal["Describe", "Read", "Delete"]
+"""What a call needs on a group or on topics: Describe to look, Read to commit and to fetch records."""
+
+_GUARDED = {
+    "GROUP_AUTHORIZATION_FAILED": "the group",
+    "TOPIC_AUTHORIZATION_FAILED": "the topics",
+    "CLUSTER_AUTHORIZATION_FAILED": "the cluster",
+}
+_INCLUDED = {
+    "GROUP_AUTHORIZATION_FAILED": " (Read includes it, and is needed to commit)",
+    "TOPIC_AUTHORIZATION_FAILED": " (Read includes it, and is needed to commit and for the times of records)",
 }
 _REMEDIES = {
     "_INVALID_ARG": "correct the Kafka configuration",
@@ -111,8 +122,17 @@ _REMEDIES = {
     "UNKNOWN": "the request may be too large: look into the broker's log",
     "UNSUPPORTED_VERSION": "the broker is too old for this call",
 }
-FINAL = _CREDENTIALS | _GRANTS.keys() | {"_SSL"}
+FINAL = _CREDENTIALS | _GUARDED.keys() | {"_SSL"}
 """Causes that waiting does not mend: seen once in the background, they end the call."""
+
+
+_LOST_AT_LOGIN = "failed: Local: "
+"""The client calls it an authentication error also when the connection was lost before the broker had judged."""
+_CLIENT_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|116)\b")
+"""How a broker says that it wants another certificate of the client: only after the handshake, in TLS 1.3."""
+_CLIENT_CERTIFICATE = "the listener wants a certificate of the client that it trusts: set ssl.certificate.location and ssl.key.location"
+_UNTOLD = frozenset({"_ALL_BROKERS_DOWN", "_SSL"})
+"""Causes behind which there may be one that the client does not tell."""
 
 
 class Failure(NamedTuple):
@@ -122,13 +142,26 @@ class Failure(NamedTuple):
     """Kafka's or librdkafka's name of it; librdkafka's own begin with an underscore."""
     text: str
     """What the client or the broker said."""
+    remedy: str = ""
+    """What helps, where more is known than the code says."""
 
     @classmethod
     def of(cls, error: KafkaError | KafkaException) -> Failure:
         """Take an error of the client, or the one inside its exception."""
         inner = error.args[0] if isinstance(error, Exception) and error.args else error
         name = getattr(inner, "name", None)
-        return cls(name(), inner.str()) if callable(name) else cls("_FAIL", str(error))
+        if not callable(name):
+            return cls("_FAIL", str(error))
+        code, text = name(), inner.str()
+        if code == "_AUTHENTICATION" and _LOST_AT_LOGIN in text:
+            return cls("_TRANSPORT", text)
+        if code == "_TRANSPORT" and _CLIENT_REFUSED.search(text):
+            return cls("_SSL", text, _CLIENT_CERTIFICATE)
+        return cls(code, text)
+
+    def scrubbed(self, scrub: Callable[[str], str]) -> Failure:
+        """Return it without credentials in its text."""
+        return self._replace(text=scrub(self.text))
 
     def __str__(self) -> str:
         return f"{self.code}: {self.text}"
@@ -147,36 +180,57 @@ class Causes:
     What happened in the background while a call waited.
 
     :param scrub: takes credentials out of a text.
+    :param find: looks for the cause that the client does not tell: is given what it said, and seconds.
     """
 
-    def __init__(self, scrub: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        scrub: Callable[[str], str] = str,
+        find: Callable[[Sequence[str], float], Failure | None] | None = None,
+    ) -> None:
         self._scrub = scrub
-        self._seen: dict[str, Failure] = {}
+        self._find = find
+        self._seen: dict[tuple[str, str], Failure] = {}
+        self._looked = False
 
     def note(self, error: KafkaError) -> None:
         """Keep an error; the newest one of each kind."""
-        failure = Failure.of(error)
-        self._seen.pop(failure.code, None)
-        self._seen[failure.code] = Failure(failure.code, self._scrub(failure.text))
+        self.add([Failure.of(error)])
 
     def add(self, failures: Iterable[Failure]) -> None:
         """Keep what was seen by another client."""
         for failure in failures:
-            self._seen[failure.code] = Failure(failure.code, self._scrub(failure.text))
+            kind = (failure.code, failure.remedy)
+            self._seen.pop(kind, None)
+            self._seen[kind] = failure.scrubbed(self._scrub)
+
+    def look(self, timeout: float) -> None:
+        """Look for the cause that the client does not tell, once; takes ``timeout`` seconds at most."""
+        if self._find and not self._looked and any(failure.code in _UNTOLD for failure in self.seen):
+            self._looked = True
+            found = self._find([failure.text for failure in self.seen], timeout)
+            self.add([found] if found else [])
 
     def clear(self) -> None:
         """Forget what belongs to earlier calls."""
         self._seen.clear()
+        self._looked = False
+
+    @property
+    def seen(self) -> list[Failure]:
+        """All of them, the newest last."""
+        # A copy: a client that is being closed in the background may still add to it.
+        return list(self._seen.values())
 
     @property
     def final(self) -> Failure | None:
-        """A cause that waiting does not mend."""
-        # A copy: a client that is being closed in the background may still add to it.
-        return next((failure for failure in list(self._seen.values()) if failure.code in FINAL), None)
+        """A cause that waiting does not mend, the one that is best known."""
+        final = [failure for failure in self.seen if failure.code in FINAL]
+        return next((failure for failure in final if failure.remedy), final[0] if final else None)
 
     def __str__(self) -> str:
         # That all brokers are down says no more than the other causes.
-        seen = list(self._seen.values())
+        seen = self.seen
         telling = [failure for failure in seen if failure.code != "_ALL_BROKERS_DOWN"] or seen
         return "; ".join(failure.text for failure in telling)
 
@@ -198,7 +252,9 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
 
-def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: float) -> BrokerError:
+def explain(
+    what: str, failure: Failure, causes: Causes, servers: str, timeout: float, needs: Right = "Describe"
+) -> BrokerError:
     """
     Return the error to raise for a call that failed.
 
@@ -207,9 +263,13 @@ def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: 
     :param causes: what was seen in the background.
     :param servers: the brokers that were asked.
     :param timeout: seconds that the call had.
+    :param needs: the right that the call needs.
     """
-    cause = failure if failure.code in FINAL else causes.final or failure
+    final = causes.final
+    cause = final if final and (final.remedy or failure.code not in FINAL) else failure
     code = cause.code
+    if cause.remedy:
+        return BrokerAuthenticationError(f"{what}: {cause.text}: {cause.remedy}", code=code)
     if code in _CREDENTIALS:
         return BrokerAuthenticationError(
             f"{what}: the broker at {servers} refused the credentials ({cause.text}): correct user name, password "
@@ -222,15 +282,17 @@ def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: 
             "and key, or security.protocol",
             code=code,
         )
-    if code in _GRANTS:
+    if code in _GUARDED:
         return BrokerAuthenticationError(
-            f"{what}: the broker at {servers} does not allow it to this user ({cause}): {_GRANTS[code]}",
+            f"{what}: the broker at {servers} does not allow it to this user ({cause}): {remedy(code, needs)}",
             code=code,
         )
     if code in UNKNOWN_PARTITION:
         return UnknownTopicPartitionError(
             f"{what}: {failure.text} on {servers}: correct the topic, or the connection"
         )
+    if code == OCCUPIED:
+        return GroupActiveError(f"{what}: {occupied(timeout)}", code=code, retriable=True)
     if code in ACTIVE_GROUP:
         return GroupActiveError(
             f"{what}: the group has active members, and only they may commit ({code}): stop them first",
@@ -243,21 +305,32 @@ def explain(what: str, failure: Failure, causes: Causes, servers: str, timeout: 
         )
     if code in RETRIABLE:
         said = f"{failure}; {seen}" if (seen := str(causes)) else str(failure)
-        tls = (
-            " (a PLAINTEXT broker listener ends a TLS handshake like this)" if "SSL_HANDSHAKE" in said else ""
-        )
         return BrokerUnavailableError(
             f"{what}: no usable answer from {servers} within {timeout:g} s ({said}): "
-            f"check bootstrap.servers, that the broker runs, and security.protocol{tls}; then try again",
+            f"check bootstrap.servers, that the broker runs, and security.protocol; then try again",
             code=code,
         )
     return BrokerError(f"{what}: {servers} refused ({failure}): {remedy(code)}", code=code)
 
 
-def remedy(code: str) -> str:
-    """Return what can be done about an error."""
-    if code in _GRANTS:
-        return _GRANTS[code]
+def occupied(timeout: float) -> str:
+    """Say that a window's commit was in the way all the time."""
+    return (
+        f"a window was being committed to the group for {timeout:g} s, or whoever did it has died: Kafka lets others in "
+        "within 10 s; try again"
+    )
+
+
+def remedy(code: str, needs: Right = "Read") -> str:
+    """
+    Return what can be done about an error.
+
+    :param needs: the right that the call needs, by default that of a commit.
+    """
+    if code in _GUARDED:
+        right = "DescribeConfigs" if code == "CLUSTER_AUTHORIZATION_FAILED" else needs
+        included = _INCLUDED.get(code, "") if right == "Describe" else ""
+        return f"grant it {right} on {_GUARDED[code]}{included}"
     if code in UNKNOWN_PARTITION:
         return "correct the topic, or the connection"
     if code in RETRIABLE:

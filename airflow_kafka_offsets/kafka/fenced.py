@@ -18,7 +18,6 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.errors import (
-    BrokerAuthenticationError,
     BrokerError,
     CommitError,
     GroupActiveError,
@@ -33,8 +32,16 @@ from airflow_kafka_offsets.kafka.commits import (
 )
 from airflow_kafka_offsets.kafka.config import SERVERS, client_config
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
-from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, Causes, Deadline, Failed, Failure, explain
-from airflow_kafka_offsets.kafka.groups import GroupCalls, GroupMember, name_members
+from airflow_kafka_offsets.kafka.failures import (
+    ACTIVE_GROUP,
+    OCCUPIED,
+    Causes,
+    Deadline,
+    Failed,
+    Failure,
+    explain,
+)
+from airflow_kafka_offsets.kafka.groups import COMMITTER, GroupCalls, GroupMember, name_members
 from airflow_kafka_offsets.kafka.refusals import and_then, not_committed
 from airflow_kafka_offsets.kafka.requests import missing_partitions, read_commits
 from airflow_kafka_offsets.kafka.retry import until
@@ -43,15 +50,10 @@ from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartiti
 
 log = logging.getLogger(__name__)
 
-COMMITTER = "-window-commit"
-"""Ends the client id of a member that only commits a window, so that others wait for it."""
-
 SESSION_TIMEOUT_MS = 10_000
 """How long a member that died keeps the group to itself. The broker's least is 6 s by default."""
 
-_OCCUPIED = "_WINDOW_COMMIT"
-"""Another window is being committed: ours, not librdkafka's, and it passes."""
-_AGAIN = ACTIVE_GROUP | {_OCCUPIED}
+_AGAIN = ACTIVE_GROUP | {OCCUPIED}
 _POLL = 0.01
 _CLOSE = 5.0
 
@@ -169,11 +171,10 @@ class FencedCommit:
     def _look_for_members(self, deadline: Deadline) -> None:
         """Refuse an active group before anything disturbs its members."""
         group = self._groups.describe([self._group_id], deadline)[self._group_id]
-        if not group.active:
-            return
-        if all(member.client_id.endswith(COMMITTER) for member in group.members):
-            raise Failed(Failure(_OCCUPIED, f"group {self._group_id!r} is {group.state}"))
-        raise self._active(group.members)
+        if group.occupied:
+            raise Failed(Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}"))
+        if group.active:
+            raise self._active(group.members)
 
     def _held(self, connection: Connection, deadline: Deadline) -> Positions:
         partitions = sorted(self._window.ranges)
@@ -216,13 +217,6 @@ class FencedCommit:
             )
 
     def _explain(self, failure: Failure, deadline: Deadline) -> BrokerError:
-        if failure.code == _OCCUPIED:
-            return GroupActiveError(
-                f"{self._what}: another window was being committed to it for {deadline.timeout:g} s; {self._outcome()}; "
-                "try again",
-                code=failure.code,
-                retriable=True,
-            )
         if failure.code in ACTIVE_GROUP:
             return GroupActiveError(
                 f"{self._what}: somebody else joined the group while it was compared ({failure}): stop the other members "
@@ -230,9 +224,9 @@ class FencedCommit:
                 code=failure.code,
                 retriable=True,
             )
-        error = explain(self._what, failure, self._causes, str(self._config[SERVERS]), deadline.timeout)
-        if isinstance(error, BrokerAuthenticationError):
-            error = and_then(error, "a fenced commit joins the group; fenced=False commits without joining")
+        error = explain(
+            self._what, failure, self._causes, str(self._config[SERVERS]), deadline.timeout, "Read"
+        )
         return and_then(error, self._outcome())
 
     def _active(self, members: Sequence[GroupMember]) -> GroupActiveError:

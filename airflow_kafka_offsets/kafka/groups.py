@@ -9,11 +9,14 @@ from typing import Any
 from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.child import IsolatedAdmin
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Deadline, Failed, Failure, explain
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Deadline, Failed, Failure, Right, explain
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 INACTIVE_STATES = ("Empty", "Dead")
+
+COMMITTER = "-window-commit"
+"""Ends the client id of a member that only commits a window, so that others wait for it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,11 @@ class GroupDescription:
     def active(self) -> bool:
         """Whether only its members may commit; every state but Empty and Dead counts."""
         return self.state not in INACTIVE_STATES
+
+    @property
+    def occupied(self) -> bool:
+        """Whether it is active only because a window is being committed to it, which passes."""
+        return self.active and all(member.client_id.endswith(COMMITTER) for member in self.members)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON; partitions as ``topic-0``."""
@@ -136,7 +144,8 @@ class GroupCalls:
             elif failure.code == "GROUP_ID_NOT_FOUND":
                 results[group_id] = "there is no such group"
             else:
-                results[group_id] = str(self._explain(f"deleting group {group_id!r}", failure, deadline))
+                what = f"deleting group {group_id!r}"
+                results[group_id] = str(self._explain(what, failure, deadline, "Delete"))
         return results
 
     def retention_minutes(self, deadline: Deadline) -> int | None:
@@ -158,7 +167,7 @@ class GroupCalls:
             todo = [group_id for group_id in wanted if group_id not in found]
             again: Failure | None = None
             for group_id, (value, failure) in self._admin.call(what, name, todo, deadline).items():
-                said = Failure(failure[0], self._scrub(failure[1])) if failure else None
+                said = Failure(*failure).scrubbed(self._scrub) if failure else None
                 if said is not None and said.code in RETRIABLE:
                     again = said
                 else:
@@ -173,8 +182,10 @@ class GroupCalls:
             raise self._explain(what, error.failure, deadline) from None
         return found
 
-    def _explain(self, what: str, failure: Failure, deadline: Deadline) -> BrokerError:
-        return explain(what, failure, Causes(), self._servers, deadline.timeout)
+    def _explain(
+        self, what: str, failure: Failure, deadline: Deadline, needs: Right = "Describe"
+    ) -> BrokerError:
+        return explain(what, failure, Causes(), self._servers, deadline.timeout, needs)
 
 
 def name_members(members: Iterable[GroupMember], limit: int = 5) -> str:

@@ -14,12 +14,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from airflow_kafka_offsets.kafka.failures import FINAL, RETRIABLE, Failure
+from airflow_kafka_offsets.kafka.config import missing_file
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Failure
+from airflow_kafka_offsets.kafka.listener import look_at_listener
 
 RETENTION = "offsets.retention.minutes"
 
@@ -40,13 +43,13 @@ class _Failed(Exception):  # noqa: N818  # it does not leave this module
 class _Session:
     def __init__(self, config: dict[str, Any], token: list[Any] | None, timeout: float) -> None:
         self._end = time.monotonic() + timeout
-        self.causes: dict[str, Failure] = {}
+        self.causes = Causes(find=partial(look_at_listener, config))
         settings = {
             "client.id": "airflow-kafka-offsets",
             # The client also waits for this before its first connection to a broker that it has just learnt of.
             "reconnect.backoff.ms": 10,
             **config,
-            "error_cb": self._note,
+            "error_cb": self.causes.note,
             "log_level": 0,
         }
         if token is not None:
@@ -54,7 +57,8 @@ class _Session:
         try:
             self.admin = AdminClient(settings)
         except KafkaException as error:
-            raise _Failed(Failure.of(error)) from None
+            failure = Failure.of(error)
+            raise _Failed(Failure(failure.code, missing_file(config) or failure.text)) from None
 
     @property
     def left(self) -> float:
@@ -70,11 +74,9 @@ class _Session:
             except KafkaException as error:  # noqa: PERF203  # this is a wait
                 failure = Failure.of(error)
                 self.admin.poll(0)
-                if (
-                    self._end <= time.monotonic()
-                    or failure.code not in RETRIABLE
-                    or FINAL & self.causes.keys()
-                ):
+                self.causes.look(self.left)
+                final = self.causes.final is not None
+                if final or self._end <= time.monotonic() or failure.code not in RETRIABLE:
                     raise _Failed(failure) from None
                 wait *= 2
             else:
@@ -87,9 +89,6 @@ class _Session:
             return None, Failure.of(error)
         except concurrent.futures.TimeoutError:
             return None, Failure("_TIMED_OUT", "no answer in time")
-
-    def _note(self, error: KafkaError) -> None:
-        self.causes[error.name()] = Failure.of(error)
 
 
 def _describe(session: _Session, group_ids: list[str]) -> dict[str, Part]:
@@ -182,7 +181,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         said = {"failure": Failure.of(error)}
     if session is not None:
         session.admin.poll(0)
-        said["causes"] = list(session.causes.values())
+        said["causes"] = session.causes.seen
     return said
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from airflow_kafka_offsets.errors import BrokerError, CommitError, GroupActiveError
 from airflow_kafka_offsets.kafka.commits import CommitProgress
-from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, FINAL, Failure, remedy
+from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, FINAL, OCCUPIED, Failure, remedy
 from airflow_kafka_offsets.kafka.groups import GroupMember, name_members
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 
@@ -31,6 +31,8 @@ def not_committed(
     failures = progress.failures
     codes = sorted({failure.code for failure in failures.values()})
     outcome = _outcome(offsets, written, uncertain=progress.uncertain)
+    if OCCUPIED in codes:
+        return and_then(explained(failures[next(iter(failures))]), outcome)
     if not ACTIVE_GROUP.isdisjoint(codes):
         return GroupActiveError(f"{_active(group_id, members())}; {outcome}", code=codes[0])
     if not written and not progress.refused and progress.uncertain and progress.reason is not None:

@@ -324,13 +324,19 @@ def _moved_before(
 
 
 def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:
-    """Return the refusal for each group with members, as Kafka would refuse it, but with the members named."""
+    """
+    Return the refusal for each group with members, as Kafka would refuse it, but with the members named.
+
+    A window that is being committed is waited for.
+
+    :raises GroupActiveError: if that was not over in time, which is worth another try.
+    """
     return {
         group_id: [
             f"group {group_id!r} is {group.state} with {len(group.members)} members ({name_members(group.members)}): only "
             "they may commit; stop them first"
         ]
-        for group_id, group in client.describe_groups(group_ids).items()
+        for group_id, group in client.settled_groups(group_ids).items()
         if group.active
     }
 

@@ -32,15 +32,16 @@ def until(
     """
 
     def again(error: BaseException) -> bool:
-        return (
-            isinstance(error, Failed)
-            and (error.failure.code in RETRIABLE | UNKNOWN_PARTITION or error.failure.code in also)
-            and causes().final is None
-        )
+        if not isinstance(error, Failed) or error.failure.code not in passes:
+            return False
+        seen = causes()
+        seen.look(deadline.left)
+        return seen.final is None
 
     def stop(_: RetryCallState) -> bool:
         return deadline.left < _LEAST
 
+    passes = RETRIABLE | UNKNOWN_PARTITION | frozenset(also)
     backoff = wait_random_exponential(multiplier=0.1, max=2.0)
 
     def wait(state: RetryCallState) -> float:

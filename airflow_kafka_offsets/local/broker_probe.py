@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from airflow_kafka_offsets.kafka.config import missing_file, scrubber
+from airflow_kafka_offsets.kafka.failures import Causes, Deadline, Failed, Failure
+from airflow_kafka_offsets.kafka.listener import look_at_listener
+from airflow_kafka_offsets.kafka.retry import until
 
 RETENTION = "offsets.retention.minutes"
 
@@ -24,26 +30,33 @@ def probe(config: dict[str, Any], timeout: float) -> dict[str, Any]:
     :param config: librdkafka's configuration.
     :param timeout: seconds for each of the two.
     """
-    said: list[str] = []
-
-    def note(error: KafkaError) -> None:
-        said.append(error.str())
-
+    scrub = scrubber(config)
+    causes = Causes(scrub, partial(look_at_listener, config))
     answer: dict[str, Any] = {}
     try:
-        client = AdminClient({**config, "error_cb": note, "log_level": 0})
-        brokers = client.list_topics(timeout=timeout).brokers
+        client = AdminClient({**config, "error_cb": causes.note, "log_level": 0})
+        brokers = until(Deadline(timeout), lambda longest: _brokers(client, longest), lambda: causes)
         answer["brokers"] = len(brokers)
         resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
         described = client.describe_configs([resource], request_timeout=timeout)[resource].result(timeout)
         answer["retention"] = described[RETENTION].value if RETENTION in described else None
+    except Failed as error:
+        final = causes.final
+        reasons = [final.text, final.remedy] if final else [error.failure.text, str(causes)]
+        answer["error"] = scrub(": ".join(filter(None, reasons)))
     except (KafkaException, TimeoutError) as error:
-        if "brokers" not in answer and "client" in locals():
-            # The cause of a failed connection arrives here, the call says only that it failed.
-            client.poll(0)
-        reason = error.args[0].str() if error.args and isinstance(error.args[0], KafkaError) else str(error)
-        answer["error"] = "; ".join(dict.fromkeys([reason or type(error).__name__, *said]))
+        reason = Failure.of(error).text if isinstance(error, KafkaException) else str(error)
+        answer["error"] = scrub(missing_file(config) or reason or type(error).__name__)
     return answer
+
+
+def _brokers(client: AdminClient, timeout: float) -> dict[int, Any]:
+    try:
+        return dict(client.list_topics(timeout=timeout).brokers)
+    except KafkaException as error:
+        # The cause of a failed connection arrives here, the call says only that it failed.
+        client.poll(0)
+        raise Failed(Failure.of(error)) from None
 
 
 if __name__ == "__main__":

@@ -50,6 +50,8 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
     ui_color = "#e8f4ea"
     needs_group: ClassVar[bool] = True
+    calls_timeout: ClassVar[float] = 120.0
+    """Seconds for all calls to the broker together."""
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        return KafkaOffsetsHook(self.kafka_config_id).get_offsets_client()
+        return KafkaOffsetsHook(self.kafka_config_id).get_offsets_client(total=self.calls_timeout)
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Return the pipeline's checkpoint, ``None`` if it names none."""

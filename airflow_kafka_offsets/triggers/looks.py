@@ -106,13 +106,16 @@ async def looks(
     ends = math.inf if ends_in is None else time.monotonic() + ends_in
     loop = asyncio.get_running_loop()
     ticket = Ticket(wait, interval, longest or interval, ends, loop, asyncio.Queue())
+    known = False
     while True:
         try:
             await sync_to_async(lambda: wait.checkpoint)()
             owner = await _acquire(wait.kafka_config_id)
         except Exception as error:  # noqa: BLE001  # whatever is wrong with a connection: who waits decides
-            yield error
+            # One that was there before may be there again: Airflow's secrets say "not defined" also when they are away.
+            yield BrokerUnavailableError(str(error)) if known else error
         else:
+            known = True
             owner.add(ticket)
             answered = time.monotonic()
             try:

@@ -31,8 +31,8 @@ class WaitTrigger(BaseTrigger):
     Base of the triggers of the sensors: looks every ``poll_interval`` seconds until the wait is over.
 
     Its event has a ``status``: ``done``; ``timeout`` at the end of the sensor's time; ``failed`` for a wait that is
-    stalled, and for an error that would come again at every look; or ``error`` for what a retry may mend, such as a
-    connection that could not be looked up. Beside it are the last ``reading``, its ``text``
+    stalled, and for an error that would come again at every look, such as a connection that is not defined; or ``error``
+    for what a retry may mend, such as an error of Airflow's own. Beside it are the last ``reading``, its ``text``
     and, unless all is well, a ``message``. An error that may pass (the broker is not reachable) is logged, and the
     wait goes on. Nothing outside is changed, so it may run twice.
 

@@ -58,7 +58,8 @@ class Proxy:
     """
     Stands between clients and a broker that advertises it, and changes error codes in some answers.
 
-    refuse(api_keys, code, times=None) puts ``code`` into the next ``times`` answers to these requests.
+    refuse(api_keys, code, times=None) puts ``code`` into the next ``times`` answers to these requests;
+    cut(api_key, times) ends the connection instead of passing the next ``times`` of these requests on.
     """
 
     def __init__(self, upstream: int) -> None:
@@ -66,6 +67,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._refuse: dict[int, tuple[int, int | None]] = {}
         self.refused = 0
+        self._cut: dict[int, int] = {}
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server((LOOPBACK, 0))
@@ -80,6 +82,14 @@ class Proxy:
         with self._lock:
             self._refuse = dict.fromkeys(api_keys, (code, times))
             self.refused = 0
+
+    def cut(self, api_key: int, times: int) -> None:
+        with self._lock:
+            self._cut = {api_key: times}
+
+    @property
+    def cuts_left(self) -> int:
+        return sum(self._cut.values())
 
     def close(self) -> None:
         # A thread in accept() or recv() is woken by this, not by close().
@@ -128,6 +138,9 @@ class Proxy:
     def _note(self, frame: bytes, asked: dict[int, tuple[int, int, int]]) -> bytes:
         api_key, version, correlation = struct.unpack_from(">hhi", frame)
         with self._lock:
+            if self._cut.get(api_key):
+                self._cut[api_key] -= 1
+                raise ConnectionAbortedError
             code, times = self._refuse.get(api_key, (0, 0))
             if times == 0:
                 return frame
@@ -188,6 +201,20 @@ def _commit_error_codes(frame: bytes, *, flexible: bool, position: int) -> list[
             position += 6 + flexible
         position += flexible
     return found
+
+
+@pytest.fixture
+def proxy_to() -> Iterator[Callable[[str], Proxy]]:
+    """proxy_to("host:port") -> a proxy before a listener, which clients leave once they know the broker's address."""
+    proxies: list[Proxy] = []
+
+    def make(address: str) -> Proxy:
+        proxies.append(Proxy(int(address.rpartition(":")[2])))
+        return proxies[-1]
+
+    yield make
+    for proxy in proxies:
+        proxy.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 
 import pytest
 from confluent_kafka import Consumer
 from py4j.protocol import Py4JJavaError
 
-from airflow_kafka_offsets.errors import CommitError, GroupActiveError, WindowMismatchError
+from airflow_kafka_offsets.errors import (
+    BrokerUnavailableError,
+    CommitError,
+    GroupActiveError,
+    WindowMismatchError,
+)
 from airflow_kafka_offsets.kafka import commits, fenced
+from airflow_kafka_offsets.kafka.apply import apply_plans
 from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+from airflow_kafka_offsets.kafka.resets import active_groups, plan_resets
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.scenarios import ToOffset
+from airflow_kafka_offsets.model.scope import TopicScope
 
 pytestmark = pytest.mark.integration
 
@@ -309,7 +323,7 @@ def test_another_windows_commit_is_waited_for_and_named(
     other = join_group(group, topic, **{"client.id": f"somebody{fenced.COMMITTER}"})
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=2) as hasty:
         with pytest.raises(
-            GroupActiveError, match="another window was being committed to it for 2 s"
+            GroupActiveError, match="a window was being committed to the group for 2 s.*nothing was written"
         ) as refused:
             hasty.commit_window(group, window(None, 5))
     assert refused.value.retriable
@@ -317,3 +331,84 @@ def test_another_windows_commit_is_waited_for_and_named(
         committing = pool.submit(client.commit_window, group, window(None, 5))
         other.close()
         assert set(committing.result().values()) == {5}
+
+
+@pytest.fixture
+def dying_committers(bootstrap_servers, topic):
+    """dying_committers(groups) -> a member of each that commits a window has been killed, and Kafka does not know yet."""
+
+    def kill(groups):
+        child = subprocess.Popen(
+            [sys.executable, "-c", COMMITTERS, bootstrap_servers, topic, fenced.COMMITTER, *groups],
+            stdout=subprocess.PIPE,
+        )
+        assert child.stdout.readline() == b"joined\n"
+        child.kill()
+        child.communicate()
+
+    return kill
+
+
+# The shortest time that the broker lets a silent member stay.
+COMMITTERS = """
+import sys
+from confluent_kafka import Consumer
+servers, topic, committer, *groups = sys.argv[1:]
+common = {"bootstrap.servers": servers, "client.id": f"somebody{committer}", "session.timeout.ms": 6000}
+members = [Consumer(common | {"group.id": group, "log_level": 0}) for group in groups]
+joined = set()
+for number, member in enumerate(members):
+    member.subscribe([topic], on_assign=lambda *_, number=number: joined.add(number))
+while len(joined) < len(members):
+    for member in members:
+        member.poll(0.1)
+print("joined", flush=True)
+while True:
+    for member in members:
+        member.poll(0.1)
+"""
+
+
+def test_a_commit_and_a_reset_wait_until_a_windows_commit_that_was_killed_is_out_of_the_group(
+    client, new_group, topic, window, holds, dying_committers, bootstrap_servers
+):
+    committed, reset, unfenced = groups = [new_group() for _ in range(3)]
+    offsets = window(None, 5).end
+    client.commit(reset, offsets)
+    dying_committers(groups)
+
+    def move(group):
+        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as own:
+            if group == committed:
+                own.commit(group, offsets)
+            elif group == unfenced:
+                own.commit_window(group, window(None, 5), fenced=False)
+            else:
+                now = datetime.now(tz=timezone.utc)
+                plans = plan_resets(own, {group: TopicScope()}, ToOffset.parse("latest"), now=now)
+                apply_plans(own, plans, CommitMetadata())
+
+    with ThreadPoolExecutor(len(groups)) as pool:
+        list(pool.map(move, groups))
+    assert [holds(group) for group in groups] == [[5] * 4, [9] * 4, [5] * 4]
+
+
+@pytest.mark.parametrize("write", ["commit", "reset"])
+def test_a_commit_and_a_reset_that_a_windows_commit_keeps_out_are_worth_another_try(
+    bootstrap_servers, group, topic, window, holds, join_group, write
+):
+    join_group(group, topic, **{"client.id": f"somebody{fenced.COMMITTER}"})
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=1.5) as hasty:
+        with pytest.raises(GroupActiveError, match="a window was being committed to the group") as refused:
+            hasty.commit(group, window(None, 5).end) if write == "commit" else active_groups(hasty, [group])
+    assert refused.value.retriable
+    assert holds(group) == [None] * PARTITIONS
+
+
+def test_all_calls_of_a_client_together_end_in_time_if_they_are_to(bootstrap_servers, topic):
+    with OffsetsClient({"bootstrap.servers": f"{LOOPBACK}:{free_port()}"}, timeout=1, total=1.5) as hasty:
+        start = time.monotonic()
+        for said in ("within 1 s", "within 0.5 s", "taken all of the 1.5 s for all of them"):
+            with pytest.raises(BrokerUnavailableError, match=said):
+                hasty.partitions([topic])
+        assert time.monotonic() - start < 1.5 + 3

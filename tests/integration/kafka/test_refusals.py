@@ -6,14 +6,6 @@ import threading
 import time
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -23,7 +15,6 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
-from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
 
@@ -33,48 +24,18 @@ ORDERS = TopicPartition("orders", 0)
 
 
 @pytest.fixture(scope="module")
-def guarded_kafka():
-    with EmbeddedKafka(
-        users={"alice": "wonderland", "bob": "can-we-fix-it"},
-        properties={
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS;User:alice",
-        },
-    ) as kafka:
-        yield kafka
-
-
-@pytest.fixture(scope="module")
-def topics(guarded_kafka, make_topic):
-    return [make_topic(on=guarded_kafka.bootstrap_servers) for _ in range(2)]
+def topics(secured_kafka, make_topic, produce):
+    names = [make_topic(on=secured_kafka.plain) for _ in range(2)]
+    produce(names[0], {0: 1}, on=secured_kafka.plain)
+    return names
 
 
 @pytest.fixture
-def grant(guarded_kafka):
-    admin = AdminClient({"bootstrap.servers": guarded_kafka.bootstrap_servers})
-
-    def allow(kind, name, operation):
-        binding = AclBinding(
-            kind, name, ResourcePatternType.LITERAL, "User:bob", "*", operation, AclPermissionType.ALLOW
-        )
-        admin.create_acls([binding])[binding].result(20)
-
-    return allow
-
-
-@pytest.fixture
-def connect(guarded_kafka):
+def connect():
     clients = []
 
-    def make(user, password, timeout=20.0):
-        config = {
-            "bootstrap.servers": guarded_kafka.sasl_bootstrap_servers,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanisms": "SCRAM-SHA-512",
-            "sasl.username": user,
-            "sasl.password": password,
-        }
-        clients.append(OffsetsClient(config, timeout=timeout))
+    def make(config):
+        clients.append(OffsetsClient(config, timeout=20))
         return clients[-1]
 
     yield make
@@ -110,8 +71,8 @@ METHODS = [
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_wrong_password_is_told_soon_and_not_shown(connect, capfd, method):
-    client = connect("alice", "hunter2hunter2")
+def test_a_wrong_password_is_told_soon_and_not_shown(secured_kafka, connect, capfd, method):
+    client = connect(secured_kafka.login("admin", "hunter2hunter2", listener="SASL_PLAINTEXT"))
     start = time.monotonic()
     with pytest.raises(BrokerAuthenticationError, match="refused the credentials") as caught:
         every_method(client, ORDERS, "nightly")[method]()
@@ -122,65 +83,108 @@ def test_a_wrong_password_is_told_soon_and_not_shown(connect, capfd, method):
     assert "hunter2" not in str(caught.value) + shown.out + shown.err
 
 
-def test_the_right_password_does_it(connect, topics, new_group):
-    client, group, partition = connect("alice", "wonderland"), new_group(), TopicPartition(topics[0], 0)
-    client.commit(group, {partition: 0})
-    assert client.committed(group, [partition]) == {partition: Committed(0, "")}
-    assert client.log_ranges([partition]) == {partition: LogRange(0, 0)}
-    assert client.describe_groups([group])[group].state == "Empty"
+LOOKS, COMMITS = r"grant it Describe on the group \(Read includes it", "grant it Read on the group"
 
 
-@pytest.mark.parametrize("method", ["committed", "commit", "describe_groups"])
-def test_a_group_that_is_not_allowed_says_what_to_grant(connect, topics, new_group, grant, method):
-    grant(ResourceType.TOPIC, topics[0], AclOperation.READ)
-    client = connect("bob", "can-we-fix-it")
-    with pytest.raises(BrokerAuthenticationError, match="grant it Read on the group") as caught:
-        every_method(client, TopicPartition(topics[0], 0), new_group())[method]()
-    assert caught.value.code == "GROUP_AUTHORIZATION_FAILED"
+@pytest.mark.parametrize(
+    ("method", "right"), [("committed", LOOKS), ("commit", COMMITS), ("describe_groups", LOOKS)]
+)
+def test_a_group_that_is_not_allowed_says_what_to_grant_each_time(
+    secured_kafka, connect, topics, new_group, method, right
+):
+    client, group = connect(secured_kafka.user("bob", ("topic", topics[0], "Read"))), new_group()
+    for _ in range(2):
+        start = time.monotonic()
+        with pytest.raises(BrokerAuthenticationError, match=right) as caught:
+            every_method(client, TopicPartition(topics[0], 0), group)[method]()
+        assert caught.value.code == "GROUP_AUTHORIZATION_FAILED"
+        assert time.monotonic() - start < 10
 
 
-def test_a_group_that_may_only_be_looked_at_is_not_committed_to(connect, topics, new_group, grant):
-    group, partition = new_group(), TopicPartition(topics[0], 0)
-    grant(ResourceType.TOPIC, topics[0], AclOperation.READ)
-    grant(ResourceType.GROUP, group, AclOperation.DESCRIBE)
-    client = connect("bob", "can-we-fix-it")
-    assert client.committed(group, [partition]) == {partition: None}
-    with pytest.raises(BrokerAuthenticationError, match=r"grant it Read on the group.*; nothing was written"):
-        client.commit(group, {partition: 0})
-
-
-def test_a_window_of_a_group_that_is_not_allowed_says_what_to_grant(connect, topics, new_group, grant):
+def test_a_group_that_may_only_be_looked_at_is_not_committed_to(secured_kafka, connect, topics, new_group):
     group, partition = new_group(), TopicPartition(topics[0], 0)
     window = OffsetWindow({partition: OffsetRange(0, 0)}, frozenset({partition}))
-    grant(ResourceType.TOPIC, topics[0], AclOperation.READ)
-    grant(ResourceType.GROUP, group, AclOperation.DESCRIBE)
-    client = connect("bob", "can-we-fix-it")
-    with pytest.raises(
-        BrokerAuthenticationError, match=r"grant it Read on the group.*fenced=False.*; nothing was written"
+    bob = secured_kafka.user("bob", ("topic", partition.topic, "Read"), ("group", group, "Describe"))
+    client = connect(bob)
+    assert client.committed(group, [partition]) == {partition: None}
+    assert client.describe_groups([group])[group].state == "Dead"
+    for commit in (
+        lambda: client.commit(group, {partition: 0}),
+        lambda: client.commit_window(group, window),
+        lambda: client.commit_window(group, window, fenced=False),
     ):
-        client.commit_window(group, window)
-    grant(ResourceType.GROUP, group, AclOperation.READ)
+        with pytest.raises(BrokerAuthenticationError, match=f"{COMMITS}; nothing was written") as caught:
+            commit()
+        assert "fenced" not in str(caught.value)
+    secured_kafka.grant(bob, ("group", group, "Read"))
     assert client.commit_window(group, window) == {partition: 0}
 
 
-def test_a_topic_that_is_not_allowed_says_what_to_grant(connect, topics, new_group, grant):
+def test_a_topic_that_is_not_allowed_says_what_to_grant(secured_kafka, connect, topics, new_group):
     group = new_group()
     allowed, hidden = (TopicPartition(topic, 0) for topic in topics)
-    grant(ResourceType.GROUP, group, AclOperation.READ)
-    grant(ResourceType.TOPIC, allowed.topic, AclOperation.READ)
-    client = connect("bob", "can-we-fix-it")
-    with pytest.raises(BrokerAuthenticationError, match="grant it Read on the topics"):
-        client.log_ranges([hidden])
-    with pytest.raises(BrokerAuthenticationError, match="grant it Read on the topics"):
-        client.partitions([hidden.topic])
-    with pytest.raises(BrokerAuthenticationError, match=f"{hidden}.*grant it Read.*; nothing was written"):
+    bob = secured_kafka.user("bob", ("group", group, "Read"), ("topic", allowed.topic, "Read"))
+    client = connect(bob)
+    for look in (
+        lambda: client.log_ranges([hidden]),
+        lambda: client.offsets_for_time([hidden], 0),
+        lambda: client.partitions([hidden.topic]),
+        lambda: client.committed(group, [hidden]),
+    ):
+        with pytest.raises(
+            BrokerAuthenticationError, match=r"grant it Describe on the topics \(Read includes"
+        ):
+            look()
+    with pytest.raises(
+        BrokerAuthenticationError, match=f"{hidden}.*grant it Read on the topics; nothing was written"
+    ):
         client.commit(group, {allowed: 0, hidden: 0})
     assert client.committed(group, [allowed]) == {allowed: None}
-    grant(ResourceType.TOPIC, hidden.topic, AclOperation.DESCRIBE)
+    secured_kafka.grant(bob, ("topic", hidden.topic, "Describe"))
     with pytest.raises(CommitError, match="grant it Read on the topics") as caught:
         client.commit(group, {allowed: 0, hidden: 0})
     assert caught.value.failed == {hidden: "TOPIC_AUTHORIZATION_FAILED"}
     assert caught.value.written == (allowed,)
+
+
+def test_a_topic_that_may_only_be_looked_at_shows_offsets_but_neither_times_nor_takes_commits(
+    secured_kafka, connect, topics, new_group
+):
+    group, partition = new_group(), TopicPartition(topics[0], 0)
+    with OffsetsClient(secured_kafka.admin) as admin:
+        admin.commit(group, {partition: 0})
+    client = connect(
+        secured_kafka.user("bob", ("group", group, "Read"), ("topic", partition.topic, "Describe"))
+    )
+    assert client.committed(group, [partition]) == {partition: Committed(0, "")}
+    assert client.log_ranges([partition]) == {partition: LogRange(0, 1)}
+    assert client.offsets_for_time([partition], 0) == {partition: 0}
+    with pytest.raises(BrokerAuthenticationError, match="grant it Read on the topics$"):
+        client.record_times({partition: 0})
+    # Also what the group holds already, which changes nothing.
+    with pytest.raises(BrokerAuthenticationError, match="grant it Read on the topics; nothing was written"):
+        client.commit(group, {partition: 0})
+
+
+def test_a_group_is_listed_and_deleted_by_those_who_may(secured_kafka, connect, topics, new_group):
+    group, partition = new_group(), TopicPartition(topics[0], 0)
+    with OffsetsClient(secured_kafka.admin) as admin:
+        admin.commit(group, {partition: 0})
+    bob = secured_kafka.user("bob")
+    client = connect(bob)
+    assert client.list_groups() == []
+    assert "grant it Delete on the group" in client.delete_groups([group])[group]
+    secured_kafka.grant(bob, ("cluster", "", "Describe"))
+    assert group in [listed.group_id for listed in client.list_groups()]
+    secured_kafka.grant(bob, ("group", group, "Delete"))
+    assert client.delete_groups([group]) == {group: None}
+
+
+def test_the_retention_of_offsets_is_told_to_those_who_may_see_the_brokers_settings(secured_kafka, connect):
+    bob = secured_kafka.user("bob", ("cluster", "", "Describe"))
+    assert connect(bob).offsets_retention_minutes() is None
+    secured_kafka.grant(bob, ("cluster", "", "DescribeConfigs"))
+    assert connect(bob).offsets_retention_minutes() == 10080
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -194,13 +198,6 @@ def test_a_closed_port_is_named_within_the_deadline(method):
     assert servers in str(caught.value)
     assert "Connection refused" in str(caught.value)
     assert caught.value.retriable
-
-
-def test_a_client_that_wants_tls_from_a_plain_listener_says_so(bootstrap_servers):
-    config = {"bootstrap.servers": bootstrap_servers, "security.protocol": "ssl"}
-    with OffsetsClient(config, timeout=1.5) as client:
-        with pytest.raises(BrokerUnavailableError, match=r"security\.protocol \(a PLAINTEXT broker listener"):
-            client.partitions()
 
 
 def test_a_setting_that_the_client_refuses_is_named_without_secrets():

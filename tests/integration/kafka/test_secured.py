@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import time
+from contextlib import contextmanager
 
-from airflow_kafka_offsets.errors import BrokerAuthenticationError
+import pytest
+from secured_kafka import PASSWORD
+
+from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 
 pytestmark = pytest.mark.integration
 
@@ -39,3 +44,150 @@ def test_a_right_that_was_revoked_is_missing_at_once(secured_kafka, topic, new_g
         secured_kafka.revoke(bob, ("topic", topic, "Read"))
         with pytest.raises(BrokerAuthenticationError, match="TOPIC_AUTHORIZATION_FAILED"):
             client.commit(group, {partition: 0})
+
+
+@pytest.fixture
+def behind_proxy(secured_kafka, proxy_to):
+    """behind_proxy() -> a proxy before the listener for users without TLS, and a configuration that leads there."""
+
+    def make():
+        config = secured_kafka.login("admin", listener="SASL_PLAINTEXT")
+        proxy = proxy_to(config["bootstrap.servers"])
+        return proxy, config | {"bootstrap.servers": proxy.bootstrap_servers}
+
+    return make
+
+
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+
+
+class TestAConnectionLostWhileItLogsIn:
+    @pytest.mark.parametrize("api_key", [SASL_HANDSHAKE, SASL_AUTHENTICATE])
+    def test_is_made_again(self, behind_proxy, topic, new_group, api_key):
+        group, partition = new_group(), TopicPartition(topic, 0)
+        calls = {
+            "committed": lambda client: client.committed(group, [partition]),
+            "commit": lambda client: client.commit(group, {partition: 0}),
+            "window": lambda client: client.commit_window(
+                group, OffsetWindow({partition: OffsetRange(0, 1)})
+            ),
+            "describe": lambda client: client.describe_groups([group]),
+            "times": lambda client: client.record_times({partition: 0}),
+        }
+        for call in calls.values():
+            proxy, config = behind_proxy()
+            proxy.cut(api_key, 1)
+            with OffsetsClient(config) as client:
+                call(client)
+            assert proxy.cuts_left == 0
+
+    def test_is_worth_another_try_when_it_is_lost_each_time(self, behind_proxy):
+        proxy, config = behind_proxy()
+        proxy.cut(SASL_HANDSHAKE, 1_000_000)
+        with OffsetsClient(config, timeout=1.5) as client:
+            for call in (client.partitions, client.list_groups):
+                with pytest.raises(BrokerUnavailableError, match="handshake failed: Local: "):
+                    call()
+
+
+class TestARefusalToLogIn:
+    @pytest.mark.parametrize(
+        ("change", "reason"),
+        [
+            ({"sasl.password": "another"}, "invalid credentials"),
+            ({"sasl.username": "nobody"}, "invalid credentials"),
+            ({"sasl.mechanisms": "PLAIN"}, "supported mechanisms: SCRAM-SHA-512"),
+        ],
+    )
+    def test_is_final_at_once(self, secured_kafka, change, reason):
+        with OffsetsClient({**secured_kafka.admin, **change}) as client:
+            start = time.monotonic()
+            with pytest.raises(BrokerAuthenticationError, match=reason) as caught:
+                client.partitions()
+            assert time.monotonic() - start < 10
+        assert not caught.value.retriable
+        assert "another" not in str(caught.value)
+
+
+@contextmanager
+def refused_at_once(config, call=OffsetsClient.partitions):
+    """What a call is told within seconds, not at the end of its deadline."""
+    with OffsetsClient(config, timeout=30) as client:
+        start = time.monotonic()
+        with pytest.raises(BrokerError) as caught:
+            call(client)
+        assert time.monotonic() - start < 10
+        assert not caught.value.retriable
+        assert PASSWORD not in str(caught.value)
+        yield str(caught.value)
+
+
+class TestACertificate:
+    @pytest.mark.parametrize("call", [OffsetsClient.partitions, OffsetsClient.list_groups])
+    def test_that_has_expired_is_called_that(self, secured_kafka, call):
+        address = secured_kafka.listeners["EXPIRED"]
+        with refused_at_once(secured_kafka.tls("EXPIRED"), call) as said:
+            assert f"the certificate of {address}, or one that signed it, has expired" in said
+            assert "ssl.ca.location" not in said
+
+    def test_of_another_host_is_called_that(self, secured_kafka):
+        with refused_at_once(secured_kafka.tls("WRONG_HOST")) as said:
+            assert "is for another name (IP address mismatch" in said
+            assert "advertised.listeners" in said
+
+    def test_whose_host_is_not_to_be_compared_is_taken(self, secured_kafka):
+        config = secured_kafka.tls("WRONG_HOST") | {"ssl.endpoint.identification.algorithm": "none"}
+        with OffsetsClient(config) as client:
+            client.partitions()
+
+    def test_of_an_unknown_authority_names_the_file_with_the_known_ones(self, secured_kafka):
+        other = secured_kafka.other_ca
+        with refused_at_once(secured_kafka.tls("SSL", ssl_ca_location=str(other))) as said:
+            assert f"is not signed by ssl.ca.location={other} (" in said
+
+    def test_of_an_unknown_authority_without_a_file_says_what_to_set(self, secured_kafka):
+        config = secured_kafka.tls("SSL")
+        del config["ssl.ca.location"]
+        with refused_at_once(config) as said:
+            assert "is not signed by the authorities that this machine trusts" in said
+            assert "set ssl.ca.location" in said
+
+    def test_of_the_client_that_is_missing_is_asked_for(self, secured_kafka):
+        with refused_at_once(secured_kafka.tls("MTLS")) as said:
+            assert "set ssl.certificate.location and ssl.key.location" in said
+
+    @pytest.mark.parametrize("call", [OffsetsClient.partitions, OffsetsClient.list_groups])
+    def test_whose_file_is_missing_is_named_with_its_path(self, secured_kafka, call, tmp_path):
+        path = str(tmp_path / "ca.pem")
+        with refused_at_once(secured_kafka.tls("SSL", ssl_ca_location=path), call) as said:
+            assert f"ssl.ca.location={path} is not there on this machine" in said
+
+
+class TestASecurityProtocol:
+    @pytest.mark.parametrize(
+        ("listener", "configured", "found"),
+        [
+            ("SSL", "PLAINTEXT", "SSL"),
+            ("SASL_SSL", "PLAINTEXT", "SASL_SSL"),
+            ("SASL_SSL", "SSL", "SASL_SSL"),
+            ("SSL", "SASL_SSL", "SSL"),
+            ("SASL_PLAINTEXT", "PLAINTEXT", "SASL_PLAINTEXT"),
+            ("SASL_PLAINTEXT", "SASL_SSL", "SASL_PLAINTEXT"),
+            ("plain", "ssl", "PLAINTEXT"),
+        ],
+    )
+    def test_that_is_not_the_listeners_is_named_beside_it(self, secured_kafka, listener, configured, found):
+        address = secured_kafka.listeners.get(listener, secured_kafka.plain)
+        config = secured_kafka.admin | {"bootstrap.servers": address, "security.protocol": configured}
+        with_user = configured.startswith("SASL_")
+        if not with_user:
+            config = {key: value for key, value in config.items() if not key.startswith("sasl.")}
+        with refused_at_once(config) as said:
+            wrong = f"the listener at {address} is {found}, and the connection has security.protocol={configured.upper()}"
+            assert f"{wrong}: set security.protocol={found}" in said
+            assert ("sasl.username" in said) == (found.startswith("SASL_") and not with_user)
+
+    def test_that_is_not_the_listeners_is_told_by_a_child_process_too(self, secured_kafka):
+        config = {"bootstrap.servers": secured_kafka.listeners["SASL_SSL"]}
+        with refused_at_once(config, OffsetsClient.list_groups) as said:
+            assert "is SASL_SSL, and the connection has security.protocol=PLAINTEXT" in said

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 
@@ -65,3 +66,11 @@ def test_a_key_that_librdkafka_does_not_know_is_named():
     (check,) = check_broker({"bootstrap.servers": "127.0.0.1:9", "max.poll.recrods": 1})
     assert check.status == "fail"
     assert "max.poll.recrods" in check.found
+
+
+def test_what_the_listener_wants_is_named_at_once(secured_kafka):
+    start = time.monotonic()
+    (check,) = check_broker({"bootstrap.servers": secured_kafka.listeners["SASL_SSL"]}, timeout=30)
+    assert time.monotonic() - start < 10
+    assert check.status == "fail"
+    assert "is SASL_SSL, and the connection has security.protocol=PLAINTEXT: set" in check.found

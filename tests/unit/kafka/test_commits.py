@@ -16,6 +16,7 @@ from airflow_kafka_offsets.kafka.failures import Failed, Failure
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+OTHER = TopicPartition("payments", 0)
 
 
 @given(
@@ -55,11 +56,19 @@ def nothing(_):
 
 
 def test_a_refused_commit_is_read_back_because_the_client_blames_all_partitions():
-    progress = CommitProgress({A: 1, B: 2}, read_back=lambda _: [A])
+    progress = CommitProgress({A: 1, OTHER: 2}, read_back=lambda _: [A])
+    refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
+    progress.take({A: refused, OTHER: refused}, nothing)
+    assert progress.written == [A]
+    assert progress.failures == {OTHER: refused}
+
+
+def test_a_refused_commit_to_one_topic_is_not_taken_for_what_is_there_already():
+    progress = CommitProgress({A: 1, B: 2}, read_back=lambda _: [A, B])
     refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
     progress.take({A: refused, B: refused}, nothing)
-    assert progress.written == [A]
-    assert progress.failures == {B: refused}
+    assert progress.written == []
+    assert progress.failures == {A: refused, B: refused}
 
 
 def test_an_unknown_partition_is_tried_again_unless_the_broker_does_not_know_it_either():

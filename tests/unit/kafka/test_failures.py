@@ -61,15 +61,27 @@ def test_the_cause_from_the_background_is_the_error():
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("name", "text", "code"),
     [
-        "ssl://kafka-1:9092/bootstrap: Disconnected: SSL connection closed by peer (after 1ms in state SSL_HANDSHAKE)",
-        "SSL handshake failed: connecting to a PLAINTEXT broker listener? (after 3ms in state SSL_HANDSHAKE)",
+        ("_AUTHENTICATION", "SASL authentication error: invalid credentials", "_AUTHENTICATION"),
+        (
+            "_AUTHENTICATION",
+            "SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL mechanism",
+            "_AUTHENTICATION",
+        ),
+        (
+            "_AUTHENTICATION",
+            "SASL PLAIN mechanism handshake failed: Local: Broker transport failure",
+            "_TRANSPORT",
+        ),
+        ("_AUTHENTICATION", "SASL PLAIN mechanism handshake failed: Local: Timed out", "_TRANSPORT"),
+        (
+            "_TRANSPORT",
+            "Receive failed: ssl/tls alert bad certificate: SSL alert number 42 (after 3ms)",
+            "_SSL",
+        ),
+        ("_TRANSPORT", "Receive failed: ssl/tls alert internal error: SSL alert number 80", "_TRANSPORT"),
     ],
 )
-def test_a_plain_listener_is_guessed_whatever_the_client_says_of_the_broken_handshake(said):
-    causes = Causes()
-    causes.add([Failure("_ALL_BROKERS_DOWN", "1/1 brokers are down"), Failure("_TRANSPORT", said)])
-    error = explain("reading", Failure("_TRANSPORT", "Broker transport failure"), causes, "kafka-1:9092", 30)
-    assert isinstance(error, BrokerUnavailableError)
-    assert "security.protocol (a PLAINTEXT broker listener ends a TLS handshake like this)" in str(error)
+def test_a_connection_that_was_lost_is_told_from_one_that_was_refused(name, text, code):
+    assert Failure.of(KafkaError(getattr(KafkaError, name), text)).code == code

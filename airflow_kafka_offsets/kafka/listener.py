@@ -1,0 +1,190 @@
+"""
+Finds out why a listener lets no client in, where the Kafka client cannot tell.
+
+The client has one text for a certificate that expired, that an unknown authority signed and that is for another
+host, and none at all for TLS or a login that the listener expects and the connection does not have. So the listener
+is asked itself: a TLS handshake by Python's own means, and Kafka's first question of a login (``SaslHandshake``),
+which a broker answers before it knows who asks. No credential is sent.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import struct
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from airflow_kafka_offsets.kafka.config import SERVERS
+from airflow_kafka_offsets.kafka.failures import Deadline, Failure
+
+_LONGEST = 2.0
+"""Seconds that a look takes at most."""
+
+_NOT_VERIFIED = "certificate verify failed"
+_NAMED = re.compile(r"\w+://(\S+:\d+)/")
+_DEFAULT_PORT = 9092
+
+_EXPIRED, _NOT_YET_VALID = 10, 9
+_OTHER_NAME = (62, 64)
+_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
+"""Results of a verification, as OpenSSL numbers them."""
+
+_SASL_HANDSHAKE, _VERSION, _CORRELATION = 17, 1, 1
+_UNSUPPORTED_MECHANISM, _NO_LOGIN_HERE = 33, 34
+_LONGEST_ANSWER = 10_000
+
+
+class _Login(NamedTuple):
+    wanted: bool
+    mechanisms: tuple[str, ...]
+
+
+def look_at_listener(config: Mapping[str, Any], said: Iterable[str], timeout: float) -> Failure | None:
+    """
+    Return what is wrong between a connection's settings and the listener; ``None`` if nothing was found.
+
+    :param config: librdkafka's configuration.
+    :param said: what the client said so far; the broker that it named last is asked.
+    :param timeout: seconds that are left for it.
+    """
+    texts = list(said)
+    named = [found[1] for text in texts for found in _NAMED.finditer(text)]
+    deadline = Deadline(min(timeout, _LONGEST))
+    for address in [*reversed(named), *str(config[SERVERS]).split(",")]:
+        try:
+            host, port = _host_and_port(address)
+            if any(_NOT_VERIFIED in text for text in texts):
+                return _look_at_certificate(config, host, port, deadline)
+            return _look_at_protocol(config, host, port, deadline)
+        except (OSError, ValueError, OverflowError):  # noqa: PERF203  # the next broker is asked
+            # Not reached, or not an address: of that the client tells more.
+            continue
+    return None
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition("://")[2].strip().rpartition(":")
+    return (host.strip("[]"), int(port)) if host and port.isdecimal() else (port, _DEFAULT_PORT)
+
+
+def _look_at_certificate(
+    config: Mapping[str, Any], host: str, port: int, deadline: Deadline
+) -> Failure | None:
+    authority = str(config.get("ssl.ca.location") or "")
+    of_file = authority if Path(authority).is_file() else None
+    of_directory = authority if Path(authority).is_dir() else None
+    context = ssl.create_default_context(
+        cafile=of_file, capath=of_directory, cadata=config.get("ssl.ca.pem") or None
+    )
+    # As the Kafka client: Python is stricter from 3.13 on.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.check_hostname = config.get("ssl.endpoint.identification.algorithm") != "none"
+    with _connect(host, port, deadline) as plain:
+        try:
+            context.wrap_socket(plain, server_hostname=host).close()
+        except ssl.SSLCertVerificationError as error:
+            return _about_certificate(f"{host}:{port}", error, authority)
+        except OSError:
+            return None
+    return None
+
+
+def _about_certificate(address: str, error: ssl.SSLCertVerificationError, authority: str) -> Failure:
+    found = f"the certificate of {address}"
+    code, why = error.verify_code, error.verify_message.rstrip(".")
+    if code == _EXPIRED:
+        return _refused(
+            f"{found}, or one that signed it, has expired", "the broker needs a new one; check this clock too"
+        )
+    if code == _NOT_YET_VALID:
+        return _refused(f"{found} is not valid yet", "correct the clock of this machine, or the certificate")
+    if code in _OTHER_NAME:
+        return _refused(
+            f"{found} is for another name ({why})",
+            "name the broker as its certificate does, in bootstrap.servers and in the broker's advertised.listeners, or "
+            "have the certificate made for this name too",
+        )
+    if code in _UNKNOWN_AUTHORITY:
+        trusted = f"ssl.ca.location={authority}" if authority else "the authorities that this machine trusts"
+        return _refused(
+            f"{found} is not signed by {trusted} ({why})",
+            "set ssl.ca.location to a PEM file with the authority that signed it",
+        )
+    return _refused(f"{found} was not accepted ({why})", "correct ssl.ca.location, or the certificate")
+
+
+def _look_at_protocol(config: Mapping[str, Any], host: str, port: int, deadline: Deadline) -> Failure | None:
+    configured = str(config.get("security.protocol") or "plaintext").upper()
+    mechanism = str(config.get("sasl.mechanisms") or config.get("sasl.mechanism") or "SCRAM-SHA-512")
+    # Half of the time: who speaks no TLS may just wait for more.
+    with _connect(host, port, Deadline(deadline.left / 2)) as plain:
+        login, tls = _ask_over_tls(plain, host, mechanism)
+    if not tls:
+        with _connect(host, port, deadline) as plain:
+            login = _ask(plain, mechanism)
+        if login is None:
+            return None
+    wanted = login.wanted if login is not None else configured.startswith("SASL_")
+    listener = ("SASL_" if wanted else "") + ("SSL" if tls else "PLAINTEXT")
+    if listener == configured:
+        return None
+    remedy = f"set security.protocol={listener}"
+    if wanted and not configured.startswith("SASL_"):
+        offered = f" ({', '.join(login.mechanisms)})" if login is not None and login.mechanisms else ""
+        remedy += f", sasl.mechanisms{offered}, sasl.username and sasl.password"
+    return Failure(
+        "_SSL" if tls != configured.endswith("SSL") else "_AUTHENTICATION",
+        f"the listener at {host}:{port} is {listener}, and the connection has security.protocol={configured}",
+        f"{remedy}, or name another listener in bootstrap.servers",
+    )
+
+
+def _refused(text: str, remedy: str) -> Failure:
+    return Failure("_SSL", text, remedy)
+
+
+def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
+    sock = socket.create_connection((host, port), timeout=max(0.1, deadline.left))
+    sock.settimeout(max(0.1, deadline.left))
+    return sock
+
+
+def _ask_over_tls(plain: socket.socket, host: str, mechanism: str) -> tuple[_Login | None, bool]:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with context.wrap_socket(plain, server_hostname=host) as over_tls:
+            return _ask(over_tls, mechanism), True
+    except OSError:
+        return None, False
+
+
+def _ask(stream: socket.socket, mechanism: str) -> _Login | None:
+    """Ask which logins there are; ``None`` if that is no Kafka, or not one that answers."""
+    name = mechanism.encode()
+    request = struct.pack(">hhih", _SASL_HANDSHAKE, _VERSION, _CORRELATION, -1)
+    request += struct.pack(">h", len(name)) + name
+    with suppress(OSError, ValueError, struct.error):
+        stream.sendall(struct.pack(">i", len(request)) + request)
+        with stream.makefile("rb") as answers:
+            (size,) = struct.unpack(">i", answers.read(4))
+            if 0 < size < _LONGEST_ANSWER:
+                return _login(answers.read(size))
+    return None
+
+
+def _login(answer: bytes) -> _Login | None:
+    correlation, code, count = struct.unpack_from(">ihi", answer)
+    if correlation != _CORRELATION or code not in (0, _UNSUPPORTED_MECHANISM, _NO_LOGIN_HERE):
+        return None
+    mechanisms, at = [], struct.calcsize(">ihi")
+    for _ in range(count):
+        (length,) = struct.unpack_from(">h", answer, at)
+        mechanisms.append(answer[at + 2 : at + 2 + length].decode())
+        at += 2 + length
+    return _Login(code != _NO_LOGIN_HERE, tuple(mechanisms))
