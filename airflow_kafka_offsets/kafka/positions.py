@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import NoCommitError, UnknownTopicPartitionError, UsageError
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    NoCommitError,
+    UnknownTopicPartitionError,
+    UsageError,
+)
 from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
 from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.recovery import LastCommit
 from airflow_kafka_offsets.model.scope import TopicScope
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.requests import Committed
 
 
 def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartition]:
@@ -61,10 +70,14 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
     that was added to one of them shows as one without a commit.
 
     :raises NoCommitError: if no topics are named and the group has no commit anywhere.
+    :raises BrokerAuthenticationError: if no topics are named, and anything shows that the group has some that this user may
+        not see.
     :raises UnknownTopicPartitionError: if a named topic is not on the broker.
     """
     if scope.topics is None:
         everywhere = client.committed_everywhere(group_id)
+        if not client.sees_all_topics():
+            _check_hidden(client, group_id, everywhere)
         if not everywhere:
             raise NoCommitError(
                 f"group {group_id!r} has no committed offsets on this broker: correct group_id or the connection; Kafka "
@@ -87,6 +100,27 @@ def last_commits(
         tp: None if commit is None else LastCommit(commit.offset, CommitMetadata.parse(commit.metadata))
         for tp, commit in client.committed(group_id, partitions).items()
     }
+
+
+def _check_hidden(
+    client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Committed]
+) -> None:
+    """Refuse to take what a user may see for all of a group, where anything shows that there is more."""
+    # A broker hides the commits on topics that a user may not see, but not what members read, and no text of a commit.
+    if read := {tp.topic for tp in client.assigned(group_id)}:
+        client.partitions(read)
+    said = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
+    committed = max((metadata.partitions or 0 for metadata in said if metadata is not None), default=0)
+    if committed > len(everywhere):
+        raise BrokerAuthenticationError(
+            f"group {group_id!r} was committed on {committed} partitions at once, and this user sees {len(everywhere)} of "
+            f"them ({summarize(everywhere)}): grant it Describe on all topics of the group, or name those to look at with topics="
+        )
+    if not everywhere:
+        raise NoCommitError(
+            f"group {group_id!r} has no committed offsets on the topics that this user may see: correct group_id, grant it "
+            "Describe on the topics of the group, or name topics="
+        )
 
 
 def lag_of(

@@ -37,10 +37,14 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     """
     Base of the operators that move a pipeline's offsets.
 
+    Every name selects something, see :mod:`airflow_kafka_offsets.model.scope`; and an option that is given must not render
+    to nothing, see :mod:`airflow_kafka_offsets.hooks.given`.
+
     :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"`` tells two
         sources of one topic apart. (templated, the mapping's keys are not)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all that the group has commits for. What it leaves out is named in the log. (templated)
+        all that the group has commits for and the connection's user may see. What it leaves out is named in the log.
+        (templated)
     :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
     :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)

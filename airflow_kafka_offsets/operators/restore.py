@@ -64,7 +64,8 @@ class RestoreOffsetsOperator(RewindingOperator):
 
     Returns the receipt of the restore, or ``None`` if there was nothing to do.
 
-    :param receipt: what the reset returned, usually ``reset.output``. (templated)
+    :param receipt: what the reset returned, usually ``reset.output``. All of it is restored, whatever ``topics`` says.
+        (templated)
     :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such as the
         ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
     :param when: ``failed`` (default) restores only if the tasks since the reset have not all succeeded; ``always``

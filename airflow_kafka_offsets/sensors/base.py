@@ -52,7 +52,7 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
     :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
         (templated, a mapping's keys are not)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all that the group has commits for. (templated)
+        all that the group has commits for and the connection's user may see. (templated)
     :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
     :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
