@@ -19,6 +19,7 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.kafka.config import client_config as check_config
 from airflow_kafka_offsets.kafka.positions import (
+    check_partitions,
     group_positions,
     lag_of,
     log_ranges,
@@ -103,8 +104,11 @@ class KafkaOffsetsHook(KafkaBaseHook):
 
         :param topics: topics or ``topic:0,1``; by default all that the group has commits for.
         """
+        scope = TopicScope.parse(topics)
         with self.get_offsets_client() as client:
-            return offsets_json(group_positions(client, group_id, TopicScope.parse(topics)))
+            positions = group_positions(client, group_id, scope)
+            check_partitions(client, scope.numbered)
+        return offsets_json(positions)
 
     def lag(
         self,

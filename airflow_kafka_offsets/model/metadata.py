@@ -22,7 +22,7 @@ MAX_BYTES = 4_000
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 200
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
-_NUMBERS = ("map_index", "batch", "move", "at")
+_NUMBERS = ("map_index", "batch", "move", "partitions", "at")
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 _MOST_CHARACTERS = 65_536
@@ -44,6 +44,8 @@ class CommitMetadata:
     :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was never
         moved. A commit made before a move says less than the checkpoint says after it.
     :param tool: what committed, where it was no DAG.
+    :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who sees fewer of
+        the group's may not see all of its topics.
     :param token: names the task run over its retries; clearing the task makes it another one.
     :param at: when the commit was made, in seconds since 1970.
     """
@@ -57,6 +59,7 @@ class CommitMetadata:
     batch: int | None = None
     move: int | None = None
     tool: str = ""
+    partitions: int | None = None
     token: str = ""
     at: int | None = None
 
@@ -68,10 +71,11 @@ class CommitMetadata:
         two queries in one group reads it.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
-        values = self.as_json()
+        values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
         for least in (
             "",
             "user",
+            "partitions",
             "at",
             "task",
             "dag",

@@ -68,7 +68,7 @@ class RewindPolicy:
         cls, pending_batch: object, sink: object, sink_location: object, allow_state: object
     ) -> RewindPolicy:
         """
-        Read the parameters of an operator, where empty text means not given.
+        Read the parameters of an operator.
 
         :raises UsageError: naming the parameter, what was found and the choices.
         """
@@ -76,8 +76,8 @@ class RewindPolicy:
             raise UsageError(f"allow_state={allow_state!r}: expected True or False, not a text")
         return cls(
             one_of(pending_batch, PendingBatch, "pending_batch"),
-            None if sink in (None, "", "None") else one_of(sink, Sink, "sink"),
-            str(sink_location) if sink_location else None,
+            None if sink is None else one_of(sink, Sink, "sink"),
+            None if sink_location is None else str(sink_location),
             allow_state,
         )
 
