@@ -28,11 +28,16 @@ from airflow_kafka_offsets.cli.options import (
     output_option,
     print_json,
     print_rows,
+    read_given,
     topics_option,
 )
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import load_json
+from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.rewind import read_rewind_receipt
 from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.text import kind_of, printable
 
 
 @click.group()
@@ -52,12 +57,15 @@ def group() -> None:
 )
 @broker_options
 @output_option
-def group_lag(group_id: str, topics: Sequence[str], isolation_level: Any, output: str, **broker: Any) -> None:
+def group_lag(
+    group_id: str, topics: Sequence[str] | None, isolation_level: Any, output: str, **broker: Any
+) -> None:
     """Show how far GROUP is behind, partition by partition."""
     from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
 
+    check_group(group_id, "GROUP")
     with open_client(**broker) as client:
-        positions = group_positions(client, group_id, TopicScope.parse(list(topics)))
+        positions = group_positions(client, group_id, TopicScope.parse(topics))
         lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
     if output == "json":
         print_json({"group_id": group_id, **lag.as_json()})
@@ -94,7 +102,8 @@ def group_describe(group_ids: Sequence[str], output: str, **broker: Any) -> None
         return
     for description in described:
         members = description["members"]
-        click.echo(f"{description['group_id']}: {description['state']}, {len(members)} members")
+        name = printable(description["group_id"])
+        click.echo(f"{name}: {description['state']}, {len(members)} members")
         if members:
             rows = [("MEMBER", "CLIENT", "HOST", "PARTITIONS")]
             rows += [
@@ -137,7 +146,7 @@ def group_describe(group_ids: Sequence[str], output: str, **broker: Any) -> None
 def group_reset(
     group_ids: Sequence[str],
     all_groups: bool,
-    topics: Sequence[str],
+    topics: Sequence[str] | None,
     all_topics: bool,
     on_out_of_range: Any,
     on_no_commit: Any,
@@ -164,7 +173,9 @@ def group_reset(
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if location and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
-    scope = TopicScope.parse(list(topics))
+    scope = TopicScope.parse(topics)
+    for name in () if location else group_ids:
+        check_group(name, "GROUP")
     policies: dict[str, Any] = {
         "now": datetime.now(tz=timezone.utc),
         "on_out_of_range": on_out_of_range,
@@ -250,7 +261,10 @@ def group_restore(
     checkpoint = SparkCheckpoint(location) if location else None
     with open_client(**options) as client:
         if receipt_file is not None:
-            value = load_json(receipt_file.read_text(encoding="utf-8"), str(receipt_file))
+            value = load_json(read_given(receipt_file), str(receipt_file), show=kind_of)
+            # Here, where an error text does not show what is in the file.
+            read_receipt(value, show=kind_of)
+            read_rewind_receipt(value, show=kind_of)
             plan = plan_restore_receipt(
                 client,
                 value,
@@ -303,6 +317,6 @@ def group_delete(group_ids: Sequence[str], output: str, **broker: Any) -> None:
         print_json({"groups": groups})
     else:
         for name, why in results.items():
-            click.echo(f"{name}: {why or 'deleted'}")
+            click.echo(f"{printable(name)}: {why or 'deleted'}")
     if any(results.values()):
         raise SystemExit(REFUSED)

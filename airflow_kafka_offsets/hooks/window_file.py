@@ -7,11 +7,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_kafka_offsets.checkpoint.storage import open_location, plain_errors, read_bytes, replace_file
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.checkpoint.storage import open_location, read_bytes, replace_file
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
-from airflow_kafka_offsets.model.offsets import load_json, shorten
+from airflow_kafka_offsets.model.offsets import load_json
+from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.pipeline import check_location
 
 MAX_ARGUMENT = 100_000
@@ -27,15 +28,13 @@ def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> 
 
     :param conn_id: Airflow connection of the storage.
     """
-    with plain_errors(uri, "write"):
-        replace_file(*_open(uri, conn_id), window.as_text().encode())
+    replace_file(*_open(uri, conn_id), window.as_text().encode())
 
 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
     """Return the window that a file holds, ``None`` if there is no such file."""
-    with plain_errors(uri):
-        data = read_bytes(*_open(uri, conn_id))
-    return None if data is None else OffsetWindow.parse(data.decode("utf-8", "replace"), uri)
+    data = read_bytes(*_open(uri, conn_id))
+    return None if data is None else OffsetWindow.parse(data.decode("utf-8", "replace"), uri, show=kind_of)
 
 
 def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
@@ -44,7 +43,6 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
 
     :param value: what ``PlanOffsetWindowOperator`` returned, as a mapping or as JSON text, or the URI of its file.
     :param conn_id: Airflow connection of the file's storage.
-    :raises UsageError: if there is none.
     :raises PlanRefusedError: if the file is gone, or by now holds the window of another run, or another one than was
         planned: the job reads what is in the file.
     """
@@ -52,13 +50,8 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
         value = load_json(value, "window")
     if isinstance(value, Mapping) and value.get("window_file"):
         return _in_its_file(value, str(value["window_file"]), conn_id)
-    if isinstance(value, str) and value.strip() not in ("", "None"):
+    if isinstance(value, str):
         return _existing(value.strip(), conn_id)
-    if value is None or isinstance(value, str):
-        raise UsageError(
-            "window is empty; expected what PlanOffsetWindowOperator returned, such as plan.output: it has no XCom if it "
-            "has not run in this run, or was cleared since"
-        )
     return OffsetWindow.parse(value)
 
 
@@ -69,7 +62,7 @@ def same_run(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
     """Return the refusal of a file that another run's window is in."""
-    found = ", ".join(f"{name}={window.source.get(name)}" for name in RUN)
+    found = ", ".join(f"{name}={shorten(window.source.get(name))}" for name in RUN)
     return PlanRefusedError(
         [
             f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of its own, as with "

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
     BrokerError,
     BrokerUnavailableError,
     SetupError,
@@ -36,6 +37,7 @@ from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
     OCCUPIED,
     RETRIABLE,
+    TOPIC_HIDDEN,
     UNKNOWN_PARTITION,
     Causes,
     Deadline,
@@ -61,8 +63,18 @@ from airflow_kafka_offsets.kafka.requests import (
 )
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.kafka.topics import topic_ids
+from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    MAX_OFFSET,
+    LogRange,
+    Offsets,
+    TopicPartition,
+    check_partitions,
+    summarize,
+)
+from airflow_kafka_offsets.model.scenarios import check_seconds
+from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from typing import Self
@@ -73,7 +85,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
+_OFFSETS_TOPIC = "__consumer_offsets"
+"""Kafka's own, which only those may see who were granted all topics, or nobody asks for rights."""
+_INTERNAL = (_OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata")
 _PASSES = RETRIABLE | UNKNOWN_PARTITION
 _ABSENT_TWICE = 2
 """A broker that was just told of a topic may not know it for a moment."""
@@ -81,6 +95,9 @@ _NO_PARTITION = 2**31 - 1
 """The highest number that a partition could have; no topic has so many."""
 _CLOSE = 3.0
 _LEAST = 0.1
+LONGEST_TIMEOUT = 3_600.0
+"""Seconds: what an administrator's call of the client may take at most."""
+
 _LOOK_AT_MEMBERS = 10.0
 _TIMES = 10.0
 
@@ -109,8 +126,9 @@ class OffsetsClient:
         chunk_size: int = 250,
         keep: int = MAX_KEPT,
     ) -> None:
-        if timeout <= 0 or chunk_size < 1:
-            raise UsageError("timeout and chunk_size must be positive")
+        check_seconds(timeout, "timeout", most=LONGEST_TIMEOUT)
+        if chunk_size < 1:
+            raise UsageError(f"chunk_size={chunk_size}: expected 1 or more")
         self._config = client_config(config)
         self._servers = str(self._config[SERVERS])
         self._timeout = timeout
@@ -120,6 +138,8 @@ class OffsetsClient:
         self._connections = Connections(self._config, keep)
         self._groups = GroupCalls(self._config)
         self._closed = False
+        self._sees_all: bool | None = None
+        self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
     def keep(self, connections: int) -> None:
         """Keep so many connections from now on; those beyond are closed when the next one is opened."""
@@ -158,14 +178,17 @@ class OffsetsClient:
         :return: topic -> its partitions in order. A topic that does not exist is not in it.
         """
         wanted = None if topics is None else sorted(set(topics))
+        check_partitions(TopicPartition(topic, 0) for topic in wanted or ())
         what = (
             "reading the list of topics" if wanted is None else f"looking up topics {', '.join(wanted[:5])}"
         )
 
         found: dict[str, list[int]] = {}
-        todo: list[str | None] = [None] if wanted is None else list(wanted)
+        todo = list(wanted or ())
 
         def question(connection: Connection, timeout: float) -> dict[str, list[int]]:
+            if wanted is None:
+                found.update(self._all_topics(connection, timeout))
             while todo:
                 found.update(read_topics(connection, todo[-1], timeout))
                 todo.pop()
@@ -202,19 +225,42 @@ class OffsetsClient:
 
         :param group_id: the group; it may be one that does not exist.
         """
+        check_group(group_id)
         what = f"reading all offsets of group {group_id!r}"
         with self._asking(what) as deadline:
-            topics = self._ask(
-                what, lambda connection, timeout: read_topics(connection, None, timeout), deadline
-            )
+            topics = self._ask(what, self._all_topics, deadline)
             wanted = [
                 TopicPartition(topic, number)
                 for topic, numbers in topics.items()
                 if topic not in _INTERNAL
                 for number in numbers
             ]
+            if not wanted and not self._sees_all:
+                self._explain_nothing(what, group_id, deadline)
             everywhere = self._committed(what, group_id, wanted, deadline)
         return {tp: commit for tp, commit in sorted(everywhere.items()) if commit is not None}
+
+    def sees_all_topics(self) -> bool:
+        """
+        Whether the user may see all topics, as far as the broker tells.
+
+        A broker shows a user only the topics that it may describe, and says nothing of the others. Kafka's own topics are
+        among those of a user who may describe all.
+        """
+        if self._sees_all is None:
+            self.partitions()
+        return bool(self._sees_all)
+
+    def assigned(self, group_id: str) -> frozenset[TopicPartition]:
+        """
+        Return what the members of a group read. It is asked once, in a child process.
+
+        :raises BrokerAuthenticationError: if they read what this user may not see, and the broker says so.
+        """
+        if group_id not in self._assigned:
+            members = self.describe_groups([group_id])[group_id].members
+            self._assigned[group_id] = frozenset(tp for member in members for tp in member.partitions)
+        return self._assigned[group_id]
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
@@ -241,8 +287,10 @@ class OffsetsClient:
         :param timestamp_ms: milliseconds since 1970.
         :raises UnknownTopicPartitionError: if one of them is not on the broker.
         """
-        if timestamp_ms < 0:
-            raise UsageError(f"timestamp {timestamp_ms} is before 1970; expected milliseconds since then")
+        if not 0 <= timestamp_ms <= MAX_OFFSET:
+            raise UsageError(
+                f"found timestamp {shorten(timestamp_ms)}; expected milliseconds since 1970, 0 or more"
+            )
         wanted = sorted(dict.fromkeys(partitions))
         what = f"looking up a time in {summarize(wanted)}"
         with self._asking(what) as deadline:
@@ -273,8 +321,7 @@ class OffsetsClient:
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
         timeout = min(self._timeout, _TIMES) if within is None else within
-        if timeout <= 0:
-            raise UsageError(f"within={within} leaves no time; expected seconds above 0")
+        check_seconds(timeout, "within", most=LONGEST_TIMEOUT)
         wanted = sorted(offsets)
         what = f"looking up the times of records in {summarize(wanted)}"
         with self._calling(what, timeout) as deadline:
@@ -501,6 +548,40 @@ class OffsetsClient:
                 what, error.failure, connection.causes, self._servers, deadline.timeout, needs
             ) from None
 
+    def _all_topics(self, connection: Connection, timeout: float) -> dict[str, list[int]]:
+        topics = read_topics(connection, None, timeout)
+        sees_all = _OFFSETS_TOPIC in topics
+        if not sees_all and self._sees_all is not False:
+            # It is not there before the first commit on a cluster: then nobody says that it may not be seen.
+            try:
+                read_topics(connection, _OFFSETS_TOPIC, timeout)
+                sees_all = True
+            except Failed as error:
+                if error.failure.code != TOPIC_HIDDEN:
+                    raise
+        if self._sees_all is not False and not sees_all:
+            log.warning(
+                "The broker at %s hides topics that a user may not describe, and this user sees only the topics that were "
+                "granted to it, %d: where topics are not named, all topics of a group, and all that fit a pattern, are of "
+                "those. Name topics=, or grant it Describe on all of the group's",
+                self._servers,
+                len(topics),
+            )
+        self._sees_all = sees_all
+        return topics
+
+    def _explain_nothing(self, what: str, group_id: str, deadline: Deadline) -> None:
+        """Say which right is missing to a user who sees no topic, so that nothing would be asked."""
+        try:
+            self._committed(what, group_id, [TopicPartition(_OFFSETS_TOPIC, 0)], deadline)
+        except BrokerAuthenticationError as error:
+            if error.code != TOPIC_HIDDEN:
+                raise
+            raise BrokerAuthenticationError(
+                f"{what}: this user may see no topic at all: grant it Describe on the topics that the group reads",
+                code=error.code,
+            ) from None
+
     def _committed(
         self,
         what: str,
@@ -510,6 +591,7 @@ class OffsetsClient:
         needs: Right = "Describe",
     ) -> dict[TopicPartition, Committed | None]:
         wanted = sorted(dict.fromkeys(partitions))
+        check_partitions(wanted)
         found: dict[TopicPartition, Committed | None] = {}
 
         def question(connection: Connection, timeout: float) -> dict[TopicPartition, Committed | None]:
@@ -517,6 +599,7 @@ class OffsetsClient:
                 found.update(read_commits(connection, chunk, timeout))
             return found
 
+        check_group(group_id)
         return self._ask(what, question, deadline, self._connections.get(group_id), needs) if wanted else {}
 
     def _logs(
@@ -554,6 +637,7 @@ class OffsetsClient:
         deadline: Deadline,
         connection: Connection | None = None,
     ) -> Offsets:
+        check_partitions(wanted)
         found: Offsets = {}
         absent: dict[TopicPartition, int] = {}
 

@@ -26,11 +26,11 @@ from airflow_kafka_offsets.model.offsets import (
     Offsets,
     Positions,
     TopicPartition,
-    shorten,
     summarize,
 )
 from airflow_kafka_offsets.model.scenarios import iso_time, offsets_at_time, timestamp_ms
 from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, group_scopes
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window_bounds import NoStart, WindowBound, check_bounds
 
 if TYPE_CHECKING:

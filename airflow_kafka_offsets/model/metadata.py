@@ -13,15 +13,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from airflow_kafka_offsets.model.offsets import TopicPartition, shorten, summarize
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition, summarize
 from airflow_kafka_offsets.model.scenarios import iso_time
+from airflow_kafka_offsets.model.text import printable, shorten
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 200
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
-_NUMBERS = ("map_index", "batch", "move", "at")
+_NUMBERS = ("map_index", "batch", "move", "partitions", "at")
+_LAST_SECOND = 253_402_300_799
+"""The end of the year 9999."""
+_MOST_CHARACTERS = 65_536
+"""What others have committed may be longer than ours, but not that long."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class CommitMetadata:
     :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was never
         moved. A commit made before a move says less than the checkpoint says after it.
     :param tool: what committed, where it was no DAG.
+    :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who sees fewer of
+        the group's may not see all of its topics.
     :param token: names the task run over its retries; clearing the task makes it another one.
     :param at: when the commit was made, in seconds since 1970.
     """
@@ -52,6 +59,7 @@ class CommitMetadata:
     batch: int | None = None
     move: int | None = None
     tool: str = ""
+    partitions: int | None = None
     token: str = ""
     at: int | None = None
 
@@ -63,10 +71,11 @@ class CommitMetadata:
         two queries in one group reads it.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
-        values = self.as_json()
+        values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
         for least in (
             "",
             "user",
+            "partitions",
             "at",
             "task",
             "dag",
@@ -100,16 +109,18 @@ class CommitMetadata:
     @classmethod
     def parse(cls, text: str | None) -> CommitMetadata | None:
         """Read a commit's metadata; ``None`` if it is not ours (empty, unreadable, another client's)."""
+        if not text or len(text) > _MOST_CHARACTERS:
+            return None
         try:
-            values = json.loads(text or "")
-        except ValueError:
+            values = json.loads(text)
+        except (ValueError, RecursionError):  # others may write what they like, brackets in brackets too
             return None
         if not isinstance(values, Mapping):
             return None
         known: dict[str, Any] = {
             field.name: values[field.name]
             for field in fields(cls)
-            if isinstance(values.get(field.name), int if field.name in _NUMBERS else str)
+            if _fits(field.name, values.get(field.name))
         }
         return cls(**known) if known else None
 
@@ -117,7 +128,14 @@ class CommitMetadata:
         # A commit of many partitions leaves out its task and its DAG.
         task = ".".join(filter(None, (self.dag, self.task)))
         who = f"run {self.run}{task and f' of {task}'}" if self.run else self.tool or "an unnamed commit"
-        return f"{who} (query {self.query}, batch {self.batch})" if self.query else who
+        return printable(f"{who} (query {self.query}, batch {self.batch})" if self.query else who)
+
+
+def _fits(name: str, value: object) -> bool:
+    if name not in _NUMBERS:
+        return isinstance(value, str)
+    most = _LAST_SECOND if name == "at" else MAX_OFFSET
+    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
 
 
 def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadata) -> bool:
@@ -145,8 +163,7 @@ def committer(text: str | None) -> str:
     at = (
         "" if metadata.at is None or not 0 < metadata.at < 1 << 36 else f" at {iso_time(metadata.at * 1_000)}"
     )
-    # Anybody can write it: it must not begin a line of its own.
-    return shorten(repr(str(metadata))[1:-1], 300) + at
+    return shorten(str(metadata), 300) + at
 
 
 def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None], query: str) -> str | None:

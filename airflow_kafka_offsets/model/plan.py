@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, get_args
 from airflow_kafka_offsets.errors import CommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.scenarios import iso_time
+from airflow_kafka_offsets.model.text import printable
 
 RecordTimes = Mapping[tuple[TopicPartition, int], "int | None"]
 """Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows."""
@@ -230,7 +231,7 @@ class OffsetPlan:
             rows.append(row)
         total = f", {self.records:+d} records" if self.changed else ""
         lines = [
-            f"group {self.group_id}{REFUSED if refused else ''}: {self.changed} of {len(self.moves)} partitions change{total}",
+            f"group {printable(self.group_id)}{REFUSED if refused else ''}: {self.changed} of {len(self.moves)} partitions change{total}",
             *align(rows),
             *self.notes,
         ]
@@ -273,7 +274,8 @@ def check_plans(plans: Iterable[Refusable]) -> None:
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines with columns of equal width."""
+    """Return rows as lines with columns of equal width; what could move the cursor is escaped."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.offsets import Offsets, offsets_text, parse_offsets, shorten, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, offsets_text, parse_offsets, summarize
 from airflow_kafka_offsets.model.scenarios import parse_time
+from airflow_kafka_offsets.model.text import shorten
 
 NoStart = Literal["fail", "earliest", "latest", "skip"]
 """Where a window begins in a topic that the group has no commit on: an error, log start, log end, not at all."""
@@ -50,11 +51,6 @@ class WindowBound:
             return cls(text)  # type: ignore[arg-type]
         if isinstance(text, Mapping) or (isinstance(text, str) and text.startswith("{")):
             return cls(parse_offsets(text, parameter))
-        if text in (None, "", "None"):
-            raise UsageError(
-                f"{parameter} is empty; expected {', '.join(map(repr, places))}, a time or offsets. A run without a data "
-                "interval, as one that an asset triggered, has no data_interval_start and no data_interval_end"
-            )
         try:
             return cls(parse_time(text, parameter))
         except UsageError:

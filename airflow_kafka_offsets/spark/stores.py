@@ -52,7 +52,16 @@ from airflow_kafka_offsets.errors import (
     WindowMismatchError,
 )
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
-from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, shorten, summarize
+from airflow_kafka_offsets.model.offsets import (
+    MAX_OFFSET,
+    MAX_PARTITION,
+    OffsetRange,
+    Offsets,
+    TopicPartition,
+    is_topic_name,
+    summarize,
+)
+from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -96,7 +105,7 @@ class SqlOffsetStore:
         Return the next offset of each partition that was ever saved, empty if nothing was.
 
         :param pipeline: the name that the job saves under.
-        :raises OffsetsFormatError: if a row holds something else than offsets.
+        :raises OffsetsFormatError: if a row holds what no job has saved.
         """
         with self._connection() as connection:
             return self._stored(connection, pipeline)
@@ -171,17 +180,7 @@ class SqlOffsetStore:
         )
         if lock:
             rows = rows.with_for_update()
-        stored: Offsets = {}
-        for row in connection.execute(rows):
-            topic, partition, until = row
-            if not isinstance(topic, str) or not _is_offset(partition) or not _is_offset(until):
-                raise OffsetsFormatError(
-                    f"table {self.table.fullname!r}, pipeline {pipeline!r}: found topic={shorten(topic)}, "
-                    f"partition={shorten(partition)}, until_offset={shorten(until)}; expected a name and whole numbers from 0: "
-                    "correct the row, or the types of the columns, which are to be as SqlOffsetStore.create_table() makes them"
-                )
-            stored[TopicPartition(topic, partition)] = until
-        return stored
+        return dict(_offset(pipeline, *row) for row in connection.execute(rows))
 
     def _write(
         self,
@@ -242,8 +241,22 @@ class SqlOffsetStore:
             yield bind if isinstance(bind, Connection) else bind.connection()
 
 
-def _is_offset(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _offset(pipeline: str, topic: object, partition: object, until: object) -> tuple[TopicPartition, int]:
+    """
+    Return what a row says.
+
+    :raises OffsetsFormatError: if it says what no job has saved: the table was edited, or is another one.
+    """
+    whole = [value for value in (partition, until) if isinstance(value, int) and not isinstance(value, bool)]
+    if isinstance(topic, str) and is_topic_name(topic) and len(whole) == 2:
+        tp = TopicPartition(topic, whole[0])
+        if 0 <= tp.partition <= MAX_PARTITION and 0 <= whole[1] <= MAX_OFFSET:
+            return tp, whole[1]
+    found = ", ".join(map(shorten, (topic, partition, until)))
+    raise OffsetsFormatError(
+        f"pipeline {pipeline!r} of the store: found the row {found}; expected a topic, a partition and an offset from 0: the "
+        "table was edited, or is another one; correct the row, or remove it and save the offsets anew"
+    )
 
 
 def _refuse_autocommit(connection: Connection) -> None:

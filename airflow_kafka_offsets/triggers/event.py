@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -13,15 +14,16 @@ from typing import Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.lag_wait import LagWait
 from airflow_kafka_offsets.hooks.metrics import report_lag
 from airflow_kafka_offsets.hooks.wait import Reading
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.backlog import Backlog
 from airflow_kafka_offsets.model.lag import NoCommitPolicy
-from airflow_kafka_offsets.model.scenarios import parse_seconds
+from airflow_kafka_offsets.model.scenarios import check_number, check_seconds, parse_seconds
 from airflow_kafka_offsets.triggers.looks import looks
+from airflow_kafka_offsets.triggers.refused import refused_when_run
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +66,12 @@ class LagEventTrigger(BaseEventTrigger):
     :param isolation_level: ``read_committed`` counts up to the last stable offset.
     :param on_no_commit: what a partition without a commit counts as: ``earliest`` (default), its whole log; or as for
         :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`.
-    :raises UsageError: without a threshold, or with one that is always reached.
+    :raises UsageError: without a threshold, or with one that is always reached; for names and numbers that cannot be.
     """
 
+    refused: tuple[KafkaOffsetsError, dict[str, Any]] | None = None
+
+    @refused_when_run
     def __init__(
         self,
         *,
@@ -85,11 +90,17 @@ class LagEventTrigger(BaseEventTrigger):
         on_no_commit: NoCommitPolicy = "earliest",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        for name, number in (
+            ("min_lag", min_lag),
+            ("tolerance", tolerance),
+            ("poll_interval", poll_interval),
+        ):
+            check_number(number, name)
         self.min_lag = min_lag
         self.min_time_lag = parse_seconds(min_time_lag, "min_time_lag")
         seconds = parse_seconds(refire_after, "refire_after")
         self.refire_after = REFIRE_AFTER if seconds is None else seconds
-        self.poll_interval = poll_interval
+        self.poll_interval = check_seconds(poll_interval, "poll_interval")
         if min_lag is None and self.min_time_lag is None:
             raise UsageError("LagEventTrigger needs a threshold: give min_lag, min_time_lag, or both")
         for name, value in (("min_lag", min_lag), ("min_time_lag", self.min_time_lag)):
@@ -97,7 +108,7 @@ class LagEventTrigger(BaseEventTrigger):
                 raise UsageError(f"{name}={value:g} is always reached: expected more than 0")
         if self.refire_after <= 0:
             raise UsageError("refire_after=0 would fire at every look: expected more than 0")
-        if not group_id and not checkpoint_location:
+        if group_id is None and checkpoint_location is None:
             raise UsageError(
                 "LagEventTrigger has no position to look at: give group_id, checkpoint_location, or **pipeline"
             )
@@ -117,6 +128,8 @@ class LagEventTrigger(BaseEventTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and its parameters as plain JSON, the same for the same trigger."""
         path = f"{type(self).__module__}.{type(self).__qualname__}"
+        if self.refused is not None:
+            return path, self.refused[1]
         taken = ("max_lag", "max_partition_lag", "max_time_lag", "stalled_after")
         position = {name: value for name, value in self.wait.parameters.items() if name not in taken}
         return path, {
@@ -129,6 +142,9 @@ class LagEventTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Fire whenever a backlog begins, and again while it stays, see :class:`~airflow_kafka_offsets.model.backlog.Backlog`."""
+        if self.refused is not None:
+            log.error("This trigger cannot be used and never fires; correct its DAG: %s", self.refused[0])
+            await asyncio.Event().wait()
         backlog = kept = await self._recall()
         trouble = ""
         async with aclosing(looks(self.wait, self.poll_interval)) as outcomes:

@@ -144,7 +144,7 @@ def test_a_connection_whose_template_came_out_empty_is_refused():
     task = CommitOffsetsOperator(
         task_id="publish", group_id="shop", store_conn_id="", checkpoint_location="file:///nowhere"
     )
-    with pytest.raises(AirflowFailException, match="store_conn_id is empty"):
+    with pytest.raises(AirflowFailException, match="store_conn_id='' is nothing, and it was given"):
         task.execute({})
 
 
