@@ -395,19 +395,15 @@ def parse_group_id(value: object) -> GroupIds:
     text = value.strip() if isinstance(value, str) else ""
     if text.startswith("{") or (text.startswith("[") and text.endswith("]")):
         value = _load(text, "group_id", _GROUPS_FORM)
-    if isinstance(value, str) and _is_group(value):
+    if isinstance(value, str) and value.strip() not in ("", "None"):
         return check_group(value)
     if isinstance(value, Mapping) and value and all(key and isinstance(key, str) for key in value):
         groups = dict(value)
-        if all(map(_is_group, groups.values())):
+        if all(isinstance(group, str) and group.strip() != "None" for group in groups.values()):
             return {
                 key: check_group(group, f"group_id[{shorten(repr(key))}]") for key, group in groups.items()
             }
     raise UsageError(f"group_id: found {shorten(value)}; expected {_GROUPS_FORM}")
-
-
-def _is_group(name: object) -> bool:
-    return isinstance(name, str) and name.strip() not in ("", "None")
 
 
 def _group_for(source: str, topic: str, group_id: GroupIds) -> tuple[str, str | None]:
