@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
 from airflow_kafka_offsets.model.rewind import RewindPolicy
 from airflow_kafka_offsets.model.scenarios import NoCommit, Scenario, ToOffset
-from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, group_offsets, source_offsets
+from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, group_offsets, misnamed, source_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -116,14 +116,8 @@ def plan_checkpoint_seek(
     if unfinished is not None and unfinished.request == request:
         return JointPlan((), plan_seek(checkpoint, unfinished.after, policy, request=request))
     everything = {tp for offsets in sources.values() for tp in offsets}
-    known = {tp.topic for tp in everything}
-    strangers = [topic for topic in scope.topics or () if topic not in known]
-    if strangers:
-        raise PlanRefusedError(
-            [
-                f"{checkpoint.location}: topics names {', '.join(strangers)}, and the newest batch has {', '.join(sorted(known))}"
-            ]
-        )
+    if refusals := misnamed(None, scope, sources, partitions=True):
+        raise PlanRefusedError(refusals)
     given = given_offsets(scenario, "", scope, 1)
     named = given.to if given is not None and isinstance(given.to, Mapping) else None
     unknown = sorted(set(named or ()) - everything)

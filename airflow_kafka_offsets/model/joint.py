@@ -65,8 +65,9 @@ class JointPlan:
         return any(plan.refusals for plan in self.groups) or bool(self.rewind and self.rewind.refusals)
 
     def tables(self) -> list[str]:
-        """Return each part as lines for a log."""
-        return [*([self.rewind.table()] if self.rewind else []), *(plan.table() for plan in self.groups)]
+        """Return each part as lines for a log; of a refused move each part says that it was not carried out."""
+        checkpoint = [self.rewind.table(refused=self.refused)] if self.rewind else []
+        return [*checkpoint, *(plan.table(refused=self.refused) for plan in self.groups)]
 
     def receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
         """Return the groups' receipt, with the checkpoint's part under ``checkpoint`` where there is one."""

@@ -14,14 +14,15 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition, summarize
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.scenarios import iso_time
+from airflow_kafka_offsets.model.text import printable, shorten
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 200
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
-_NUMBERS = ("map_index", "batch", "move", "at")
+_NUMBERS = ("map_index", "batch", "move", "partitions", "at")
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 _MOST_CHARACTERS = 65_536
@@ -43,6 +44,8 @@ class CommitMetadata:
     :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was never
         moved. A commit made before a move says less than the checkpoint says after it.
     :param tool: what committed, where it was no DAG.
+    :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who sees fewer of
+        the group's may not see all of its topics.
     :param token: names the task run over its retries; clearing the task makes it another one.
     :param at: when the commit was made, in seconds since 1970.
     """
@@ -56,6 +59,7 @@ class CommitMetadata:
     batch: int | None = None
     move: int | None = None
     tool: str = ""
+    partitions: int | None = None
     token: str = ""
     at: int | None = None
 
@@ -67,10 +71,11 @@ class CommitMetadata:
         two queries in one group reads it.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
-        values = self.as_json()
+        values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
         for least in (
             "",
             "user",
+            "partitions",
             "at",
             "task",
             "dag",
@@ -120,7 +125,9 @@ class CommitMetadata:
         return cls(**known) if known else None
 
     def __str__(self) -> str:
-        who = f"run {self.run} of {self.dag}.{self.task}" if self.run else self.tool or "an unnamed commit"
+        # A commit of many partitions leaves out its task and its DAG.
+        task = ".".join(filter(None, (self.dag, self.task)))
+        who = f"run {self.run}{task and f' of {task}'}" if self.run else self.tool or "an unnamed commit"
         return printable(f"{who} (query {self.query}, batch {self.batch})" if self.query else who)
 
 
@@ -146,6 +153,17 @@ def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadat
         each for each in commits if each is not None and not each.same_task(by) and (each.at or 0) > first
     ]
     return 0 < len(moved) < len(commits) and not later
+
+
+def committer(text: str | None) -> str:
+    """Return who made a commit and when, for an error text; empty if its metadata does not tell."""
+    metadata = CommitMetadata.parse(text)
+    if metadata is None or not (metadata.run or metadata.tool or metadata.query):
+        return ""
+    at = (
+        "" if metadata.at is None or not 0 < metadata.at < 1 << 36 else f" at {iso_time(metadata.at * 1_000)}"
+    )
+    return shorten(str(metadata), 300) + at
 
 
 def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None], query: str) -> str | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, WindowMismatchError
+from airflow_kafka_offsets.model.metadata import committer
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
     OffsetRange,
@@ -126,20 +127,33 @@ class OffsetWindow:
             )
         return refusals
 
-    def to_commit(self, where: str, held: Mapping[TopicPartition, int | None]) -> Offsets:
+    def to_commit(
+        self,
+        where: str,
+        held: Mapping[TopicPartition, int | None],
+        metadata: Mapping[TopicPartition, str | None] | None = None,
+    ) -> Offsets:
         """
         Return what is still to be committed: nothing where the group is at the window's end already.
 
         :param where: what holds it, such as ``group 'orders'``, for the error text.
         :param held: what the group holds on at least these partitions, ``None`` for no commit.
+        :param metadata: what these commits say about themselves, for the error text.
         :return: the ends of the partitions in which the group stands at the window's start.
         :raises WindowMismatchError: if it stands anywhere else in one of them.
         """
         expected, end = self.committed, self.end
         elsewhere = [tp for tp in end if held[tp] != end[tp] and held[tp] != expected[tp]]
         if elsewhere:
-            raise WindowMismatchError(where, {tp: (held[tp], expected[tp], end[tp]) for tp in elsewhere})
+            movers = {tp: who for tp in elsewhere if (who := committer((metadata or {}).get(tp)))}
+            raise WindowMismatchError(
+                where, {tp: (held[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
+            )
         return {tp: offset for tp, offset in end.items() if held[tp] != offset}
+
+    def passed(self, held: Mapping[TopicPartition, int | None]) -> bool:
+        """Whether the group has come to the window's end, or further, in every partition."""
+        return all((at := held[tp]) is not None and at >= end for tp, end in self.end.items())
 
     def only(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
         """Return the part of the window that is in some partitions."""

@@ -15,7 +15,15 @@ from typing import Any, Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets
-from airflow_kafka_offsets.model.plan import OffsetPlan, RecordTimes, align, check_plans, one_of, time_cell
+from airflow_kafka_offsets.model.plan import (
+    REFUSED,
+    OffsetPlan,
+    RecordTimes,
+    align,
+    check_plans,
+    one_of,
+    time_cell,
+)
 from airflow_kafka_offsets.model.text import Show, shorten
 
 PendingBatch = Literal["fail", "discard"]
@@ -60,7 +68,7 @@ class RewindPolicy:
         cls, pending_batch: object, sink: object, sink_location: object, allow_state: object
     ) -> RewindPolicy:
         """
-        Read the parameters of an operator, where empty text means not given.
+        Read the parameters of an operator.
 
         :raises UsageError: naming the parameter, what was found and the choices.
         """
@@ -68,8 +76,8 @@ class RewindPolicy:
             raise UsageError(f"allow_state={allow_state!r}: expected True or False, not a text")
         return cls(
             one_of(pending_batch, PendingBatch, "pending_batch"),
-            None if sink in (None, "", "None") else one_of(sink, Sink, "sink"),
-            str(sink_location) if sink_location else None,
+            None if sink is None else one_of(sink, Sink, "sink"),
+            None if sink_location is None else str(sink_location),
             allow_state,
         )
 
@@ -167,8 +175,13 @@ class Rewind:
             "archive": self.archive,
         }
 
-    def table(self) -> str:
-        """Return the plan as lines for a log: a header, a line per partition, and the remarks."""
+    def table(self, *, refused: bool = False) -> str:
+        """
+        Return the plan as lines for a log: a header, a line per partition, and the remarks.
+
+        :param refused: whether the move that it is a part of is refused. The error gives the reasons, and they are not
+            repeated here.
+        """
         header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
         for source, offsets in self.before.items():
@@ -189,12 +202,15 @@ class Rewind:
             does = f"goes back from batch {self.batch_id}"
         else:
             does = f"is moved ({self.kind}, batch {self.batch_id})"
-        lines = [f"checkpoint {self.location}: {does}", *align(rows)]
+        lines = [f"checkpoint {self.location}{REFUSED if refused else ''}: {does}", *align(rows)]
         if self.discarded:
             lines.append(f"discarded: unfinished batch {', '.join(map(str, self.discarded))}")
-        if self.steps and not self.refusals:
+        if self.steps and not self.refusals and not refused:
             lines.append(f"what is overwritten is kept in archive {self.archive}")
-        return "\n".join([*lines, *self.notes, *(f"refused: {refusal}" for refusal in self.refusals)])
+        lines += self.notes
+        return "\n".join(
+            lines if refused else [*lines, *(f"refused: {refusal}" for refusal in self.refusals)]
+        )
 
 
 @dataclass(frozen=True)

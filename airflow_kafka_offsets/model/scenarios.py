@@ -260,13 +260,13 @@ def parse_time(value: object, parameter: str) -> datetime:
 
 def parse_duration(value: object, parameter: str) -> timedelta | None:
     """
-    Read a duration: a timedelta, seconds, or ISO 8601 text such as ``PT10M``; none and empty mean ``None``.
+    Read a duration: a timedelta, seconds, or ISO 8601 text such as ``PT10M``; none means ``None``.
 
     :raises UsageError: if it is anything else, or negative.
     """
     if isinstance(value, str):
         value = value.strip()
-    if value is None or value in ("", "None"):
+    if value is None:
         return None
     try:
         if isinstance(value, str) and value[:1] in ("P", "p"):
@@ -305,6 +305,18 @@ def check_seconds(
     raise UsageError(f"{parameter}={shorten(value)}: expected seconds {least}, at most {most:g}")
 
 
+def check_number(value: object, parameter: str) -> None:
+    """
+    Refuse a threshold that is no number from 0; ``None`` is none at all.
+
+    :raises UsageError: for a text too, even if it reads as a number.
+    """
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise UsageError(f"{parameter}={value!r}: expected 0 or more, as a number")
+
+
 def timestamp_ms(moment: datetime) -> int:
     """Return a time as Kafka's timestamp: milliseconds since 1970, rounded down exactly."""
     since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -323,6 +335,19 @@ def iso_time(milliseconds: int) -> str:
         return f"{milliseconds} ms since 1970"
     text = moment.isoformat(timespec="milliseconds" if milliseconds % 1_000 else "seconds")
     return text.replace("+00:00", "Z")
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration in its two largest units: ``20 d 19 h``, ``1 h 5 min``, ``2 min 3 s``, ``42 s``."""
+    left = round(seconds)
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    first = next((at for at, (_, size) in enumerate(units) if left >= size), len(units) - 1)
+    words: list[str] = []
+    for unit, size in units[first : first + 2]:
+        number, left = divmod(left, size)
+        if number or not words:
+            words.append(f"{number} {unit}")
+    return " ".join(words)
 
 
 def offsets_at_time(

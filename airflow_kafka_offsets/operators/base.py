@@ -15,15 +15,16 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.clears import clear_mark
 from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.hooks.given import GivenOptions, check_names
 from airflow_kafka_offsets.hooks.metrics import count_commit, count_refused, count_reset
 from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.apply import apply_joint, look_up_times
 from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.metadata import CommitMetadata
-from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, PendingBatch, RewindPolicy, Sink
 from airflow_kafka_offsets.model.scope import parse_group_id
-from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, PIPELINE_PARAMETERS, group_uri
+from airflow_kafka_offsets.operators.outlets import GroupOutlets
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -32,14 +33,22 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
-class OffsetsOperator(BaseOperator):
+class OffsetsOperator(GivenOptions, BaseOperator):
     """
     Base of the operators that move a pipeline's offsets.
+
+    Of the groups' assets in ``outlets`` (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`) a task sends events
+    for those whose group it has moved or committed. A mapped task may name the assets of all pipelines; elsewhere the
+    asset of another group is refused. An ``AssetAlias`` stands for the groups that are committed.
+
+    Every name selects something, see :mod:`airflow_kafka_offsets.model.scope`; and an option that is given must not render
+    to nothing, see :mod:`airflow_kafka_offsets.hooks.given`.
 
     :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"`` tells two
         sources of one topic apart. (templated, the mapping's keys are not)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all that the group has commits for. What it leaves out is named in the log. (templated)
+        all that the group has commits for and the connection's user may see. What it leaves out is named in the log.
+        (templated)
     :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
     :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
@@ -69,10 +78,12 @@ class OffsetsOperator(BaseOperator):
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
         self._moving: dict[str, set[str]] = {}
+        self._group_outlets = GroupOutlets(())
         if group_id is None and self.needs_group:
             raise UsageError(
                 f"task {self.task_id}: group_id is missing: name the consumer group, or **pipeline"
             )
+        check_names(group_id, topics)
 
     def open_client(self) -> OffsetsClient:
         """Return a client for the connection, to be closed by the caller."""
@@ -83,21 +94,30 @@ class OffsetsOperator(BaseOperator):
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Return the pipeline's checkpoint, ``None`` if it names none."""
-        if not self.checkpoint_location:
+        if self.checkpoint_location is None:
             return None
         return spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Count what is refused within this, and let Airflow retry only what may pass by itself."""
+        """
+        Count what is refused within this, and let Airflow retry only what may pass by itself.
+
+        It begins with the options: one that was given and is nothing once rendered is refused.
+        """
         # Until there is a plan only the groups are known, if any is named.
         self._moving = {group: set() for group in self._named_groups()}
+        # A task that runs twice in one process has lost some of its outlets by then.
+        self._group_outlets = GroupOutlets(self._group_outlets.declared or self.outlets)
+        self.outlets = self._group_outlets.present
         with failing_at_once():
             try:
+                self.check_given()
                 yield
             except KafkaOffsetsError as error:
                 count_refused(self._moving, error)
                 raise
+        self._group_outlets.note_untold()
 
     def carry_out(
         self,
@@ -119,7 +139,10 @@ class OffsetsOperator(BaseOperator):
         :param write: carries out a plan that is not a joint move of checkpoint and groups.
         :return: the receipt.
         """
-        self._moving = {group.group_id: {tp.topic for tp in group.after} for group in plan.groups}
+        groups = {*self._named_groups(), *(group.group_id for group in plan.groups)}
+        self._group_outlets.check(context, self.kafka_config_id, groups)
+        written = [group for group in plan.groups if not group.done]
+        self._moving = {group.group_id: {tp.topic for tp in group.after} for group in written}
         if plan_only:
             plan = look_up_times(client, plan)
         for table in plan.tables():
@@ -128,37 +151,18 @@ class OffsetsOperator(BaseOperator):
         plan.check()
         if plan_only:
             return plan.receipt(plan_only=True)
+        self._group_outlets.tell(context, self.kafka_config_id, written, plan.stamped(metadata))
         if write is not None:
             write(plan, metadata)
         else:
             apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
         self.count_move(self._moving)
-        self.tell_assets(context, plan.groups, plan.stamped(metadata))
+        self.outlets = self._group_outlets.present
         return plan.receipt(verified=True)
 
     def count_move(self, topics: Mapping[str, set[str]]) -> None:
         """Count what was carried out, for each group and its topics."""
         count_commit(topics)
-
-    def tell_assets(self, context: Context, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
-        """Give the events of the groups' assets their totals, for those assets that are in ``outlets``."""
-        by_uri = {group_uri(self.kafka_config_id, plan.group_id): plan for plan in plans}
-        for asset in self.outlets or ():
-            uri = getattr(asset, "uri", None) or ""
-            plan = by_uri.get(uri)
-            if plan is None and uri.startswith(f"{KAFKA_GROUP_SCHEME}://"):
-                self.log.warning(
-                    "The event of %s gets no totals: no group of that name was committed here", uri
-                )
-            if plan is not None and "outlet_events" in context:
-                context["outlet_events"][asset].extra = {
-                    "version": 1,
-                    "group_id": plan.group_id,
-                    "partitions": len(plan.moves),
-                    "changed": plan.changed,
-                    "records": plan.records,
-                    "batch_id": metadata.batch,
-                }
 
     def _named_groups(self) -> list[str]:
         with suppress(UsageError):

@@ -12,13 +12,21 @@ from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, 
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.hooks.window_file import load_window
+from airflow_kafka_offsets.hooks.window_memory import CommitMemory
 from airflow_kafka_offsets.joint.commit import KnownMoves, commit_position
 from airflow_kafka_offsets.kafka.apply import plan_moves
 from airflow_kafka_offsets.kafka.window_commits import apply_window_commits, plan_window_commits
 from airflow_kafka_offsets.model.joint import JointPlan
-from airflow_kafka_offsets.model.offsets import parse_offsets, summarize
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import offsets_json, parse_offsets, summarize
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
-from airflow_kafka_offsets.model.scope import GroupOffsets, TopicScope, group_offsets, parse_group_id
+from airflow_kafka_offsets.model.scope import (
+    GroupOffsets,
+    TopicScope,
+    group_offsets,
+    names_of_window,
+    parse_group_id,
+)
 from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
 
 if TYPE_CHECKING:
@@ -38,6 +46,7 @@ class _Target(NamedTuple):
     source: dict[str, Any]
     query: str = ""
     batch: int | None = None
+    read_at: int | None = None
 
 
 class CommitOffsetsOperator(OffsetsOperator):
@@ -60,7 +69,8 @@ class CommitOffsetsOperator(OffsetsOperator):
     With a ``window`` its end is committed, for each partition: where the group stands at the window's start it is
     written, where it is at its end it is done. If it stands anywhere else in one of them, nothing is written at all. A
     window that was planned without a commit in a partition needs that there is none still. All groups are compared
-    before the first write, and each again as it is written.
+    before the first write, and each again as it is written. On Airflow 3.3 and later a task that is cleared after it has
+    committed its window is done where the group has come to the window's end, or further, in every partition.
 
     With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
 
@@ -149,14 +159,14 @@ class CommitOffsetsOperator(OffsetsOperator):
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
         window = load_window(self.window, self.window_conn_id)
         group_id, scope = parse_group_id(self.group_id), TopicScope.parse(self.topics)
-        # A topic that the plan has left out, since nobody has committed it, is not missing.
-        planned = {tp.topic for tp in window.ranges}
-        if without := sorted({*(scope.topics or ())} - planned):
+        # What the plan was asked for and has left out, such as a topic that nobody has committed, is not missing.
+        group_id, scope, without = names_of_window(group_id, scope, window.ranges, window.source)
+        if without:
             self.log.info("Not in the window: %s", ", ".join(without))
-        if not isinstance(group_id, str):
-            group_id = {topic: group for topic, group in group_id.items() if topic in planned} or group_id
-        targets = group_offsets({"window": window.end}, group_id, scope.narrowed(planned), "the window")
+        targets = group_offsets({"window": window.end}, group_id, scope, "the window")
         self._name_left_out(targets)
+        groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
+        memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
         with self.open_client() as client:
             plans = plan_window_commits(
                 client,
@@ -164,16 +174,14 @@ class CommitOffsetsOperator(OffsetsOperator):
                 targets.by_group,
                 source={"window": dict(window.source)},
                 on_out_of_range=policy,
+                committed_at=memory.committed_at,
             )
-            return self.carry_out(
-                context,
-                client,
-                JointPlan(plans),
-                commit_metadata(context),
-                write=lambda plan, metadata: apply_window_commits(
-                    client, window, plan.groups, metadata, fenced=self.fenced
-                ),
-            )
+
+            def write(plan: JointPlan, metadata: CommitMetadata) -> None:
+                apply_window_commits(client, window, plan.groups, metadata, fenced=self.fenced)
+                memory.keep()
+
+            return self.carry_out(context, client, JointPlan(plans), commit_metadata(context), write=write)
 
     def _execute(self, context: Context) -> dict[str, Any]:
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
@@ -194,7 +202,7 @@ class CommitOffsetsOperator(OffsetsOperator):
     def _commit_checkpoint(self, context: Context, policy: OutOfRangePolicy) -> dict[str, Any]:
         """Commit the checkpoint's position; again, if the checkpoint was moved meanwhile."""
         if not self.checkpoint_location:
-            raise UsageError("checkpoint_location and offsets are both empty: give one of them")
+            raise UsageError("checkpoint_location and offsets are both missing: give one of them")
         checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
         with self.open_client() as client:
             again = Retrying(
@@ -227,6 +235,7 @@ class CommitOffsetsOperator(OffsetsOperator):
             allow_rewind=self.allow_rewind,
             query=None if self.allow_new_query else target.query,
             may_go_back=partial(moves.may_go_back, target.query),
+            read_at=target.read_at,
         )
         return self.carry_out(
             context,
@@ -243,7 +252,7 @@ class CommitOffsetsOperator(OffsetsOperator):
             )
 
     def _given_offsets(self) -> _Target | None:
-        if self.offsets is None or self.offsets == "":
+        if self.offsets is None:
             return None
         offsets = parse_offsets(self.offsets, "offsets")
         group_id = parse_group_id(self.group_id)
@@ -253,10 +262,8 @@ class CommitOffsetsOperator(OffsetsOperator):
     def _stored_offsets(self) -> _Target | None:
         if self.store_conn_id is None:
             return None
-        if not self.store_conn_id:
-            raise UsageError("store_conn_id is empty: expected an Airflow connection, check its template")
         group_id = parse_group_id(self.group_id)
-        pipeline = self.store_pipeline or group_id
+        pipeline = group_id if self.store_pipeline is None else self.store_pipeline
         if not isinstance(pipeline, str):
             raise UsageError(
                 "store_pipeline is missing: with several groups name what the job saves its offsets under"
@@ -290,4 +297,4 @@ class CommitOffsetsOperator(OffsetsOperator):
         self.log.info("Checkpoint %s: query %s, batch %d", state.location, state.query_id, state.batch_id)
         source = {"checkpoint": state.location, "query_id": state.query_id, "batch_id": state.batch_id}
         targets = group_offsets(sources, parse_group_id(self.group_id), TopicScope.parse(self.topics))
-        return _Target(targets, source, state.query_id, state.batch_id)
+        return _Target(targets, source, state.query_id, state.batch_id, state.batch_timestamp_ms)

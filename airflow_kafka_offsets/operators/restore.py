@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import XComArg
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.run_tasks import work_between
@@ -63,7 +64,8 @@ class RestoreOffsetsOperator(RewindingOperator):
 
     Returns the receipt of the restore, or ``None`` if there was nothing to do.
 
-    :param receipt: what the reset returned, usually ``reset.output``. (templated)
+    :param receipt: what the reset returned, usually ``reset.output``. All of it is restored, whatever ``topics`` says.
+        (templated)
     :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such as the
         ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
     :param when: ``failed`` (default) restores only if the tasks since the reset have not all succeeded; ``always``
@@ -106,6 +108,10 @@ class RestoreOffsetsOperator(RewindingOperator):
         self.on_no_commit = on_no_commit
         self.on_out_of_range = on_out_of_range
 
+    def may_be_nothing(self, name: str, template: object) -> bool:
+        """Whether it is the output of a reset that was skipped, and so has none."""
+        return name == "receipt" and isinstance(template, XComArg) and self.receipt is None
+
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Put back what was overwritten, and return the receipt of that."""
         with self.refusing():
@@ -113,7 +119,7 @@ class RestoreOffsetsOperator(RewindingOperator):
 
     def _execute(self, context: Context) -> dict[str, Any] | None:
         when = one_of(self.when, When, "when")
-        if self.receipt and self.from_file:
+        if self.receipt is not None and self.from_file is not None:
             raise UsageError("receipt and from_file are both given: give one of them")
         work = self._work(context) if when == "failed" else None
         if work is not None and not work.not_done:
@@ -145,7 +151,7 @@ class RestoreOffsetsOperator(RewindingOperator):
         return self
 
     def _restore(self, context: Context, work: Work | None) -> dict[str, Any] | None:
-        if not self.receipt and not self.from_file:
+        if self.receipt is None and self.from_file is None:
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return None
         metadata = commit_metadata(context)
@@ -201,7 +207,7 @@ class RestoreOffsetsOperator(RewindingOperator):
     def _plan(self, client: OffsetsClient, checkpoint: SparkCheckpoint | None) -> JointPlan | None:
         group_id, policy = parse_group_id(self.group_id), self.rewind_policy()
         on_out_of_range = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
-        if self.from_file:
+        if self.from_file is not None:
             return plan_restore_file(
                 client,
                 self.from_file,

@@ -141,6 +141,7 @@ class SqlOffsetStore:
         :return: ``True`` if written, ``False`` if the ranges were saved before.
         :raises WindowMismatchError: if what is stored is neither: naming each partition with what is stored.
         :raises PlanRefusedError: if another transaction saved the first offsets at the same time.
+        :raises OffsetsFormatError: if a row of the pipeline holds something else than offsets.
         :raises UsageError: if the connection commits each statement by itself, or a range ends before it starts.
         """
         if not isinstance(connection, Connection):

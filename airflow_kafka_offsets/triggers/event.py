@@ -1,4 +1,4 @@
-"""How does a backlog start a DAG?"""
+"""A trigger that starts DAGs when records wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_kafka_offsets.hooks.wait import Reading
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.backlog import Backlog
 from airflow_kafka_offsets.model.lag import NoCommitPolicy
-from airflow_kafka_offsets.model.scenarios import check_seconds, parse_seconds
+from airflow_kafka_offsets.model.scenarios import check_number, check_seconds, parse_seconds
 from airflow_kafka_offsets.triggers.looks import looks
 from airflow_kafka_offsets.triggers.refused import refused_when_run
 
@@ -34,8 +34,14 @@ class LagEventTrigger(BaseEventTrigger):
     """
     Start DAGs when records wait: the trigger of an ``AssetWatcher``.
 
-    It fires when the backlog reaches a threshold, and again every ``refire_after`` while it stays there. Below the
-    thresholds it begins anew. The asset event's payload is the reading without its partitions: ``group_id``,
+    It fires when the backlog reaches a threshold. While the backlog stays there it fires again
+
+    * when the position has moved since and is then the same for two looks: the run that was started has committed,
+      and more is waiting. So what is left fires once for each such movement, a look after it. A streaming job that
+      commits more often than ``poll_interval`` never rests, and does not fire for that;
+    * every ``refire_after``: the run that was started may have failed.
+
+    Below the thresholds it begins anew. The asset event's payload is the reading without its partitions: ``group_id``,
     ``total_lag``, ``max_lag`` (of the partition that is furthest behind), ``lost``, ``topics``, and ``time_lag`` with
     ``min_time_lag``. Nothing here is templated: a watcher belongs to no run.
 
@@ -84,6 +90,12 @@ class LagEventTrigger(BaseEventTrigger):
         on_no_commit: NoCommitPolicy = "earliest",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        for name, number in (
+            ("min_lag", min_lag),
+            ("tolerance", tolerance),
+            ("poll_interval", poll_interval),
+        ):
+            check_number(number, name)
         self.min_lag = min_lag
         self.min_time_lag = parse_seconds(min_time_lag, "min_time_lag")
         seconds = parse_seconds(refire_after, "refire_after")
@@ -96,7 +108,7 @@ class LagEventTrigger(BaseEventTrigger):
                 raise UsageError(f"{name}={value:g} is always reached: expected more than 0")
         if self.refire_after <= 0:
             raise UsageError("refire_after=0 would fire at every look: expected more than 0")
-        if not group_id and not checkpoint_location:
+        if group_id is None and checkpoint_location is None:
             raise UsageError(
                 "LagEventTrigger has no position to look at: give group_id, checkpoint_location, or **pipeline"
             )
@@ -129,7 +141,7 @@ class LagEventTrigger(BaseEventTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Fire whenever a backlog begins, and again while it stays."""
+        """Fire whenever a backlog begins, and again while it stays, see :class:`~airflow_kafka_offsets.model.backlog.Backlog`."""
         if self.refused is not None:
             log.error("This trigger cannot be used and never fires; correct its DAG: %s", self.refused[0])
             await asyncio.Event().wait()
@@ -149,7 +161,9 @@ class LagEventTrigger(BaseEventTrigger):
                     continue
                 trouble = ""
                 report_lag(outcome.lags, outcome.checkpoint)
-                backlog, news = backlog.seen(self._waits(outcome), time.time(), self.refire_after)
+                backlog, news = backlog.seen(
+                    self._waits(outcome), time.time(), self.refire_after, position=outcome.standing
+                )
                 if news:
                     log.info("Records wait: %s", outcome.text)
                     yield TriggerEvent(_payload(outcome))  # type: ignore[no-untyped-call]

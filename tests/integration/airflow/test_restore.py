@@ -163,6 +163,12 @@ def test_a_receipt_may_be_json_text(query, committed, reset, restore):
     assert (query.stands(), committed()) == (READ, COMMITTED | {2: 1})
 
 
+@pytest.mark.parametrize(("receipt", "says"), [("", "receipt='' is nothing"), ({}, "expected a receipt")])
+def test_a_receipt_that_is_empty_is_no_receipt(receipt, says, restore):
+    with pytest.raises(AirflowFailException, match=says):
+        restore(receipt)
+
+
 def test_the_receipt_of_a_plan_that_was_only_shown_changes_nothing(query, committed, reset, restore):
     receipt = reset(plan_only=True)
     before = query.files()

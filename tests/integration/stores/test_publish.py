@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from sqlalchemy import create_engine
 
-from airflow_kafka_offsets.errors import NoCommitError, UsageError
+from airflow_kafka_offsets.errors import NoCommitError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -93,6 +94,36 @@ def test_a_store_that_was_set_back_does_not_move_the_group_back(save, make_topic
     assert receipt["after"] == {topic: {"0": 2}}
 
 
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("UPDATE {} SET until_offset = -5", "until_offset=-5"),
+        ("UPDATE {} SET partition = -1", "partition=-1"),
+        ("ALTER TABLE {} ALTER until_offset TYPE text", "until_offset=4"),
+        ("ALTER TABLE {} ALTER until_offset TYPE numeric(9, 1)", r"until_offset=Decimal\('4.0'\)"),
+        (
+            "ALTER TABLE {0} ALTER until_offset DROP NOT NULL; UPDATE {0} SET until_offset = NULL",
+            "until_offset=None",
+        ),
+    ],
+)
+def test_a_row_that_holds_no_offset_is_named(save, postgres, new_group, change, found):
+    table = f"edited_{new_group().replace('-', '_')}"
+    save("shop", "orders", 4, table=table)
+    engine = create_engine(postgres.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(change.format(table))
+    said = rf"table '{table}', pipeline 'shop': found topic=orders, partition=-?\d, until_offset=.*whole numbers from 0"
+    with pytest.raises(OffsetsFormatError, match=said) as refused:
+        stored_offsets("results", "shop", table)
+    assert re.search(found, str(refused.value))
+    with pytest.raises(OffsetsFormatError, match=said), engine.begin() as connection:
+        SqlOffsetStore(engine, table).save(
+            connection, "shop", {TopicPartition("orders", 0): OffsetRange(4, 5)}
+        )
+    engine.dispose()
+
+
 def test_a_pipeline_that_saved_nothing_is_named(save):
     save("shop", "orders", 5, table="shops_only")
     with pytest.raises(NoCommitError, match="found no offsets of pipeline 'shpo' in table 'shops_only'"):
@@ -113,7 +144,7 @@ def test_a_connection_whose_template_came_out_empty_is_refused():
     task = CommitOffsetsOperator(
         task_id="publish", group_id="shop", store_conn_id="", checkpoint_location="file:///nowhere"
     )
-    with pytest.raises(AirflowFailException, match="store_conn_id is empty"):
+    with pytest.raises(AirflowFailException, match="store_conn_id='' is nothing, and it was given"):
         task.execute({})
 
 
