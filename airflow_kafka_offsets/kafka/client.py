@@ -321,6 +321,8 @@ class OffsetsClient:
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
         timeout = min(self._timeout, _TIMES) if within is None else within
+        if timeout <= 0:
+            raise UsageError(f"within={within} leaves no time; expected seconds above 0")
         check_seconds(timeout, "within", most=LONGEST_TIMEOUT)
         wanted = sorted(offsets)
         what = f"looking up the times of records in {summarize(wanted)}"
