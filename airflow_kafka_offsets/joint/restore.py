@@ -230,7 +230,8 @@ def _restored_checkpoint(
     if archive is not None and targets == kept.before:
         rewind = plan_undo(checkpoint, archive.name, policy)
     else:
-        rewind = plan_seek(checkpoint, targets, policy, kind="undo")
+        undoes = None if archive is None else archive.name
+        rewind = plan_seek(checkpoint, targets, policy, kind="undo", undoes=undoes)
     return rewind.judged(plans.values())
 
 

@@ -111,6 +111,7 @@ class Rewind:
     :param notes: what the reader should know.
     :param archive: name of the archive that keeps what is overwritten; ``None`` if nothing is.
     :param request: identifies what was asked for, so that an interrupted move is finished only by the same request.
+    :param carried: ``before`` is from an earlier move that this one goes on from.
     :param resumes: the archive is there already: an earlier try has written it.
     :param undoes: name of the archive that is put back.
     :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
@@ -132,6 +133,7 @@ class Rewind:
     notes: tuple[str, ...] = ()
     archive: str | None = None
     request: str = ""
+    carried: bool = False
     resumes: bool = False
     undoes: str | None = None
     copies: bool = False

@@ -187,6 +187,7 @@ class RewindingOperator(OffsetsOperator):
         task waits for them if it must.
     """
 
+    moves_on_purpose: ClassVar[bool] = True
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, "pending_batch", "sink", "sink_location")
 
     def __init__(
