@@ -5,7 +5,7 @@ Every error of this package is a :class:`KafkaOffsetsError`. Its text says what 
 expected and what to do, in that order, and never holds a credential::
 
     KafkaOffsetsError
-    ├── OffsetsFormatError            text that is not Spark's offsets JSON or Kafka's CSV (a ValueError)
+    ├── OffsetsFormatError            text that is not Spark's offsets JSON or Kafka's CSV, a store's row (a ValueError)
     ├── UsageError                    parameters that contradict each other or are missing (a ValueError)
     ├── SetupError                    this machine lacks something: Java, a jar, a free port, a package
     ├── CheckpointError
@@ -48,7 +48,7 @@ class KafkaOffsetsError(Exception):
 
 
 class OffsetsFormatError(KafkaOffsetsError, ValueError):
-    """Text or JSON is not in the form that Spark or Kafka writes offsets."""
+    """Text or JSON is not in the form that Spark or Kafka writes offsets, or a store's row holds something else."""
 
 
 class UsageError(KafkaOffsetsError, ValueError):
@@ -115,20 +115,40 @@ class WindowMismatchError(PlanRefusedError):
 
     :param where: what stores them, such as ``group 'orders'``.
     :param found: partition -> what is stored (``None`` for nothing), what was expected, and the range's end.
+    :param movers: partition -> who has committed it, as far as that is known; ``None`` if it is no group.
     """
 
     def __init__(
-        self, where: str, found: Mapping[TopicPartition, tuple[int | None, int | None, int]]
+        self,
+        where: str,
+        found: Mapping[TopicPartition, tuple[int | None, int | None, int]],
+        movers: Mapping[TopicPartition, str] | None = None,
     ) -> None:
         self.found = dict(found)
-        each = "; ".join(
+        self.differences = "; ".join(
             f"{tp}: found {_or_nothing(held)}, the range goes from {_or_nothing(start)} to {end}"
             for tp, (held, start, end) in sorted(found.items())
         )
+        reasons = []
+        gone = [tp for tp, (held, start, _) in found.items() if held is None and start is not None]
+        if movers is not None and gone:
+            reasons.append(
+                f"{len(gone)} of the commits are no longer there: Kafka forgets a group that nobody joins "
+                "offsets.retention.minutes after its last commit, and a topic's commits when the topic is deleted"
+            )
+        if movers:
+            reasons.append(f"Moved by {', '.join(sorted(set(movers.values())))}")
+        elif movers is None or len(gone) < len(found):
+            reasons.append("Another run or tool has moved it, or the ranges are old")
+        reasons.append(
+            "Read on from what is stored: ranges that were planned before it do not fit any more"
+            if movers is None
+            else "To go on from where it stands now, trigger a new run with start='committed': clearing the plan of this run "
+            "gives the same ranges again"
+        )
         super().__init__(
             [
-                f"{where} is neither at the beginning nor at the end of these ranges: {each}. Another run has moved it, or "
-                "the ranges are old: plan a new window from where it stands now"
+                f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. {'. '.join(reasons)}"
             ]
         )
 

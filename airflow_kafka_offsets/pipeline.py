@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -35,7 +35,11 @@ class KafkaPipeline(Mapping[str, Any]):
     :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it.
     :param checkpoint_conn_id: Airflow connection of that storage; without it the storage's own defaults.
     :param kafka_config_id: Airflow connection of the Kafka cluster.
-    :raises UsageError: if the location holds a password: it would be shown wherever the location is.
+    :param asset_name: name of the group's asset in Airflow; by default its URI, since Airflow keeps the names of assets
+        unique. With several groups ``{group: name}``; a group without a name keeps its URI. It is none of the names
+        that are passed on to tasks.
+    :raises UsageError: if the location holds a password: it would be shown wherever the location is; if
+        ``asset_name`` does not fit the groups.
     """
 
     group_id: str | Mapping[str, str]
@@ -43,9 +47,12 @@ class KafkaPipeline(Mapping[str, Any]):
     checkpoint_location: str | None = None
     checkpoint_conn_id: str | None = None
     kafka_config_id: str = "kafka_default"
+    _: KW_ONLY
+    asset_name: str | Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         check_location(self.checkpoint_location)
+        self._check_asset_name()
 
     def __getitem__(self, key: str) -> Any:
         if key not in PIPELINE_PARAMETERS:
@@ -63,34 +70,64 @@ class KafkaPipeline(Mapping[str, Any]):
         """
         The group's committed offsets as an Airflow asset, for ``outlets`` and ``schedule``.
 
-        :raises UsageError: for a pipeline with several groups: use :attr:`assets`.
+        :raises UsageError: for a pipeline with several groups: use :attr:`assets`; for a group that is a template.
         """
-        if len(self.assets) != 1:
+        if len(self._groups) != 1:
             raise UsageError(
-                f"the pipeline has {len(self.assets)} groups, so it has no single asset: use assets, a list of them"
+                f"the pipeline has {len(self._groups)} groups, so it has no single asset: use assets, a list of them"
             )
         return self.assets[0]
 
     @property
     def assets(self) -> list[Asset]:
-        """An asset for each group of the pipeline."""
+        """
+        An asset for each group of the pipeline.
+
+        :raises UsageError: for a group that is a template: its asset is not known before the task runs.
+        """
         from airflow.sdk import Asset
 
-        groups = [self.group_id] if isinstance(self.group_id, str) else sorted(set(self.group_id.values()))
-        return [Asset(name=group, uri=group_uri(self.kafka_config_id, group)) for group in groups]
+        if templates := [
+            text for text in (*self._groups, self.kafka_config_id) if "{{" in text or "{%" in text
+        ]:
+            raise UsageError(
+                f"{templates[0]!r} is a template, and an asset's name is not rendered: give the task "
+                "outlets=[AssetAlias(...)], which stands for the groups that it commits to"
+            )
+        named = self.asset_name or {}
+        names = dict.fromkeys(self._groups, named) if isinstance(named, str) else named
+        uris = {group: group_uri(self.kafka_config_id, group) for group in self._groups}
+        return [Asset(name=names.get(group, uri), uri=uri) for group, uri in uris.items()]
+
+    @property
+    def _groups(self) -> list[str]:
+        return [self.group_id] if isinstance(self.group_id, str) else sorted(set(self.group_id.values()))
+
+    def _check_asset_name(self) -> None:
+        named = self.asset_name
+        if isinstance(named, str) and len(self._groups) > 1:
+            raise UsageError(
+                f"asset_name={named!r} is one name for {len(self._groups)} groups, and Airflow keeps names unique: expected "
+                "{group: name}"
+            )
+        if isinstance(named, Mapping) and (unknown := sorted(set(named) - set(self._groups))):
+            raise UsageError(
+                f"asset_name names {', '.join(map(repr, unknown))}: expected groups of the pipeline, "
+                f"{', '.join(map(repr, self._groups))}"
+            )
 
     def spark_conf(self) -> dict[str, str]:
         """Return the configuration from which a Spark job reads the pipeline's names, for ``conf=``."""
         return {SPARK_CONF_KEY: json.dumps(dict(self), separators=(",", ":"))}
 
 
-PIPELINE_PARAMETERS = tuple(field.name for field in fields(KafkaPipeline))
+PIPELINE_PARAMETERS = ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id", "kafka_config_id")
 """The parameters that have the same name, type and meaning everywhere."""
 
 
 def group_uri(kafka_config_id: str, group_id: str) -> str:
     """Return the URI of a group's asset; no broker is asked."""
-    return f"{KAFKA_GROUP_SCHEME}://{kafka_config_id}/{quote(group_id, safe='')}"
+    return f"{KAFKA_GROUP_SCHEME}://{quote(kafka_config_id, safe='')}/{quote(group_id, safe='')}"
 
 
 def check_location(

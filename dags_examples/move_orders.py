@@ -30,6 +30,7 @@ with DAG(
         to_datetime="{{ params.to_datetime }}",
         shift_by="{{ params.shift_by }}",
         by_duration="{{ params.by_duration }}",
+        retries=3,
         **orders,
     )
     # --8<-- [end:reset]
@@ -37,7 +38,7 @@ with DAG(
     spark = SparkSubmitOperator(
         task_id="spark", application="s3a://lake/jobs/orders.py", conf=orders.spark_conf()
     )
-    commit = CommitOffsetsOperator(task_id="commit", **orders)
+    commit = CommitOffsetsOperator(task_id="commit", retries=3, **orders)
 
     # --8<-- [start:restore]
     restore = RestoreOffsetsOperator(
@@ -46,6 +47,8 @@ with DAG(
         # The job writes each batch with foreachBatch, and overwrites.
         pending_batch="discard",
         sink="foreachBatch",
+        # Nothing puts the pipeline back if the restore gives up.
+        retries=3,
         **orders,
     )
     reset >> spark >> commit >> restore.as_teardown(setups=reset)

@@ -104,7 +104,7 @@ with DAG(
         return days()
 
     # --8<-- [start:recover]
-    reset = ResetOffsetsOperator(task_id="reset", to_datetime=since(), **flights)
+    reset = ResetOffsetsOperator(task_id="reset", to_datetime=since(), retries=3, **flights)
 
     process = SparkSubmitOperator(
         task_id="process",
@@ -125,7 +125,7 @@ with DAG(
         ],
     )
 
-    commit = CommitOffsetsOperator(task_id="commit", outlets=flights.assets, **flights)
+    commit = CommitOffsetsOperator(task_id="commit", outlets=flights.assets, retries=3, **flights)
     check = CheckOffsetDriftOperator(task_id="check", **flights)
     gate = OffsetsReachedSensor(task_id="gate", poke_interval=5, timeout=600, **flights)
 
@@ -135,6 +135,7 @@ with DAG(
         receipt=reset.output,
         pending_batch="discard",
         sink="foreachBatch",
+        retries=3,
         **flights,
     )
     # --8<-- [end:recover]

@@ -24,13 +24,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.storage import list_names, replace_file
+from airflow_kafka_offsets.checkpoint.log import decode
+from airflow_kafka_offsets.checkpoint.storage import list_names
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
 from airflow_kafka_offsets.model.metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.offsets import Offsets, load_json
 from airflow_kafka_offsets.model.rewind import Rewind, read_sources, sources_json
+from airflow_kafka_offsets.model.text import kind_of, printable
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -41,6 +44,9 @@ DONE, UNDONE = "done", "undone"
 VERSION = 1
 
 _NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo)")
+_MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
+"""What a move writes and removes, and so all that an undo may touch."""
+_NoneType = type(None)
 
 
 @dataclass(frozen=True)
@@ -116,12 +122,12 @@ def write_archive(
     attachments: Mapping[str, str],
 ) -> None:
     """Keep what a move will overwrite; the manifest comes last."""
-    root = f"{checkpoint.root}/{DIRECTORY}/{rewind.archive}"
+    root = f"{DIRECTORY}/{rewind.archive}"
     for path, data in rewind.found.items():
         if data is not None:
-            replace_file(checkpoint.fs, f"{root}/{path}", data)
+            checkpoint.write_file(f"{root}/{path}", data)
     for name, text in attachments.items():
-        replace_file(checkpoint.fs, f"{root}/{name}", text.encode())
+        checkpoint.write_file(f"{root}/{name}", text.encode())
     manifest = {
         "version": VERSION,
         "kind": rewind.kind,
@@ -142,17 +148,17 @@ def write_archive(
             for step in rewind.steps
         },
     }
-    replace_file(checkpoint.fs, f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
+    checkpoint.write_file(f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
 
 
 def mark_done(checkpoint: SparkCheckpoint, name: str) -> None:
     """Note that a move was finished."""
-    replace_file(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}/{name}/{DONE}", b"")
+    checkpoint.write_file(f"{DIRECTORY}/{name}/{DONE}", b"")
 
 
 def mark_undone(checkpoint: SparkCheckpoint, name: str, by: str) -> None:
     """Note that a move was taken back."""
-    replace_file(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}/{name}/{UNDONE}", f"{by}\n".encode())
+    checkpoint.write_file(f"{DIRECTORY}/{name}/{UNDONE}", f"{by}\n".encode())
 
 
 def archive_names(checkpoint: SparkCheckpoint) -> list[str]:
@@ -227,8 +233,13 @@ def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes
 
 
 def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) -> str:
-    """Return a text that was kept beside the copies, empty if there is none."""
-    return (checkpoint.read_file(f"{DIRECTORY}/{archive.name}/{name}") or b"").decode()
+    """
+    Return a text that was kept beside the copies, empty if there is none.
+
+    :raises CheckpointFormatError: if it is no text.
+    """
+    path = f"{DIRECTORY}/{archive.name}/{name}"
+    return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
 
 
 def _directories(checkpoint: SparkCheckpoint) -> list[str]:
@@ -240,29 +251,51 @@ def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
     if data is None:
         return None
     what = checkpoint.name(f"{DIRECTORY}/{name}/{MANIFEST}")
+    done, undone = (checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None for mark in (DONE, UNDONE))
     try:
-        value: dict[str, Any] = json.loads(data)
-        if value["version"] != VERSION:
-            raise ValueError(f"version {value['version']!r}")
-        return Archive(
-            name=name,
-            created=value["created"],
-            query_id=value["query_id"],
-            batch_id=int(value["batch_id"]),
-            newest_planned=int(value["newest_planned"]),
-            newest_committed=int(value["newest_committed"]),
-            by=CommitMetadata.parse(json.dumps(value["by"])) or CommitMetadata(),
-            request=value["request"],
-            before=read_sources(value["before"], what),
-            after=read_sources(value["after"], what),
-            files={path: (change["before"], change["after"]) for path, change in value["files"].items()},
-            undoes=value["undoes"],
-            copies=value["copies"],
-            done=checkpoint.read_file(f"{DIRECTORY}/{name}/{DONE}") is not None,
-            undone=checkpoint.read_file(f"{DIRECTORY}/{name}/{UNDONE}") is not None,
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, OffsetsFormatError) as error:
+        return _archive(name, load_json(decode(data, what), what, show=kind_of), done=done, undone=undone)
+    except (_NotOursError, CheckpointFormatError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
-            f"{what}: cannot be read ({type(error).__name__}: {error}); expected a manifest of version {VERSION} as this "
-            "package writes it: move its directory away, and give offsets from a receipt or a CSV file"
-        ) from error
+            f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of version {VERSION} as "
+            "this package writes it: move its directory away, and give offsets from a receipt or a CSV file"
+        ) from None
+
+
+class _NotOursError(Exception):
+    """What a manifest holds is not what this package writes; says where, and never quotes it."""
+
+
+def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archive:
+    field = partial(_field, manifest)
+    if field("version", int) != VERSION:
+        raise _NotOursError(f"found version {kind_of(field('version', int))}")
+    files: dict[str, tuple[str | None, str | None]] = {}
+    for number, (path, digests) in enumerate(field("files", dict).items(), 1):
+        # A path that led out of the checkpoint would be written to, and removed, by an undo.
+        if not _MOVED.fullmatch(path):
+            raise _NotOursError(f"entry {number} of files is no batch in offsets or commits")
+        files[path] = (_field(digests, "before", str, _NoneType), _field(digests, "after", str, _NoneType))
+    return Archive(
+        name=name,
+        created=printable(field("created", str)),
+        query_id=field("query_id", str),
+        batch_id=field("batch_id", int),
+        newest_planned=field("newest_planned", int),
+        newest_committed=field("newest_committed", int),
+        by=CommitMetadata.parse(json.dumps(field("by", dict))) or CommitMetadata(),
+        request=field("request", str),
+        before=read_sources(field("before", dict), "before", show=kind_of),
+        after=read_sources(field("after", dict), "after", show=kind_of),
+        files=files,
+        undoes=field("undoes", str, _NoneType),
+        copies=field("copies", bool),
+        done=done,
+        undone=undone,
+    )
+
+
+def _field(among: object, key: str, *kinds: type) -> Any:
+    found = among.get(key) if isinstance(among, dict) else among
+    if type(found) not in kinds:
+        raise _NotOursError(f"found {kind_of(found)} as {key}")
+    return found

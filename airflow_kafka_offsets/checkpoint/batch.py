@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, decode, kafka_offsets
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.storage import plain_errors
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
-from airflow_kafka_offsets.model.offsets import SPARK_FORM, Offsets, shorten
+from airflow_kafka_offsets.model.offsets import SPARK_FORM, Offsets
+from airflow_kafka_offsets.model.text import kind_of
 
 _INITIAL = b"\0v1\n"
 """How ``sources/<source>/0`` of Spark's Kafka source begins; the zero byte is for Spark 2.1 (SPARK-19517)."""
@@ -67,8 +67,7 @@ class CheckpointBatch:
         """Return where a source began when it was new, which Spark notes once."""
         path = f"sources/{source}/0"
         name = self.checkpoint.name(path)
-        with plain_errors(self.checkpoint.location):
-            data = self.checkpoint.read_file(path)
+        data = self.checkpoint.read_file(path)
         if data is None:
             raise CheckpointError(
                 f"{name}: is not there; expected where source {source} began, which Spark writes before the source's first "
@@ -77,13 +76,13 @@ class CheckpointBatch:
             )
         if not data.startswith(_INITIAL):
             raise CheckpointFormatError(
-                f"{name}: found {data[:20]!r}; expected a zero byte, v1 and the first offsets, as Spark's Kafka source "
+                f"{name}: found other bytes; expected a zero byte, v1 and the first offsets, as Spark's Kafka source "
                 "writes them"
             )
         text = decode(data[len(_INITIAL) :], name)
         offsets = _kafka_or_empty(text, name)
         if offsets is None:
-            raise CheckpointFormatError(f"{name}: found {shorten(text)}; expected {SPARK_FORM}")
+            raise CheckpointFormatError(f"{name}: found {kind_of(text)}; expected {SPARK_FORM}")
         return offsets
 
 

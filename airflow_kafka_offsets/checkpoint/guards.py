@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
@@ -92,6 +92,11 @@ def unknown_partitions(survey: Survey, targets: Mapping[str, Offsets]) -> list[s
         f"{survey.state.location}: batch {survey.batch_id} has no offset for {summarize(unknown)}, so the query cannot be "
         "moved there: leave it out with topics=, or let the query run once so that it knows it"
     ]
+
+
+def link_refusals(checkpoint: SparkCheckpoint, paths: Iterable[str]) -> list[str]:
+    """Return why files must not be changed: those behind symbolic links."""
+    return sorted({refusal for path in paths if (refusal := checkpoint.behind_link(path))})
 
 
 def state_refusals(checkpoint: SparkCheckpoint, policy: RewindPolicy) -> list[str]:

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import CheckpointFormatError, OffsetsFormatError
-from airflow_kafka_offsets.model.offsets import Offsets, load_json, offsets_text, parse_offsets, shorten
+from airflow_kafka_offsets.model.offsets import Offsets, load_json, offsets_text, parse_offsets
+from airflow_kafka_offsets.model.text import kind_of
 
 NO_OFFSET = "-"
 """What Spark writes for a source that had no offset yet (``OffsetSeqLog.SERIALIZED_VOID_OFFSET``)."""
@@ -32,9 +33,12 @@ VERSIONS = (1, 2)
 """The versions of both logs that are known; they are independent of each other."""
 
 _VERSION_LINE = re.compile(r"v([1-9][0-9]{0,8})")
+_LIKE_A_VERSION = re.compile(r"[vV]?[0-9]{1,9}")
 _SOURCE_KEY = re.compile(r"[A-Za-z0-9_]+")
 """Index, or what Spark 4.2 accepts in ``readStream.name(...)``."""
 _DIGITS = re.compile(r"[0-9]+")
+_LAST_MILLISECOND = 253_402_300_799_999
+"""The end of the year 9999."""
 
 
 class SourceOffset(NamedTuple):
@@ -65,9 +69,11 @@ class OffsetLogEntry:
 
     @property
     def batch_timestamp_ms(self) -> int | None:
-        """When Spark planned the batch, in milliseconds since 1970; ``None`` in continuous mode."""
+        """When Spark planned the batch, in milliseconds since 1970; ``None`` in continuous mode, or if it is no time."""
         timestamp = self.metadata.get("batchTimestampMs")
-        return timestamp if isinstance(timestamp, int) and not isinstance(timestamp, bool) else None
+        if not isinstance(timestamp, int) or isinstance(timestamp, bool):
+            return None
+        return timestamp if 0 <= timestamp <= _LAST_MILLISECOND else None
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:
@@ -122,7 +128,7 @@ def parse_query_id(text: str, name: str) -> str:
     query_id = value.get("id")
     if not isinstance(query_id, str) or not query_id:
         raise CheckpointFormatError(
-            f'{name}: found {shorten(text)}; expected a query\'s {{"id": "<uuid>"}} as Spark writes it'
+            f'{name}: found {kind_of(value.get("id"))} as id; expected a query\'s {{"id": "<uuid>"}} as Spark writes it'
         )
     return query_id
 
@@ -190,12 +196,10 @@ def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
         off), or is in Kafka's shape with anything that is no offset, such as a negative number.
     """
     try:
-        value = load_json(text, name)
-        return parse_offsets(value, name) if _has_kafka_shape(value) else None
+        value = load_json(text, name, show=kind_of)
+        return parse_offsets(value, name, show=kind_of) if _has_kafka_shape(value) else None
     except OffsetsFormatError as error:
         raise CheckpointFormatError(f"{error}; the file is cut off or was edited") from None
-    except ValueError:  # a number of thousands of digits
-        raise CheckpointFormatError(f"{name}: found {shorten(text)}; expected an offset as JSON") from None
 
 
 def _has_kafka_shape(value: object) -> bool:
@@ -213,8 +217,9 @@ def _has_kafka_shape(value: object) -> bool:
 def _version(line: str, name: str) -> int:
     found = _VERSION_LINE.fullmatch(line)
     if found is None:
+        shown = repr(line) if _LIKE_A_VERSION.fullmatch(line) else kind_of(line)
         raise CheckpointFormatError(
-            f"{name}: the first line is {shorten(line)!r}; expected the log's version, v1 or v2, as Spark writes it"
+            f"{name}: the first line is {shown}; expected the log's version, v1 or v2, as Spark writes it"
         )
     version = int(found[1])
     if version not in VERSIONS:
@@ -230,19 +235,20 @@ def _split_named(line: str, where: str) -> tuple[str, str]:
     source, separator, offset = line.partition(":")
     if not separator or not _SOURCE_KEY.fullmatch(source):
         raise CheckpointFormatError(
-            f"{where}: found {shorten(line)!r}; expected a source's name or index, a colon and its offset"
+            f"{where}: found {kind_of(line)}; expected a source's name or index, a colon and its offset"
         )
     return source, offset
 
 
 def _json_object(text: str, where: str, expected: str) -> dict[str, Any]:
+    # Spark's own JSON may hold a key twice, which load_json refuses.
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        value = None
+        value = text
     if not isinstance(value, dict):
         raise CheckpointFormatError(
-            f"{where}: found {shorten(text)!r}; expected {expected} as a JSON object: the file is cut off or was edited"
+            f"{where}: found {kind_of(value)}; expected {expected} as a JSON object: the file is cut off or was edited"
         )
     return value
 

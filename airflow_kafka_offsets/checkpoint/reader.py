@@ -20,11 +20,13 @@ from airflow_kafka_offsets.checkpoint.log import (
     parse_query_id,
 )
 from airflow_kafka_offsets.checkpoint.storage import (
+    linked_directory,
     list_names,
     modified,
     open_location,
-    plain_errors,
     read_bytes,
+    remove_file,
+    replace_file,
 )
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -33,6 +35,7 @@ from airflow_kafka_offsets.errors import (
     CheckpointUnavailableError,
 )
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_json
+from airflow_kafka_offsets.model.text import is_plain
 
 _BATCH = re.compile(r"0|[1-9][0-9]*")
 """Names of batch files. Beside them are ``.7.crc``, ``.7.<uuid>.tmp`` and whatever people leave behind."""
@@ -158,8 +161,7 @@ class SparkCheckpoint:
             wait=wait_random_exponential(multiplier=0.05, max=0.5),
             reraise=True,
         )
-        with plain_errors(self.location):
-            return retrying(self._read_once)
+        return retrying(self._read_once)
 
     def ended_at(self, batch_id: int) -> datetime | None:
         """
@@ -168,8 +170,7 @@ class SparkCheckpoint:
         :return: ``None`` if the batch has no commit, or the storage does not tell when files were written.
         :raises CheckpointUnavailableError: if the storage does not answer.
         """
-        with plain_errors(self.location):
-            return modified(self.fs, f"{self.root}/commits/{batch_id}")
+        return modified(self.fs, f"{self.root}/commits/{batch_id}")
 
     def entry(self, batch_id: int) -> OffsetLogEntry:
         """
@@ -181,8 +182,7 @@ class SparkCheckpoint:
         :raises CheckpointUnavailableError: if the storage does not answer.
         """
         try:
-            with plain_errors(self.location):
-                return parse_offset_log(*self._batch_file("offsets", batch_id))
+            return parse_offset_log(*self._batch_file("offsets", batch_id))
         except _FileGoneError:
             raise CheckpointError(
                 f"{self.name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has planned and not removed "
@@ -196,6 +196,41 @@ class SparkCheckpoint:
         :param path: under the checkpoint, such as ``offsets/7``.
         """
         return read_bytes(self.fs, f"{self.root}/{path}")
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """
+        Write a file of the checkpoint, whole or not at all.
+
+        :param path: under the checkpoint.
+        :raises CheckpointError: if that leads out of the checkpoint, or the storage fails.
+        """
+        replace_file(self.fs, self._inside(path), data)
+
+    def remove_file(self, path: str) -> None:
+        """
+        Remove a file of the checkpoint; one that is not there is removed already.
+
+        :param path: under the checkpoint.
+        :raises CheckpointError: if that leads out of the checkpoint, or the storage fails.
+        """
+        remove_file(self.fs, self._inside(path))
+
+    def behind_link(self, path: str) -> str | None:
+        """Return why a file of the checkpoint must not be changed, ``None`` unless a directory above it is a link."""
+        link = linked_directory(self.fs, self.root, path)
+        if link is None:
+            return None
+        return (
+            f"{self.name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is not changed through one: "
+            "make it a directory"
+        )
+
+    def _inside(self, path: str) -> str:
+        if not is_plain(path) or any(part in ("", ".", "..") for part in path.split("/")):
+            raise CheckpointError(f"{self.location}: {path!r} is not the path of a file below the checkpoint")
+        if refusal := self.behind_link(path):
+            raise CheckpointError(refusal)
+        return f"{self.root}/{path}"
 
     def _read_once(self) -> CheckpointState:
         query_id = self._query_id()

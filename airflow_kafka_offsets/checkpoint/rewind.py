@@ -39,6 +39,7 @@ from airflow_kafka_offsets.checkpoint.archive import (
 )
 from airflow_kafka_offsets.checkpoint.guards import (
     Survey,
+    link_refusals,
     not_restartable,
     pending_refusals,
     state_refusals,
@@ -48,16 +49,12 @@ from airflow_kafka_offsets.checkpoint.guards import (
 )
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import whole_states_after
-from airflow_kafka_offsets.checkpoint.storage import (
-    modified,
-    plain_errors,
-    remove_file,
-    replace_file,
-)
+from airflow_kafka_offsets.checkpoint.storage import modified
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.rewind import (
+    LONGEST_QUIET_PERIOD,
     QUIET_PERIOD,
     Kind,
     Rewind,
@@ -65,6 +62,7 @@ from airflow_kafka_offsets.model.rewind import (
     Step,
     sources_json,
 )
+from airflow_kafka_offsets.model.scenarios import check_seconds
 
 log = logging.getLogger(__name__)
 
@@ -92,25 +90,22 @@ def plan_seek(
     """
     policy = policy or RewindPolicy()
     request = request or fingerprint(kind, undoes, sources_json(targets))
-    with plain_errors(checkpoint.location):
-        survey = take_survey(checkpoint)
-        earlier = _same_request(checkpoint, survey, request, undoes)
-        before = survey.state.kafka_offsets
-        refusals = not_restartable(survey)
-        refusals += unknown_partitions(survey, targets)
-        refusals += state_refusals(checkpoint, policy)
-        refusals += pending_refusals(checkpoint, survey, policy)
-        after = {source: offsets | targets.get(source, {}) for source, offsets in before.items()}
-        # Newest first: a file that goes leaves its predecessor as the newest, and that one is whole.
-        steps = [Step(f"offsets/{number}", None) for number in reversed(survey.pending)]
-        if after != before and not refusals:
-            steps.append(Step(f"offsets/{survey.batch_id}", survey.entry.with_offsets(targets).encode()))
-        without = [source.source for source in survey.state.sources if source.offsets is None]
-        notes = [f"source {', '.join(without)} has no Kafka offsets and stays as it is"] if without else []
-        rewind = _rewind(
-            checkpoint, survey, kind, after, steps, refusals, notes, undoes, survey.pending, request
-        )
-        return rewind if earlier is None else resume(checkpoint, rewind, earlier)
+    survey = take_survey(checkpoint)
+    earlier = _same_request(checkpoint, survey, request, undoes)
+    before = survey.state.kafka_offsets
+    refusals = not_restartable(survey)
+    refusals += unknown_partitions(survey, targets)
+    refusals += state_refusals(checkpoint, policy)
+    refusals += pending_refusals(checkpoint, survey, policy)
+    after = {source: offsets | targets.get(source, {}) for source, offsets in before.items()}
+    # Newest first: a file that goes leaves its predecessor as the newest, and that one is whole.
+    steps = [Step(f"offsets/{number}", None) for number in reversed(survey.pending)]
+    if after != before and not refusals:
+        steps.append(Step(f"offsets/{survey.batch_id}", survey.entry.with_offsets(targets).encode()))
+    without = [source.source for source in survey.state.sources if source.offsets is None]
+    notes = [f"source {', '.join(without)} has no Kafka offsets and stays as it is"] if without else []
+    rewind = _rewind(checkpoint, survey, kind, after, steps, refusals, notes, undoes, survey.pending, request)
+    return rewind if earlier is None else resume(checkpoint, rewind, earlier)
 
 
 def plan_truncate(checkpoint: SparkCheckpoint, batch_id: int, policy: RewindPolicy | None = None) -> Rewind:
@@ -125,25 +120,26 @@ def plan_truncate(checkpoint: SparkCheckpoint, batch_id: int, policy: RewindPoli
     """
     policy = policy or RewindPolicy()
     request = fingerprint("truncate", batch_id)
-    with plain_errors(checkpoint.location):
-        survey = take_survey(checkpoint)
-        earlier = _same_request(checkpoint, survey, request)
-        refusals = truncate_refusals(checkpoint, survey, batch_id, policy)
-        after = checkpoint.entry(batch_id).kafka_offsets if batch_id in survey.planned else {}
-        # commits/N before offsets/N: in between, N is a batch that Spark would run again.
-        steps = [
-            Step(f"{directory}/{number}", None)
-            for number in sorted(survey.planned | survey.committed, reverse=True)
-            if number > batch_id
-            for directory, there in (("commits", survey.committed), ("offsets", survey.planned))
-            if number in there
-        ]
-        rewind = _rewind(
-            checkpoint, survey, "truncate", after, steps, refusals, [], None, survey.pending, request
-        )
-        if steps and not refusals:
-            rewind = replace(rewind, derived=whole_states_after(checkpoint, batch_id + 1))
-        return rewind if earlier is None else resume(checkpoint, rewind, earlier)
+    survey = take_survey(checkpoint)
+    earlier = _same_request(checkpoint, survey, request)
+    refusals = truncate_refusals(checkpoint, survey, batch_id, policy)
+    after = checkpoint.entry(batch_id).kafka_offsets if batch_id in survey.planned else {}
+    # commits/N before offsets/N: in between, N is a batch that Spark would run again.
+    steps = [
+        Step(f"{directory}/{number}", None)
+        for number in sorted(survey.planned | survey.committed, reverse=True)
+        if number > batch_id
+        for directory, there in (("commits", survey.committed), ("offsets", survey.planned))
+        if number in there
+    ]
+    rewind = _rewind(
+        checkpoint, survey, "truncate", after, steps, refusals, [], None, survey.pending, request
+    )
+    if steps and not refusals:
+        derived = whole_states_after(checkpoint, batch_id + 1)
+        links = link_refusals(checkpoint, derived)
+        rewind = replace(rewind, derived=derived, refusals=(*rewind.refusals, *links))
+    return rewind if earlier is None else resume(checkpoint, rewind, earlier)
 
 
 def plan_undo(
@@ -160,29 +156,28 @@ def plan_undo(
     :raises CheckpointError: if there is no such archive, or the checkpoint cannot be read.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
-    with plain_errors(checkpoint.location):
-        kept = find_archive(checkpoint, archive)
-        request = fingerprint("undo", kept.name)
-        survey = take_survey(checkpoint)
-        if kept.query_id != survey.state.query_id:
-            raise PlanRefusedError(
-                [
-                    f"{checkpoint.location}: archive {kept.name} is of query {kept.query_id}, and the checkpoint is of query "
-                    f"{survey.state.query_id}: give the archive's own checkpoint"
-                ]
-            )
-        # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
-        begun = [one for one in read_archives(checkpoint) if one.undoes == kept.name and not one.copies]
-        if begun or _has_run_since(checkpoint, survey, kept):
-            return plan_seek(checkpoint, kept.before, policy, kind="undo", undoes=kept.name, request=request)
-        earlier = _same_request(checkpoint, survey, request, kept.name)
-        known = [Step(path, read_copy(checkpoint, kept, path)) for path in kept.files]
-        steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
-        # What goes, goes newest first; then what comes, oldest first.
-        steps.sort(key=_put_back_order)
-        rewind = _rewind(checkpoint, survey, "undo", kept.before, steps, [], [], kept.name, (), request)
-        rewind = replace(rewind, copies=True)
-        return rewind if earlier is None else resume(checkpoint, rewind, earlier)
+    kept = find_archive(checkpoint, archive)
+    request = fingerprint("undo", kept.name)
+    survey = take_survey(checkpoint)
+    if kept.query_id != survey.state.query_id:
+        raise PlanRefusedError(
+            [
+                f"{checkpoint.location}: archive {kept.name} is of query {kept.query_id}, and the checkpoint is of query "
+                f"{survey.state.query_id}: give the archive's own checkpoint"
+            ]
+        )
+    # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
+    begun = [one for one in read_archives(checkpoint) if one.undoes == kept.name and not one.copies]
+    if begun or _has_run_since(checkpoint, survey, kept):
+        return plan_seek(checkpoint, kept.before, policy, kind="undo", undoes=kept.name, request=request)
+    earlier = _same_request(checkpoint, survey, request, kept.name)
+    known = [Step(path, read_copy(checkpoint, kept, path)) for path in kept.files]
+    steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
+    # What goes, goes newest first; then what comes, oldest first.
+    steps.sort(key=_put_back_order)
+    rewind = _rewind(checkpoint, survey, "undo", kept.before, steps, [], [], kept.name, (), request)
+    rewind = replace(rewind, copies=True)
+    return rewind if earlier is None else resume(checkpoint, rewind, earlier)
 
 
 def unfinished_move(checkpoint: SparkCheckpoint) -> Archive | None:
@@ -193,17 +188,15 @@ def unfinished_move(checkpoint: SparkCheckpoint) -> Archive | None:
 
     :raises CheckpointError: if the checkpoint cannot be read.
     """
-    with plain_errors(checkpoint.location):
-        kept = newest_archive(checkpoint)
-        if kept is None or kept.over:
-            return None
-        return None if has_run_since(checkpoint, kept) else kept
+    kept = newest_archive(checkpoint)
+    if kept is None or kept.over:
+        return None
+    return None if has_run_since(checkpoint, kept) else kept
 
 
 def has_run_since(checkpoint: SparkCheckpoint, kept: Archive) -> bool:
     """Return whether the query has planned or finished a batch since a move."""
-    with plain_errors(checkpoint.location):
-        return _has_run_since(checkpoint, take_survey(checkpoint), kept)
+    return _has_run_since(checkpoint, take_survey(checkpoint), kept)
 
 
 def unfinished_refusal(checkpoint: SparkCheckpoint, kept: Archive) -> MoveUnfinishedError:
@@ -231,9 +224,8 @@ def resume(checkpoint: SparkCheckpoint, rewind: Rewind, kept: Archive) -> Rewind
     :param rewind: the plan, made on what the interrupted move has left.
     :param kept: the archive of the interrupted move.
     """
-    with plain_errors(checkpoint.location):
-        if _has_run_since(checkpoint, take_survey(checkpoint), kept):
-            return replace(rewind, before=kept.before)
+    if _has_run_since(checkpoint, take_survey(checkpoint), kept):
+        return replace(rewind, before=kept.before)
     removed = [path for path, (_, after) in kept.files.items() if after is None]
     batches = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))
     discarded = tuple(batch for batch in batches if batch > kept.batch_id)
@@ -262,38 +254,37 @@ def apply_rewind(
     :raises CheckpointError: if the storage fails, or what is read back is not what was planned.
     """
     rewind.check()
-    with plain_errors(checkpoint.location, "change"):
-        if rewind.steps:
-            survey = _wait_until_quiet(checkpoint, rewind, quiet_period)
-            if not rewind.resumes:
-                write_archive(
-                    checkpoint,
-                    rewind,
-                    newest_planned=max(survey.planned),
-                    newest_committed=max(survey.committed),
-                    by=by or CommitMetadata(),
-                    attachments=attachments or {},
-                )
-            if last_check is not None:
-                _check_last(checkpoint, rewind, last_check)
-            for path in rewind.derived:
-                _carry_out(checkpoint, Step(path, None))
-            for step in rewind.steps:
-                _carry_out(checkpoint, step)
-            verify_rewind(checkpoint, rewind)
-            log.info("Moved and read back: checkpoint %s, archive %s", checkpoint.location, rewind.archive)
+    check_seconds(quiet_period, "quiet_period", most=LONGEST_QUIET_PERIOD, zero=True)
+    if rewind.steps:
+        survey = _wait_until_quiet(checkpoint, rewind, quiet_period)
+        if not rewind.resumes:
+            write_archive(
+                checkpoint,
+                rewind,
+                newest_planned=max(survey.planned),
+                newest_committed=max(survey.committed),
+                by=by or CommitMetadata(),
+                attachments=attachments or {},
+            )
+        if last_check is not None:
+            _check_last(checkpoint, rewind, last_check)
+        for path in rewind.derived:
+            _carry_out(checkpoint, Step(path, None))
+        for step in rewind.steps:
+            _carry_out(checkpoint, step)
+        verify_rewind(checkpoint, rewind)
+        log.info("Moved and read back: checkpoint %s, archive %s", checkpoint.location, rewind.archive)
     if finish:
         finish_rewind(checkpoint, rewind)
 
 
 def finish_rewind(checkpoint: SparkCheckpoint, rewind: Rewind) -> None:
     """Note that all of a move was done, and that the move which it takes back is taken back."""
-    with plain_errors(checkpoint.location, "change"):
-        # In this order: the same undo, made again, marks what is left.
-        if rewind.archive is not None:
-            mark_done(checkpoint, rewind.archive)
-        if rewind.undoes is not None:
-            mark_undone(checkpoint, rewind.undoes, rewind.archive or "nothing to change")
+    # In this order: the same undo, made again, marks what is left.
+    if rewind.archive is not None:
+        mark_done(checkpoint, rewind.archive)
+    if rewind.undoes is not None:
+        mark_undone(checkpoint, rewind.undoes, rewind.archive or "nothing to change")
 
 
 def _check_last(checkpoint: SparkCheckpoint, rewind: Rewind, check: Callable[[], None]) -> None:
@@ -322,14 +313,13 @@ def verify_rewind(checkpoint: SparkCheckpoint, rewind: Rewind) -> None:
 
 def _carry_out(checkpoint: SparkCheckpoint, step: Step) -> None:
     directory, _, name = step.path.rpartition("/")
-    path = f"{checkpoint.root}/{step.path}"
     # Hadoop's checksum, and that of Spark 4.1 for state.
-    remove_file(checkpoint.fs, f"{checkpoint.root}/{directory}/.{name}.crc")
-    remove_file(checkpoint.fs, f"{path}.crc")
+    checkpoint.remove_file(f"{directory}/.{name}.crc")
+    checkpoint.remove_file(f"{step.path}.crc")
     if step.data is None:
-        remove_file(checkpoint.fs, path)
+        checkpoint.remove_file(step.path)
     else:
-        replace_file(checkpoint.fs, path, step.data)
+        checkpoint.write_file(step.path, step.data)
 
 
 def _rewind(
@@ -355,7 +345,7 @@ def _rewind(
         found={step.path: checkpoint.read_file(step.path) for step in steps},
         discarded=discarded,
         batches=(frozenset(survey.planned), frozenset(survey.committed)),
-        refusals=tuple(refusals),
+        refusals=(*refusals, *link_refusals(checkpoint, [step.path for step in steps])),
         notes=tuple(notes),
         archive=next_name(checkpoint, kind) if steps else None,
         request=request,

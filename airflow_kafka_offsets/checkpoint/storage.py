@@ -23,11 +23,12 @@ from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.errors import (
     CheckpointError,
+    CheckpointFormatError,
     CheckpointUnavailableError,
     KafkaOffsetsError,
     UsageError,
 )
-from airflow_kafka_offsets.model.offsets import shorten
+from airflow_kafka_offsets.model.text import MAX_SIZE, is_plain, shorten, too_large
 
 _FSSPEC_SCHEME = {
     "s3a": "s3",
@@ -78,6 +79,11 @@ def open_location(
     """
     if not location:
         raise UsageError("the checkpoint's location is empty; expected its URI as the Spark job has it")
+    if not is_plain(location):
+        raise UsageError(
+            f"the checkpoint's location {location!r} has characters that no path can have; expected its URI as the Spark "
+            "job has it"
+        )
     scheme, rest = _split(location)
     if _PASSWORD.match(rest) or (scheme == "s3" and _KEY_AS_BUCKET.match(rest)):
         raise UsageError(
@@ -97,22 +103,38 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
     Return the names in a directory as they are now, ``None`` if there is no such directory.
 
     Sizes and times are not asked for: for 50,000 files that is several times slower.
+
+    :raises CheckpointError: if the storage refuses or does not answer.
     """
-    try:
-        if type(fs) is LocalFileSystem:  # fsspec makes a record of each file first, which is six times slower
-            return os.listdir(path)  # noqa: PTH208 - a Path for each of 50,000 names would be slower again
-        fs.invalidate_cache(path)  # remote file systems answer from the last listing, which may be hours old
-        return [str(name).rstrip("/").rpartition("/")[2] for name in fs.ls(path, detail=False)]
-    except FileNotFoundError:
-        return None
+    with plain_errors(_named(fs, path)):
+        try:
+            if type(fs) is LocalFileSystem:  # fsspec makes a record of each file first, six times slower
+                return os.listdir(path)  # noqa: PTH208 - a Path for each of 50,000 names would be slower again
+            fs.invalidate_cache(path)  # remote file systems answer from the last listing, which may be old
+            return [str(name).rstrip("/").rpartition("/")[2] for name in fs.ls(path, detail=False)]
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError:
+            raise CheckpointFormatError(f"{_named(fs, path)}: is a file; expected a directory") from None
 
 
 def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
-    """Return a file's content, ``None`` if there is no such file."""
-    try:
-        data: bytes = fs.cat_file(path)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        return None
+    """
+    Return a file's content, ``None`` if there is no such file.
+
+    :raises CheckpointFormatError: if it is larger than :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`.
+    :raises CheckpointError: if the storage refuses or does not answer.
+    """
+    with plain_errors(_named(fs, path)):
+        try:
+            # A range is not asked of an object store: some refuse one of an empty object.
+            part = {"end": MAX_SIZE + 1} if isinstance(fs, LocalFileSystem) else {}
+            data: bytes = fs.cat_file(path, **part)
+            size = len(data) if len(data) <= MAX_SIZE else fs.size(path)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+    if size > MAX_SIZE:
+        raise CheckpointFormatError(too_large(_named(fs, path), size))
     return data
 
 
@@ -122,7 +144,54 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
 
     An object store puts an object in its place at once. Elsewhere the content goes to a file beside it, hidden
     as Spark's own temporary files are, which then takes the name.
+
+    :raises CheckpointError: if the storage refuses or does not answer.
     """
+    with plain_errors(_named(fs, path), "change"):
+        _replace(fs, path, data)
+
+
+def remove_file(fs: AbstractFileSystem, path: str) -> None:
+    """
+    Remove a file; one that is not there is removed already.
+
+    :raises CheckpointError: if the storage refuses or does not answer.
+    """
+    with plain_errors(_named(fs, path), "change"), suppress(FileNotFoundError):
+        fs.rm_file(path)
+
+
+def modified(fs: AbstractFileSystem, path: str) -> datetime | None:
+    """
+    Return when a file was written; ``None`` if it is not there, or the storage does not tell.
+
+    :raises CheckpointError: if the storage refuses or does not answer.
+    """
+    with plain_errors(_named(fs, path)):
+        try:
+            fs.invalidate_cache(path.rpartition("/")[0])
+            moment = fs.modified(path)
+        except (FileNotFoundError, NotImplementedError, KeyError):
+            return None
+    if not isinstance(moment, datetime):
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+
+
+def linked_directory(fs: AbstractFileSystem, root: str, path: str) -> str | None:
+    """
+    Return the directory on the way from ``root`` to a file that is a symbolic link, ``None`` if none is.
+
+    Only a local file system has links. What lies above ``root`` may be one: that is how the user named the place.
+    """
+    if not isinstance(fs, LocalFileSystem):
+        return None
+    parts = path.split("/")
+    directories = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
+    return next((directory for directory in directories if Path(root, directory).is_symlink()), None)
+
+
+def _replace(fs: AbstractFileSystem, path: str, data: bytes) -> None:
     fs.makedirs(path.rpartition("/")[0], exist_ok=True)
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
     if protocols & _PUTS_WHOLE:
@@ -141,37 +210,24 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
         fs.mv(temporary, path)
 
 
-def remove_file(fs: AbstractFileSystem, path: str) -> None:
-    """Remove a file; one that is not there is removed already."""
-    with suppress(FileNotFoundError):
-        fs.rm_file(path)
-
-
-def modified(fs: AbstractFileSystem, path: str) -> datetime | None:
-    """Return when a file was written; ``None`` if it is not there, or the storage does not tell."""
-    try:
-        fs.invalidate_cache(path.rpartition("/")[0])
-        moment = fs.modified(path)
-    except (FileNotFoundError, NotImplementedError, KeyError):
-        return None
-    if not isinstance(moment, datetime):
-        return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
-
-
 @contextmanager
 def plain_errors(location: str, doing: str = "read") -> Iterator[None]:
     """
     Turn whatever a storage's driver raises into a :class:`CheckpointError` that names the location.
 
-    ``FileNotFoundError`` passes: what it means is for the reader to say.
+    It belongs around calls of the driver and nothing else: here every error counts as the storage's.
 
     :param doing: what was being done, for the error text.
     """
     try:
         yield
-    except (KafkaOffsetsError, FileNotFoundError):
+    except KafkaOffsetsError:
         raise
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{location}: cannot be {'read' if doing == 'read' else 'written'}, a directory or bucket above it is not "
+            "there: correct the location, or create it"
+        ) from error
     except PermissionError as error:
         raise CheckpointError(
             f"{location}: no permission to {doing} it ({shorten(str(error))}): allow this user or the Airflow "
@@ -182,6 +238,11 @@ def plain_errors(location: str, doing: str = "read") -> Iterator[None]:
             f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({type(error).__name__}: {shorten(str(error))}): check that it "
             "is reachable from here and that the credentials of the Airflow connection or the environment are valid"
         ) from error
+
+
+def _named(fs: AbstractFileSystem, path: str) -> str:
+    """Return what a file or directory is called in messages."""
+    return path if isinstance(fs, LocalFileSystem) else str(fs.unstrip_protocol(path))
 
 
 def _split(location: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.cli.options import (
     USAGE,
     broker_config,
     broker_options,
+    not_written,
     output_option,
     print_json,
 )
@@ -123,11 +124,22 @@ def kafka_stop(directory: Path | None, output: str) -> None:
 
 def main() -> None:
     """Run the command line: exit 0 done, 1 refused or failed, 2 usage."""
+    # What others have named may not fit the terminal's encoding.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        cli()
+        _run()
     except UsageError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(USAGE)
     except KafkaOffsetsError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(REFUSED)
+
+
+def _run() -> None:
+    try:
+        cli()
+    except OSError as error:
+        if error.filename is not None:
+            raise KafkaOffsetsError(f"{error.filename}: {error.strerror}") from error
+        raise not_written("the output", error) from error

@@ -28,11 +28,16 @@ from airflow_kafka_offsets.cli.options import (
     output_option,
     print_json,
     print_rows,
+    read_given,
     topics_option,
 )
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import load_json
+from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.rewind import read_rewind_receipt
 from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.text import kind_of, printable
 
 
 @click.group()
@@ -58,6 +63,7 @@ def group_lag(
     """Show how far GROUP is behind, partition by partition."""
     from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
 
+    check_group(group_id, "GROUP")
     with open_client(**broker) as client:
         positions = group_positions(client, group_id, TopicScope.parse(topics))
         lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
@@ -96,7 +102,8 @@ def group_describe(group_ids: Sequence[str], output: str, **broker: Any) -> None
         return
     for description in described:
         members = description["members"]
-        click.echo(f"{description['group_id']}: {description['state']}, {len(members)} members")
+        name = printable(description["group_id"])
+        click.echo(f"{name}: {description['state']}, {len(members)} members")
         if members:
             rows = [("MEMBER", "CLIENT", "HOST", "PARTITIONS")]
             rows += [
@@ -167,6 +174,8 @@ def group_reset(
     if location and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
     scope = TopicScope.parse(topics)
+    for name in () if location else group_ids:
+        check_group(name, "GROUP")
     policies: dict[str, Any] = {
         "now": datetime.now(tz=timezone.utc),
         "on_out_of_range": on_out_of_range,
@@ -252,7 +261,10 @@ def group_restore(
     checkpoint = SparkCheckpoint(location) if location else None
     with open_client(**options) as client:
         if receipt_file is not None:
-            value = load_json(receipt_file.read_text(encoding="utf-8"), str(receipt_file))
+            value = load_json(read_given(receipt_file), str(receipt_file), show=kind_of)
+            # Here, where an error text does not show what is in the file.
+            read_receipt(value, show=kind_of)
+            read_rewind_receipt(value, show=kind_of)
             plan = plan_restore_receipt(
                 client,
                 value,
@@ -305,6 +317,6 @@ def group_delete(group_ids: Sequence[str], output: str, **broker: Any) -> None:
         print_json({"groups": groups})
     else:
         for name, why in results.items():
-            click.echo(f"{name}: {why or 'deleted'}")
+            click.echo(f"{printable(name)}: {why or 'deleted'}")
     if any(results.values()):
         raise SystemExit(REFUSED)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from airflow_kafka_offsets.cli.options import print_json
+from airflow_kafka_offsets.cli.options import Seconds, not_written, print_json
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy
-from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, RewindPolicy, Sink
+from airflow_kafka_offsets.model.rewind import LONGEST_QUIET_PERIOD, QUIET_PERIOD, RewindPolicy, Sink
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -96,7 +96,7 @@ def rewind_options(command: Any) -> Any:
     for option in (
         click.option(
             "--quiet-period",
-            type=float,
+            type=Seconds(LONGEST_QUIET_PERIOD, zero=True),
             default=QUIET_PERIOD,
             show_default=True,
             help="Seconds without a write after which the query counts as stopped.",
@@ -174,11 +174,20 @@ def finish(
     plan.check()
     if save:
         before = {group.group_id: group.overwritten for group in plan.groups}
-        save.write_text(format_csv(before), encoding="utf-8")
+        try:
+            save.write_text(format_csv(before), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"--save {save}: cannot be written ({error.strerror}); nothing was changed"
+            ) from error
     if execute:
         metadata = CommitMetadata(tool=f"airflow-kafka-offsets {command}", at=int(time.time()))
         apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
     if output == "json" and not export:
-        print_json(plan.receipt(plan_only=not execute, verified=execute))
+        try:
+            print_json(plan.receipt(plan_only=not execute, verified=execute))
+        except OSError as error:
+            outcome = "; the offsets were moved" if execute else "; nothing was changed"
+            raise not_written("the receipt", error, outcome) from error
     if not execute:
         click.echo("Nothing was changed: give --execute to do it.", err=True)

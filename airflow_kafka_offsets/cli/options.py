@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,14 +12,43 @@ from typing import Any
 
 import click
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.plan import align
+from airflow_kafka_offsets.model.scenarios import check_seconds
+from airflow_kafka_offsets.model.text import MAX_SIZE, too_large
 
 REFUSED = 1
 USAGE = 2
 
 _CALLS = 4
 """How many times the time of one call all calls of a command may take together."""
+
+LONGEST_TIMEOUT = 3_600.0
+"""Seconds, as for :data:`airflow_kafka_offsets.kafka.client.LONGEST_TIMEOUT`, which is not loaded for ``--help``."""
+
+
+class Seconds(click.ParamType):  # type: ignore[type-arg]
+    """
+    A number of seconds: not ``inf``, not ``nan``.
+
+    :param most: the largest one.
+    :param zero: whether 0 is one.
+    """
+
+    name = "float"
+
+    def __init__(self, most: float, *, zero: bool = False) -> None:
+        self._most = most
+        self._zero = zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read the option's text."""
+        number = click.FLOAT.convert(value, param, ctx)
+        try:
+            return check_seconds(number, "found", most=self._most, zero=self._zero)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
 
 output_option = click.option(
     "--output",
@@ -42,7 +73,7 @@ def broker_options(command: Any) -> Any:
     for option in (
         click.option(
             "--timeout",
-            type=float,
+            type=Seconds(LONGEST_TIMEOUT),
             default=30.0,
             show_default=True,
             help="Seconds for each call, and four times as much for all of a command together.",
@@ -87,6 +118,38 @@ def open_client(bootstrap_server: str | None, config_file: Path | None, timeout:
     config = broker_config(bootstrap_server, config_file)
     with OffsetsClient(config, timeout=timeout, total=_CALLS * timeout) as client:
         yield client
+
+
+def read_given(path: Path) -> str:
+    """
+    Read a file that the user names.
+
+    :raises UsageError: if that cannot be done; what is in it is not shown.
+    """
+    try:
+        if (size := path.stat().st_size) > MAX_SIZE:
+            raise UsageError(too_large(str(path), size))
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError:
+        raise UsageError(
+            f"{path}: is no text in UTF-8; expected a receipt as --output json prints it"
+        ) from None
+
+
+def not_written(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsError:
+    """
+    Return the error for a standard output that takes no more, and let it take what is left.
+
+    :param what: what was to be written.
+    :param outcome: what else is to be said.
+    """
+    # Python would fail on the rest once more when it ends, in words of its own.
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+    return KafkaOffsetsError(f"{what} cannot be written: {error.strerror}{outcome}")
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,17 +10,21 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 
+log = logging.getLogger(__name__)
+
 
 @contextmanager
 def failing_at_once() -> Iterator[None]:
     """
     Turn errors that would come again at every try into :class:`AirflowFailException`.
 
-    Errors that may pass by themselves (``retriable``) stay as they are, so that Airflow retries them.
+    Errors that may pass by themselves (``retriable``) stay as they are, so that Airflow retries them. Airflow logs an error
+    together with its cause, so the cause, which has the same text, goes to the debug log only.
     """
     try:
         yield
     except KafkaOffsetsError as error:
         if error.retriable:
             raise
-        raise AirflowFailException(str(error)) from error
+        log.debug("Refused", exc_info=error)
+        raise AirflowFailException(str(error)) from None

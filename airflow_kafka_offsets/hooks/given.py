@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.offsets import shorten
 from airflow_kafka_offsets.model.scenarios import parse_duration
 from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     import jinja2

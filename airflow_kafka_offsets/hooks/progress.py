@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_kafka_offsets.hooks.wait import Reading
+from airflow_kafka_offsets.model.scenarios import duration_text
 
 
 class Progress:
@@ -57,6 +58,6 @@ class Progress:
         if self._stalled_after is None or quiet < self._stalled_after:
             return None
         return (
-            f"nothing has moved for {quiet:.0f} s (stalled_after={self._stalled_after:g}), and the wait is not over: see "
-            "whether what it waits for is running; then clear this task"
+            f"nothing has moved for {duration_text(quiet)} (stalled_after={self._stalled_after:g}), and the wait is not over: "
+            "see whether what it waits for is running; then clear this task"
         )

@@ -22,6 +22,7 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
     :param pipeline: the name that the job saves under.
     :param table: name of the table, or ``schema.table``.
     :raises NoCommitError: if nothing was saved under the name.
+    :raises OffsetsFormatError: if a row holds something else than offsets.
     :raises SetupError: if SQLAlchemy is missing.
     :raises UsageError: if the connection is not there or none of a database, or the table is not there.
     """

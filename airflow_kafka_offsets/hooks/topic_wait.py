@@ -14,7 +14,7 @@ from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, offsets_json
 from airflow_kafka_offsets.model.plan import align, one_of
-from airflow_kafka_offsets.model.scenarios import iso_time, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.scenarios import check_seconds, iso_time, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.scope import TopicScope
 
 IdlePartitionPolicy = Literal["wait", "ignore"]
@@ -53,8 +53,7 @@ class TopicWait(Wait):
         parse_time(self.target, "target")
         if not (self.topics or self.group_id or self.checkpoint_location):
             raise UsageError("no topic to look at: topics, group_id and checkpoint_location are all empty")
-        if self.idle_after <= 0:
-            raise UsageError(f"idle_after={self.idle_after:g}: expected seconds above 0")
+        check_seconds(self.idle_after, "idle_after")
 
     def find(self, client: OffsetsReader, state: Any) -> Mapping[str, Positions]:
         """Return the partitions of the topics that are named, or that the checkpoint or the group reads."""

@@ -33,6 +33,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.plan import one_of
+from airflow_kafka_offsets.model.scenarios import check_seconds
 from airflow_kafka_offsets.model.scope import (
     TopicScope,
     group_scopes,
@@ -60,7 +61,8 @@ class Reading:
     :param done: whether the wait is over.
     :param as_json: returns the reading as plain JSON.
     :param text: the reading as lines for the log.
-    :param standing: the positions as a short text that changes when one of them does.
+    :param standing: the positions as a short text that changes when one of them does, and not for a partition that was
+        added and has none yet.
     :param digest: what it says as a short text that changes with it, but for what changes by itself, such as an age.
     :param lags: what was measured.
     :param checkpoint: where the positions come from, if not from a group.
@@ -91,7 +93,10 @@ class Reading:
         :param news: the text without what changes by itself; by default the text.
         :param positions: where each group or source stands.
         """
-        plain = {name: offsets_json(found) for name, found in (positions or {}).items()}
+        plain = {
+            name: offsets_json({tp: at for tp, at in found.items() if at is not None})
+            for name, found in (positions or {}).items()
+        }
         return cls(
             done, as_json, text, _digest(json.dumps(plain, sort_keys=True)), _digest(news or text), **more
         )
@@ -143,8 +148,8 @@ class Wait:
             raise UsageError("position='checkpoint' and no checkpoint_location: name the checkpoint")
         if self.position == "group" and self.group_id is None:
             raise UsageError("position='group' and no group_id: name the group, or use position='checkpoint'")
-        if self.stalled_after is not None and self.stalled_after <= 0:
-            raise UsageError(f"stalled_after={self.stalled_after:g}: expected seconds above 0")
+        if self.stalled_after is not None:
+            check_seconds(self.stalled_after, "stalled_after")
 
     @property
     def from_checkpoint(self) -> bool:

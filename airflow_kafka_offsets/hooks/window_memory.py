@@ -10,13 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.window_file import (
     RUN,
+    file_changed,
     not_this_run,
+    ranges_digest,
     read_window_file,
     same_run,
     write_window,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _KEY = "kafka_offsets.window"
+_COMMITTED = "kafka_offsets.committed_window"
 
 
 class WindowMemory:
@@ -55,7 +58,7 @@ class WindowMemory:
         """
         Return the window that was planned before, ``None`` if none was or it is not known.
 
-        :raises PlanRefusedError: if its file is gone, or is of another run.
+        :raises PlanRefusedError: if its file is gone, was changed, or is of another run.
         """
         stored: Any = self._store.get(_KEY) if self._store is not None else None
         if stored is not None and not isinstance(stored, Mapping):
@@ -70,6 +73,8 @@ class WindowMemory:
             )
         if window is not None and not same_run(window.source, self.run):
             raise not_this_run(uri, window)
+        if window is not None and stored and stored.get("ranges") not in (None, ranges_digest(window)):
+            raise file_changed(uri, "other ranges")
         return window
 
     def keep(self, window: OffsetWindow) -> None:
@@ -77,7 +82,9 @@ class WindowMemory:
         if self._file:
             write_window(self._file, window, self._conn_id)
         if self._store is not None:
-            kept: Any = {"window_file": self._file} if self._file else json.loads(window.as_text())
+            kept: Any = json.loads(window.as_text())
+            if self._file:
+                kept = {"window_file": self._file, "ranges": ranges_digest(window)}
             # airflow.sdk.NEVER_EXPIRE, which versions before 3.3 do not have. It goes when the run does.
             self._store.set(_KEY, kept, retention=timedelta.max)
 
@@ -108,6 +115,34 @@ class WindowMemory:
                 "times or offsets, or with window_file, or on Airflow 3.3 and later"
             ]
         )
+
+
+class CommitMemory:
+    """
+    What a task knows of the window that it has committed, over retries and Clear (Airflow 3.3 and later).
+
+    :param context: the task's.
+    :param window: the window that is to be committed.
+    :param groups: the groups, and what else has to be the same for it to be the same commit.
+    """
+
+    def __init__(self, context: Context, window: OffsetWindow, **same: Any) -> None:
+        self._store: Any = context.get("task_state_store")
+        self._digest = fingerprint({"ranges": ranges_digest(window), **same})
+
+    @property
+    def committed_at(self) -> str | None:
+        """When the same window was committed by this task, ``None`` if it was not, or that is not known."""
+        kept: Any = self._store.get(_COMMITTED) if self._store is not None else None
+        if not isinstance(kept, Mapping) or kept.get("digest") != self._digest:
+            return None
+        return str(kept.get("at"))
+
+    def keep(self) -> None:
+        """Note that the window was committed, or was found to be."""
+        if self._store is not None and self.committed_at is None:
+            at = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
+            self._store.set(_COMMITTED, {"digest": self._digest, "at": at}, retention=timedelta.max)
 
 
 def fingerprint(parameters: Mapping[str, Any]) -> str:

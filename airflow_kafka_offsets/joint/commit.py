@@ -20,7 +20,6 @@ from airflow_kafka_offsets.checkpoint.archive import (
     read_attachment,
 )
 from airflow_kafka_offsets.checkpoint.rewind import has_run_since, unfinished_refusal
-from airflow_kafka_offsets.checkpoint.storage import plain_errors
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.kafka.apply import apply_plans
 from airflow_kafka_offsets.model.joint import GROUPS_FILE, read_images
@@ -52,8 +51,7 @@ class KnownMoves:
 
         :raises MoveUnfinishedError: if a move was begun and not finished.
         """
-        with plain_errors(checkpoint.location):
-            newest = newest_archive(checkpoint)
+        newest = newest_archive(checkpoint)
         if newest is not None and not newest.over and not has_run_since(checkpoint, newest):
             raise unfinished_refusal(checkpoint, newest)
         return cls(checkpoint, newest)
@@ -70,8 +68,7 @@ class KnownMoves:
         :param outcome: what was written, for the error text.
         :raises CheckpointMovedError: if one has.
         """
-        with plain_errors(self.checkpoint.location):
-            now = newest_archive(self.checkpoint)
+        now = newest_archive(self.checkpoint)
         if now is not None and now.number != self.number:
             raise CheckpointMovedError(
                 f"{self.checkpoint.location}: move {now} began while its position was being committed; {outcome}"
@@ -119,12 +116,10 @@ class KnownMoves:
                 known[tp] = said.move
         if not known:
             return ()
-        with plain_errors(self.checkpoint.location):
-            later = [each for each in read_archives(self.checkpoint) if each.number > min(known.values())]
-            moves = {
-                each.number: read_images(read_attachment(self.checkpoint, each, GROUPS_FILE))[1]
-                for each in later
-            }
+        later = [each for each in read_archives(self.checkpoint) if each.number > min(known.values())]
+        moves = {
+            each.number: read_images(read_attachment(self.checkpoint, each, GROUPS_FILE))[1] for each in later
+        }
         return {
             tp
             for tp, move in known.items()

@@ -8,13 +8,16 @@ before every plan of the move was checked.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, check_plans
+from airflow_kafka_offsets.model.scenarios import iso_time
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     Commits = Mapping[TopicPartition, "Committed | None"]
 
 log = logging.getLogger(__name__)
+
+_CLOCKS = 1_000
+"""Milliseconds by which the clocks of the producer and of Spark's driver may differ."""
 
 
 def plan_moves(
@@ -33,6 +39,7 @@ def plan_moves(
     allow_rewind: bool = True,
     query: str | None = None,
     may_go_back: Callable[[str, Commits], Collection[TopicPartition]] | None = None,
+    read_at: int | None = None,
 ) -> list[OffsetPlan]:
     """
     Lay target offsets beside what the groups and the logs hold.
@@ -43,6 +50,7 @@ def plan_moves(
     :param allow_rewind: whether a group may go backwards.
     :param query: id of the Spark query, if the group must not be one that another query follows.
     :param may_go_back: given a group and its commits, returns the partitions that may go backwards in any case.
+    :param read_at: when the batch was planned that has read up to the offsets, in ms since 1970, if it is known.
     :return: a plan for each group, with its refusals; nothing was written.
     :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
     """
@@ -65,20 +73,47 @@ def plan_moves(
             texts = {tp: commit.metadata for tp, commit in committed.items() if commit is not None}
             refusal = foreign_query(group_id, texts, query)
             refusals = [refusal] if refusal else []
-        plans.append(
-            OffsetPlan.make(
-                group_id,
-                offsets,
-                {tp: None if commit is None else commit.offset for tp, commit in committed.items()},
-                logs,
-                source=source,
-                on_out_of_range=on_out_of_range,
-                allow_rewind=allow_rewind,
-                may_go_back=may_go_back(group_id, committed) if may_go_back else (),
-                refusals=refusals,
-            )
+        if read_at is not None:
+            unknown = {tp: offset for tp, offset in offsets.items() if committed[tp] is None}
+            refusals += _created_after(client, unknown, read_at)
+        plan = OffsetPlan.make(
+            group_id,
+            offsets,
+            {tp: None if commit is None else commit.offset for tp, commit in committed.items()},
+            logs,
+            source=source,
+            on_out_of_range=on_out_of_range,
+            allow_rewind=allow_rewind,
+            may_go_back=may_go_back(group_id, committed) if may_go_back else (),
+            refusals=refusals,
         )
+        said = {tp: None if commit is None else commit.metadata for tp, commit in committed.items()}
+        plans.append(replace(plan, said=said))
     return plans
+
+
+def _created_after(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
+    """
+    Say where the log's first record of all is newer than the batch that is to have read it.
+
+    Kafka deletes the commits of a topic together with the topic, so only partitions without one are asked for. Where
+    retention has deleted the first record, or it has a time that lies ahead, nothing can be said.
+    """
+    read = sorted(tp for tp, offset in offsets.items() if offset > 0)
+    if not read:
+        return []
+    later = client.offsets_for_time(read, read_at + _CLOCKS)
+    newer = [tp for tp in read if later[tp] == 0]
+    if newer:
+        ahead = client.offsets_for_time(newer, int(time.time() * 1_000) + _CLOCKS)
+        newer = [tp for tp in newer if ahead[tp] != 0]
+    if not newer:
+        return []
+    return [
+        f"the first record of {summarize(newer)} is newer than the batch of {iso_time(read_at)} that has read up to offset "
+        f"{offsets[newer[0]]}: the topic was deleted and created again, or the connection leads to another cluster; let the "
+        "query begin anew, with a new checkpoint. If the records' times are not those of writing, commit once with offsets="
+    ]
 
 
 def apply_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.errors import BrokerAuthenticationError, ClientCrashe
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
 from airflow_kafka_offsets.kafka.failures import Causes, Deadline, Failed, Failure, explain
 from airflow_kafka_offsets.kafka.retry import until
-from airflow_kafka_offsets.model.offsets import shorten
+from airflow_kafka_offsets.model.text import shorten
 
 _MODULE = "airflow_kafka_offsets.kafka.isolated"
 # As python -m, but what lies in the working directory is not taken for a module (-P is Python 3.11's).

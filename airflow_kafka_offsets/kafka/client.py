@@ -62,8 +62,19 @@ from airflow_kafka_offsets.kafka.requests import (
     without_leader,
 )
 from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.kafka.topics import topic_ids
+from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    MAX_OFFSET,
+    LogRange,
+    Offsets,
+    TopicPartition,
+    check_partitions,
+    summarize,
+)
+from airflow_kafka_offsets.model.scenarios import check_seconds
+from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from typing import Self
@@ -84,6 +95,9 @@ _NO_PARTITION = 2**31 - 1
 """The highest number that a partition could have; no topic has so many."""
 _CLOSE = 3.0
 _LEAST = 0.1
+LONGEST_TIMEOUT = 3_600.0
+"""Seconds: what an administrator's call of the client may take at most."""
+
 _LOOK_AT_MEMBERS = 10.0
 _TIMES = 10.0
 
@@ -112,8 +126,9 @@ class OffsetsClient:
         chunk_size: int = 250,
         keep: int = MAX_KEPT,
     ) -> None:
-        if timeout <= 0 or chunk_size < 1:
-            raise UsageError("timeout and chunk_size must be positive")
+        check_seconds(timeout, "timeout", most=LONGEST_TIMEOUT)
+        if chunk_size < 1:
+            raise UsageError(f"chunk_size={chunk_size}: expected 1 or more")
         self._config = client_config(config)
         self._servers = str(self._config[SERVERS])
         self._timeout = timeout
@@ -163,6 +178,7 @@ class OffsetsClient:
         :return: topic -> its partitions in order. A topic that does not exist is not in it.
         """
         wanted = None if topics is None else sorted(set(topics))
+        check_partitions(TopicPartition(topic, 0) for topic in wanted or ())
         what = (
             "reading the list of topics" if wanted is None else f"looking up topics {', '.join(wanted[:5])}"
         )
@@ -180,6 +196,15 @@ class OffsetsClient:
 
         with self._asking(what) as deadline:
             return self._ask(what, question, deadline)
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """
+        Return the ids of topics: one that was deleted and created again has another one. It is asked in a child process.
+
+        :return: topic -> its id. Topics of a broker before Kafka 2.8, which has no ids, are not in it.
+        :raises BrokerError: if the broker does not tell, also of one of them.
+        """
+        return topic_ids(self._config, sorted(set(topics)), Deadline(self._timeout))
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -200,6 +225,7 @@ class OffsetsClient:
 
         :param group_id: the group; it may be one that does not exist.
         """
+        check_group(group_id)
         what = f"reading all offsets of group {group_id!r}"
         with self._asking(what) as deadline:
             topics = self._ask(what, self._all_topics, deadline)
@@ -261,8 +287,10 @@ class OffsetsClient:
         :param timestamp_ms: milliseconds since 1970.
         :raises UnknownTopicPartitionError: if one of them is not on the broker.
         """
-        if timestamp_ms < 0:
-            raise UsageError(f"timestamp {timestamp_ms} is before 1970; expected milliseconds since then")
+        if not 0 <= timestamp_ms <= MAX_OFFSET:
+            raise UsageError(
+                f"found timestamp {shorten(timestamp_ms)}; expected milliseconds since 1970, 0 or more"
+            )
         wanted = sorted(dict.fromkeys(partitions))
         what = f"looking up a time in {summarize(wanted)}"
         with self._asking(what) as deadline:
@@ -295,6 +323,7 @@ class OffsetsClient:
         timeout = min(self._timeout, _TIMES) if within is None else within
         if timeout <= 0:
             raise UsageError(f"within={within} leaves no time; expected seconds above 0")
+        check_seconds(timeout, "within", most=LONGEST_TIMEOUT)
         wanted = sorted(offsets)
         what = f"looking up the times of records in {summarize(wanted)}"
         with self._calling(what, timeout) as deadline:
@@ -400,7 +429,11 @@ class OffsetsClient:
             with self._calling(f"committing a window to group {group_id!r}") as deadline:
                 return commit.run(deadline)
         held = self.committed(group_id, window.ranges)
-        window.to_commit(f"group {group_id!r}", {tp: commit and commit.offset for tp, commit in held.items()})
+        window.to_commit(
+            f"group {group_id!r}",
+            {tp: commit and commit.offset for tp, commit in held.items()},
+            {tp: commit and commit.metadata for tp, commit in held.items()},
+        )
         self.commit(group_id, window.end, metadata)
         return window.end
 
@@ -560,6 +593,7 @@ class OffsetsClient:
         needs: Right = "Describe",
     ) -> dict[TopicPartition, Committed | None]:
         wanted = sorted(dict.fromkeys(partitions))
+        check_partitions(wanted)
         found: dict[TopicPartition, Committed | None] = {}
 
         def question(connection: Connection, timeout: float) -> dict[TopicPartition, Committed | None]:
@@ -567,6 +601,7 @@ class OffsetsClient:
                 found.update(read_commits(connection, chunk, timeout))
             return found
 
+        check_group(group_id)
         return self._ask(what, question, deadline, self._connections.get(group_id), needs) if wanted else {}
 
     def _logs(
@@ -604,6 +639,7 @@ class OffsetsClient:
         deadline: Deadline,
         connection: Connection | None = None,
     ) -> Offsets:
+        check_partitions(wanted)
         found: Offsets = {}
         absent: dict[TopicPartition, int] = {}
 

@@ -17,7 +17,9 @@ from airflow_kafka_offsets.kafka.failures import (
     Failed,
     Failure,
 )
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition
+from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, check_partitions
+from airflow_kafka_offsets.model.text import is_plain, shorten
 
 MAX_METADATA = 4095
 """Bytes: the broker's default is 4096 (``offset.metadata.max.bytes``), and the client adds one."""
@@ -39,15 +41,18 @@ def check_commit(group_id: str, offsets: Mapping[TopicPartition, int], metadata:
     """
     Refuse what the broker would refuse, or worse, what the client would take for something else.
 
-    :raises UsageError: for an empty group, an offset out of range, metadata that are too long.
+    :raises UsageError: for a group, a topic or a partition that cannot be, an offset out of range, metadata that are
+        too long.
     """
-    if not group_id:
-        raise UsageError("group_id is empty; expected the name of a consumer group")
+    check_group(group_id)
+    check_partitions(offsets)
     for tp, offset in offsets.items():
         if not 0 <= offset <= MAX_OFFSET:
-            raise UsageError(f"offset {offset} of {tp} cannot be committed; expected 0 or more")
-    size = len(metadata.encode())
-    if size > MAX_METADATA or "\0" in metadata:
+            raise UsageError(
+                f"offset {shorten(offset)} of {tp} cannot be committed; expected 0 to {MAX_OFFSET}"
+            )
+    size = len(metadata.encode("utf-8", "surrogatepass"))
+    if size > MAX_METADATA or not is_plain(metadata):
         raise UsageError(
             f"commit metadata of {size} bytes; expected at most {MAX_METADATA}, and no NUL in them"
         )

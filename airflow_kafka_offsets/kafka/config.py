@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.text import is_plain
 
 SERVERS = "bootstrap.servers"
 
@@ -66,6 +67,9 @@ _FILES = frozenset(f"ssl.{what}.location" for what in ("ca", "certificate", "crl
 _SHORTEST_SECRET = 3
 """Shorter values would turn every text into stars, and are no secrets."""
 
+_SENT_AS_IT_IS = re.compile(r"client\.id|sasl\.(username|password|oauthbearer\.client\..*)|ssl\..*password")
+_NUMERIC = re.compile(r".*\.(ms|bytes|ttl|fails)")
+
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
@@ -77,13 +81,15 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     ``acks``, ...) is not for a connection to say here: :func:`dropped_keys` names what was left out.
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
-    :raises UsageError: if ``bootstrap.servers`` is missing, or a key is one that only Java clients know.
+    :raises UsageError: if ``bootstrap.servers`` is missing, a key is one that only Java clients know, or a value is one
+        that the client would change, or fail on without an error.
     """
     kept: dict[str, Any] = {}
     for key, value in config.items():
         if key in _JAVA_ONLY:
             raise _java_only(key)
         if _passes(key, value):
+            _check_value(key, value)
             kept[_ALIASES.get(key, key)] = value
     if not str(kept.get(SERVERS, "")).strip():
         raise UsageError(
@@ -171,6 +177,38 @@ def _passes(key: str, value: Any) -> bool:
     known = _ALIASES.get(key, key) in _KEYS or key.startswith(_PREFIXES)
     # Clients refuse empty texts, and a form leaves them behind.
     return known and isinstance(value, str | int | float) and value != ""
+
+
+def _check_value(key: str, value: Any) -> None:
+    """
+    Refuse a value that librdkafka would take for another one; never quotes it.
+
+    It cuts texts off at a NUL and whitespace off at their beginning, and takes of a number what fits into 32 bits and
+    what comes before the first character that is no digit.
+    """
+    reason = _reason_against(key, value)
+    if reason is not None:
+        raise UsageError(
+            f"{key} of the Kafka configuration {reason}: correct the Kafka connection, or the file or option"
+        )
+
+
+def _reason_against(key: str, value: Any) -> str | None:
+    if isinstance(value, str) and not is_plain(value):
+        return "has a NUL or half of a surrogate pair in it, where the client stops reading"
+    if isinstance(value, str) and not value.strip():
+        return None if key == SERVERS else "is blank"
+    if isinstance(value, str) and _SENT_AS_IT_IS.fullmatch(key) and value[0].isspace():
+        return "begins with whitespace, which the client cuts off"
+    if _NUMERIC.fullmatch(key) and not isinstance(value, bool) and not _fits_32_bits(value):
+        return "is no whole number of at most 32 bits"
+    return None
+
+
+def _fits_32_bits(value: str | float) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"\s*[+-]?[0-9]{1,10}\s*", value) is not None and _fits_32_bits(int(value))
+    return -(2**31) <= value < 2**31 and value == int(value)
 
 
 def _java_only(key: str) -> UsageError:

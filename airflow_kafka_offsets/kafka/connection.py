@@ -18,6 +18,7 @@ from airflow_kafka_offsets.kafka.config import SERVERS, missing_file, scrubber
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.listener import look_at_listener
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
+from airflow_kafka_offsets.model.names import check_group
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Connection:
     :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param group_id: the only group whose commits it can read and write.
     :param isolation_level: which log end it sees.
+    :raises UsageError: for a group whose name the client would change, or die of.
     :raises BrokerError: if the configuration is refused.
     """
 
@@ -59,7 +61,7 @@ class Connection:
         settings = {
             **_DEFAULTS,
             **config,
-            "group.id": group_id,
+            "group.id": check_group(group_id),
             "isolation.level": isolation_level,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,

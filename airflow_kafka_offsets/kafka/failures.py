@@ -14,6 +14,7 @@ from airflow_kafka_offsets.errors import (
     GroupActiveError,
     UnknownTopicPartitionError,
 )
+from airflow_kafka_offsets.model.text import printable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
@@ -153,9 +154,10 @@ class Failure(NamedTuple):
         """Take an error of the client, or the one inside its exception."""
         inner = error.args[0] if isinstance(error, Exception) and error.args else error
         name = getattr(inner, "name", None)
+        # A broker, or whoever answers in its place, words some of its refusals itself.
         if not callable(name):
-            return cls("_FAIL", str(error))
-        code, text = name(), inner.str()
+            return cls("_FAIL", printable(str(error)))
+        code, text = name(), printable(inner.str())
         if code == "_AUTHENTICATION" and _LOST_AT_LOGIN in text:
             return cls("_TRANSPORT", text)
         if code == "_TRANSPORT" and _CLIENT_REFUSED.search(text):

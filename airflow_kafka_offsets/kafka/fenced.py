@@ -125,6 +125,7 @@ class FencedCommit:
         self._chunk_size = chunk_size
         self._what = f"committing a window to group {group_id!r}"
         self._todo: Offsets | None = None
+        self._said: dict[TopicPartition, str | None] = {}
         self._written: Offsets = {}
         self._uncertain = False
         self._causes = Causes()
@@ -183,10 +184,11 @@ class FencedCommit:
             chunk = partitions[first : first + self._chunk_size]
             for tp, commit in read_commits(connection, chunk, max(0.1, deadline.left)).items():
                 held[tp] = None if commit is None else commit.offset
+                self._said[tp] = None if commit is None else commit.metadata
         return held
 
     def _compare(self, held: Positions) -> Offsets:
-        return self._window.to_commit(f"group {self._group_id!r}", held)
+        return self._window.to_commit(f"group {self._group_id!r}", held, self._said)
 
     def _commit(self, connection: Connection, part: Offsets, deadline: Deadline) -> None:
         def read_back(offsets: Offsets) -> list[TopicPartition]:

@@ -11,7 +11,9 @@ from airflow_kafka_offsets.kafka.child import IsolatedAdmin
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Deadline, Failed, Failure, Right, explain
 from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.model.names import check_known_group
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.text import printable
 
 INACTIVE_STATES = ("Empty", "Dead")
 
@@ -33,7 +35,7 @@ class GroupMember:
     """What it reads now."""
 
     def __str__(self) -> str:
-        return f"{self.client_id} on {self.host.lstrip('/')}"
+        return printable(f"{self.client_id} on {self.host.lstrip('/')}")
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,8 @@ class GroupCalls:
     def _each(
         self, verb: str, name: str, group_ids: Sequence[str], deadline: Deadline
     ) -> dict[str, tuple[Any, Failure | None]]:
-        wanted = sorted(set(group_ids))
-        what = f"{verb}ing group {', '.join(wanted[:5])}"
+        wanted = sorted({check_known_group(group_id) for group_id in group_ids})
+        what = f"{verb}ing group {', '.join(map(printable, wanted[:5]))}"
         found: dict[str, tuple[Any, Failure | None]] = {}
 
         def attempt(_: float) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from airflow_kafka_offsets.kafka.config import missing_file
@@ -127,11 +127,23 @@ def _retention(session: _Session, _: None) -> str | None:
     return None if found is None else str(found)
 
 
+def _topic_ids(session: _Session, topics: list[str]) -> dict[str, Part]:
+    futures = session.admin.describe_topics(TopicCollection(topics), request_timeout=session.left)
+    return {topic: session.part(future, _topic_id) for topic, future in futures.items()}
+
+
+def _topic_id(description: Any) -> str | None:
+    found = description.topic_id
+    # All zeros: a broker that is too old for ids.
+    return str(found) if found.get_most_significant_bits() or found.get_least_significant_bits() else None
+
+
 CALLS: dict[str, Callable[[_Session, Any], Any]] = {
     "delete": _delete,
     "describe": _describe,
     "list": _list,
     "retention": _retention,
+    "topic_ids": _topic_ids,
 }
 
 

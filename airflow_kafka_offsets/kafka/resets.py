@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +30,7 @@ from airflow_kafka_offsets.model.scenarios import (
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.scope import TopicScope
+from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -161,13 +163,18 @@ def read_file(uri: str) -> FromFile:
     import fsspec
 
     try:
-        with fsspec.open(uri, "rt", encoding="utf-8") as file:
-            return FromFile(uri, file.read())
-    except (OSError, ValueError, ImportError) as error:
+        with fsspec.open(uri, "rb") as file:
+            data: bytes = file.read(MAX_SIZE + 1)
+            size = len(data) if len(data) <= MAX_SIZE else file.seek(0, os.SEEK_END)
+        text = data.decode("utf-8") if size <= MAX_SIZE else ""
+    except Exception as error:  # each storage's driver has errors of its own
         raise UsageError(
-            f"from_file={uri}: cannot be read ({type(error).__name__}): give a file of topic,partition,offset lines, as "
-            "kafka-consumer-groups --export prints them"
+            f"from_file={shorten(uri)}: cannot be read ({type(error).__name__}): give a file of topic,partition,offset "
+            "lines, as kafka-consumer-groups --export prints them"
         ) from error
+    if size > MAX_SIZE:
+        raise UsageError(too_large(f"from_file={shorten(uri)}", size))
+    return FromFile(uri, text)
 
 
 def given_offsets(scenario: Scenario, group_id: str, scope: TopicScope, groups: int) -> ToOffset | None:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.kafka.apply import plan_moves
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.kafka.windows import created_again
+from airflow_kafka_offsets.model.metadata import CommitMetadata, committer
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, summarize
-from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, check_plans
+from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, PartitionMove, check_plans
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -27,17 +28,35 @@ def plan_window_commits(
     *,
     source: Mapping[str, Any],
     on_out_of_range: OutOfRangePolicy = "fail",
+    committed_at: str | None = None,
 ) -> list[OffsetPlan]:
     """
     Lay a window beside what its groups and the logs hold.
 
+    Where it is proved that the window was committed once, a group that is at its end or past it in every partition has
+    gone on since: there is nothing to do, and its plan says so.
+
     :param targets: group -> the part of the window's end that it is to hold.
     :param source: where the window comes from, for the receipt.
     :param on_out_of_range: what becomes of an end that is outside the log by now.
-    :return: a plan for each group, refused if the group stands neither at the start nor at the end.
+    :param committed_at: when this window was committed to all of the groups, if that is known.
+    :return: a plan for each group, refused if the group stands neither at the start nor at the end, or a topic was
+        created again since the window was planned.
     """
-    plans = plan_moves(client, targets, source=source, on_out_of_range=on_out_of_range)
-    return [replace(plan, refusals=(*plan.refusals, *_refusals(window, plan))) for plan in plans]
+    created = created_again(client, window.only(tp for offsets in targets.values() for tp in offsets))
+    done = {}
+    if committed_at and not created:
+        done = {
+            group: plan
+            for group in targets
+            if (plan := _done(client, group, window.only(targets[group]), source, committed_at))
+        }
+    left = {group: offsets for group, offsets in targets.items() if group not in done}
+    moves = {
+        plan.group_id: replace(plan, refusals=(*created, *plan.refusals, *_refusals(window, plan)))
+        for plan in plan_moves(client, left, source=source, on_out_of_range=on_out_of_range)
+    }
+    return [{**done, **moves}[group] for group in targets]
 
 
 def apply_window_commits(
@@ -58,7 +77,7 @@ def apply_window_commits(
     check_plans(plans)
     written: list[str] = []
     for plan in plans:
-        if not plan.after:
+        if not plan.after or plan.done:
             continue
         try:
             text = metadata.text(len(plan.after))
@@ -78,6 +97,34 @@ def apply_window_commits(
         log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
 
 
+def _done(
+    client: OffsetsClient, group_id: str, part: OffsetWindow, source: Mapping[str, Any], committed_at: str
+) -> OffsetPlan | None:
+    """Return the plan of a group that has gone on since the window was committed to it, ``None`` if it has not."""
+    commits = client.committed(group_id, part.ranges)
+    held = {tp: commit.offset for tp, commit in commits.items() if commit is not None}
+    if held.keys() != part.end.keys() or held == part.end or not part.passed(held):
+        return None
+    logs = client.log_ranges(held)
+    if any(offset > logs[tp].end for tp, offset in held.items()):
+        return None
+    said = {tp: commit and commit.metadata for tp, commit in commits.items()}
+    movers = sorted(
+        {who for tp, offset in held.items() if offset > part.end[tp] and (who := committer(said[tp]))}
+    )
+    by = f", moved by {', '.join(movers)}" if movers else ""
+    return OffsetPlan(
+        group_id,
+        tuple(PartitionMove(tp, offset, offset, logs[tp]) for tp, offset in sorted(held.items())),
+        {**source, "committed_at": committed_at},
+        notes=(
+            f"nothing to do: this task has committed the window at {committed_at}, and the group has gone on since{by}",
+        ),
+        said=said,
+        done=True,
+    )
+
+
 def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
     part = _part(window, plan)
     if backwards := [tp for tp, offsets in part.ranges.items() if offsets.end < offsets.start]:
@@ -86,7 +133,7 @@ def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
             "now is no place that the window has come to; reset the group, or leave the topic out with topics=",
         )
     try:
-        part.to_commit(f"group {plan.group_id!r}", plan.before)
+        part.to_commit(f"group {plan.group_id!r}", plan.before, plan.said)
     except WindowMismatchError as error:
         return error.refusals
     return ()

@@ -9,7 +9,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, UsageError, WindowMismatchError
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    NoCommitError,
+    PlanRefusedError,
+    SetupError,
+    UsageError,
+    WindowMismatchError,
+)
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
@@ -23,6 +30,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.scenarios import iso_time, offsets_at_time, timestamp_ms
 from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, group_scopes
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window_bounds import NoStart, WindowBound, check_bounds
 
 if TYPE_CHECKING:
@@ -54,7 +62,8 @@ def plan_window(
     :param now: the present time; a window must not end later.
     :param max_records: a window with more records ends earlier, see
         :meth:`~airflow_kafka_offsets.model.offset_window.OffsetWindow.limited`.
-    :return: the window; its source says ``start``, ``end``, ``group_id`` and whether it was ``limited``.
+    :return: the window; its source says ``start``, ``end``, ``group_id``, whether it was ``limited``, and the
+        ``topic_ids`` of the topics without a commit.
     :raises PlanRefusedError: if it cannot be read as planned: records are lost, or it is none.
     :raises NoCommitError: if no topics are named and the group has no commit.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
@@ -68,6 +77,8 @@ def plan_window(
         raise UsageError(f"max_records={max_records}: expected 1 or more, or None for all")
     held = _held(client, group_id, scope)
     partitions = _partitions(client, scope, start, end, held)
+    # Before the logs: of a topic that is created again in between the window does not have the new id.
+    ids = _topic_ids(client, [tp for tp in partitions if held.get(tp) is None])
     # Positions before logs: a live group then looks further behind than it is, never further ahead.
     logs = client.log_ranges(partitions)
     if start.at == "committed":
@@ -104,6 +115,7 @@ def plan_window(
         "end": str(end),
         "group_id": group_id,
         "limited": limited.records < window.records,
+        "topic_ids": ids,
     }
     return replace(limited, source=source)
 
@@ -114,11 +126,35 @@ def check_window(client: OffsetsClient, window: OffsetWindow, group_id: GroupIds
 
     :raises PlanRefusedError: if not: retention has taken records of it, or a topic was recreated.
     """
-    refusals = window.refusals(client.log_ranges(window.ranges))
+    refusals = [*created_again(client, window), *window.refusals(client.log_ranges(window.ranges))]
     if refusals:
         raise PlanRefusedError(refusals)
     if group_id is not None:
         _note_elsewhere(window, _held(client, group_id, TopicScope.of(window.ranges)))
+
+
+def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
+    """
+    Say which topics of a window were deleted and created again since it was planned, as their ids tell.
+
+    :raises BrokerError: if the ids were known then, and cannot be had now.
+    """
+    planned = window.source.get("topic_ids")
+    topics = {tp.topic for tp in window.ranges}
+    known = (
+        {topic: planned[topic] for topic in topics & planned.keys()} if isinstance(planned, Mapping) else {}
+    )
+    if not known:
+        return []
+    now = client.topic_ids(known)
+    others = sorted(topic for topic, found in now.items() if found != known[topic])
+    if not others:
+        return []
+    return [
+        f"{', '.join(map(repr, others))} was deleted and created again since the window was planned (topic id "
+        f"{shorten(known[others[0]])} then, {now[others[0]]} now), or the connection leads to another cluster: the window's "
+        "offsets mean other records by now; trigger a new run"
+    ]
 
 
 def committed_by(client: OffsetsClient, group_id: GroupIds, scope: TopicScope, dag: str, run: str) -> bool:
@@ -152,6 +188,15 @@ def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
             [f"no topic on the broker fits topics_pattern={pattern!r}: correct it, or the connection"]
         )
     return TopicScope(dict.fromkeys(topics))
+
+
+def _topic_ids(client: OffsetsClient, partitions: list[TopicPartition]) -> dict[str, str]:
+    """Return the ids of the topics of partitions without a commit: Kafka deletes a topic's commits with the topic."""
+    try:
+        return client.topic_ids(tp.topic for tp in partitions)
+    except (BrokerError, SetupError) as error:
+        log.warning("A topic that is deleted and created again after this will not be noticed: %s", error)
+        return {}
 
 
 def _held(client: OffsetsClient, group_id: GroupIds | None, scope: TopicScope) -> Positions:
@@ -290,4 +335,6 @@ def _note_elsewhere(window: OffsetWindow, held: Positions) -> None:
     try:
         window.to_commit("the group", {tp: held[tp] for tp in window.ranges} if held else window.committed)
     except WindowMismatchError as error:
-        log.warning("Committing this window would be refused now: %s", error)
+        log.warning(
+            "Committing this window would be refused now, since the group is elsewhere: %s", error.differences
+        )

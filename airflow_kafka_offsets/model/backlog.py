@@ -1,44 +1,61 @@
-"""Is a backlog one that was not told of yet, or not for a while?"""
+"""Decides when a backlog is reported again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Backlog:
     """
-    What was last known of a backlog.
+    What is known of a backlog from one look to the next.
 
-    :param fired_at: when it was last told of, in seconds since 1970; ``None`` while there is none.
+    :param fired_at: when it was last reported, in seconds since 1970; ``None`` while there is none.
+    :param position: where the reader was then, as a text that changes when a position does.
+    :param last: where the reader was at the last look. It is not kept over a restart.
     """
 
     fired_at: float | None = None
+    position: str = ""
+    last: str = field(default="", compare=False)
 
     @classmethod
     def from_json(cls, value: object) -> Backlog:
         """Read what :meth:`as_json` wrote; anything else counts as nothing known."""
-        at = value.get("fired_at") if isinstance(value, Mapping) else None
-        return cls(float(at)) if isinstance(at, (int, float)) else cls()
+        kept = value if isinstance(value, Mapping) else {}
+        at, position = kept.get("fired_at"), kept.get("position")
+        if not isinstance(at, (int, float)):
+            return cls()
+        return cls(float(at), position if isinstance(position, str) else "")
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        return {"fired_at": self.fired_at}
+        return {"fired_at": self.fired_at, "position": self.position}
 
-    def seen(self, waiting: bool, now: float, refire_after: float) -> tuple[Backlog, bool]:
+    def seen(self, waiting: bool, now: float, refire_after: float, *, position: str) -> tuple[Backlog, bool]:
         """
-        Take a look; return what is known now, and whether this is to be told.
+        Take a look; return what is known now, and whether this is to be reported.
 
-        It is told when the backlog begins, and again every ``refire_after`` seconds while it stays: what the first
-        time started may have failed.
+        It is reported
+
+        * when the backlog begins;
+        * when the position has moved since the last report and has come to rest: it is the same as at the look
+          before. What the report started has done its work, and more is waiting. Any change counts, also back (a
+          reset) and to nothing (Kafka forgot the group): other records wait than were reported. A reader that moves
+          from each look to the next, as a stream does, is still at work and is not reported for that;
+        * every ``refire_after`` seconds while the backlog stays: what the report started may have failed.
+
+        So there is one report for each movement at most, a look after it.
 
         :param waiting: whether there is a backlog.
         :param now: seconds since 1970.
+        :param position: where the reader is, as a text that changes when a position does.
         """
         if not waiting:
             return Backlog(), False
-        if self.fired_at is None or not 0 <= now - self.fired_at < refire_after:
-            return Backlog(now), True
-        return self, False
+        moved = position != self.position and position == self.last
+        if self.fired_at is None or not 0 <= now - self.fired_at < refire_after or moved:
+            return Backlog(now, position, position), True
+        return replace(self, last=position), False

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import (
     Offsets,
@@ -26,6 +27,7 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.plan import OffsetPlan, RecordTimes, check_plans
 from airflow_kafka_offsets.model.receipt import receipt
 from airflow_kafka_offsets.model.rewind import Rewind
+from airflow_kafka_offsets.model.text import kind_of
 
 GROUPS_FILE = "groups.json"
 """The file of a checkpoint's archive from which an interrupted move of the groups is finished."""
@@ -63,8 +65,9 @@ class JointPlan:
         return any(plan.refusals for plan in self.groups) or bool(self.rewind and self.rewind.refusals)
 
     def tables(self) -> list[str]:
-        """Return each part as lines for a log."""
-        return [*([self.rewind.table()] if self.rewind else []), *(plan.table() for plan in self.groups)]
+        """Return each part as lines for a log; of a refused move each part says that it was not carried out."""
+        checkpoint = [self.rewind.table(refused=self.refused)] if self.rewind else []
+        return [*checkpoint, *(plan.table(refused=self.refused) for plan in self.groups)]
 
     def receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
         """Return the groups' receipt, with the checkpoint's part under ``checkpoint`` where there is one."""
@@ -126,10 +129,25 @@ def read_images(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
     Read what :meth:`JointPlan.images` has put into :data:`GROUPS_FILE`: what each group held and was to hold.
 
     :param text: the file; empty for a move of no group.
+    :raises OffsetsFormatError: if it is anything else.
     """
-    kept: Any = load_json(text, GROUPS_FILE) if text else {}
-    before, after = kept.get("before", {}), kept.get("after", {})
+    if not text:
+        return {}, {}
+    kept: Any = load_json(text, GROUPS_FILE, show=kind_of)
+    before, after = ((kept.get(name) if isinstance(kept, dict) else None) for name in ("before", "after"))
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        raise OffsetsFormatError(
+            f"{GROUPS_FILE}: found {kind_of(kept)}; expected before and after, each with offsets by group"
+        )
     return (
-        {group: parse_positions(offsets) for group, offsets in before.items() if offsets},
-        {group: parse_offsets(offsets, GROUPS_FILE) for group, offsets in after.items() if offsets},
+        {
+            group: parse_positions(offsets, GROUPS_FILE, show=kind_of)
+            for group, offsets in before.items()
+            if offsets
+        },
+        {
+            group: parse_offsets(offsets, GROUPS_FILE, show=kind_of)
+            for group, offsets in after.items()
+            if offsets
+        },
     )

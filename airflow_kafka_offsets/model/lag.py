@@ -9,6 +9,8 @@ from typing import Any, Literal
 from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import align
+from airflow_kafka_offsets.model.scenarios import duration_text
+from airflow_kafka_offsets.model.text import printable
 
 NoCommitPolicy = Literal["fail", "earliest", "latest", "skip", "zero"]
 """
@@ -256,7 +258,7 @@ class Lag:
             if entry.lost:
                 row[-1] += f"  ({entry.lost} records lost to retention)"
             rows.append(row)
-        lines = [f"{self.name}: total lag {self.total}", *align(rows)]
+        lines = [f"{printable(self.name)}: total lag {self.total}", *align(rows)]
         if len(shown) < len(self.partitions):
             rest = self.total - sum(entry.lag or 0 for entry in shown)
             lines.append(
@@ -304,4 +306,4 @@ def _lag(position: int | None, log: LogRange, on_no_commit: NoCommitPolicy | Non
 
 
 def _duration(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"{seconds:.0f} s" if seconds else "-"
+    return "unknown" if seconds is None else duration_text(seconds) if seconds else "-"

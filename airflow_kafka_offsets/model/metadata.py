@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition, summarize
+from airflow_kafka_offsets.model.scenarios import iso_time
+from airflow_kafka_offsets.model.text import printable, shorten
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
@@ -21,6 +23,10 @@ MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 200
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
 _NUMBERS = ("map_index", "batch", "move", "partitions", "at")
+_LAST_SECOND = 253_402_300_799
+"""The end of the year 9999."""
+_MOST_CHARACTERS = 65_536
+"""What others have committed may be longer than ours, but not that long."""
 
 
 @dataclass(frozen=True)
@@ -103,22 +109,33 @@ class CommitMetadata:
     @classmethod
     def parse(cls, text: str | None) -> CommitMetadata | None:
         """Read a commit's metadata; ``None`` if it is not ours (empty, unreadable, another client's)."""
+        if not text or len(text) > _MOST_CHARACTERS:
+            return None
         try:
-            values = json.loads(text or "")
-        except ValueError:
+            values = json.loads(text)
+        except (ValueError, RecursionError):  # others may write what they like, brackets in brackets too
             return None
         if not isinstance(values, Mapping):
             return None
         known: dict[str, Any] = {
             field.name: values[field.name]
             for field in fields(cls)
-            if isinstance(values.get(field.name), int if field.name in _NUMBERS else str)
+            if _fits(field.name, values.get(field.name))
         }
         return cls(**known) if known else None
 
     def __str__(self) -> str:
-        who = f"run {self.run} of {self.dag}.{self.task}" if self.run else self.tool or "an unnamed commit"
-        return f"{who} (query {self.query}, batch {self.batch})" if self.query else who
+        # A commit of many partitions leaves out its task and its DAG.
+        task = ".".join(filter(None, (self.dag, self.task)))
+        who = f"run {self.run}{task and f' of {task}'}" if self.run else self.tool or "an unnamed commit"
+        return printable(f"{who} (query {self.query}, batch {self.batch})" if self.query else who)
+
+
+def _fits(name: str, value: object) -> bool:
+    if name not in _NUMBERS:
+        return isinstance(value, str)
+    most = _LAST_SECOND if name == "at" else MAX_OFFSET
+    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
 
 
 def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadata) -> bool:
@@ -136,6 +153,17 @@ def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadat
         each for each in commits if each is not None and not each.same_task(by) and (each.at or 0) > first
     ]
     return 0 < len(moved) < len(commits) and not later
+
+
+def committer(text: str | None) -> str:
+    """Return who made a commit and when, for an error text; empty if its metadata does not tell."""
+    metadata = CommitMetadata.parse(text)
+    if metadata is None or not (metadata.run or metadata.tool or metadata.query):
+        return ""
+    at = (
+        "" if metadata.at is None or not 0 < metadata.at < 1 << 36 else f" at {iso_time(metadata.at * 1_000)}"
+    )
+    return shorten(str(metadata), 300) + at
 
 
 def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None], query: str) -> str | None:

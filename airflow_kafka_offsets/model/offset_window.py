@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, WindowMismatchError
+from airflow_kafka_offsets.model.metadata import committer
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
     OffsetRange,
@@ -25,9 +26,9 @@ from airflow_kafka_offsets.model.offsets import (
     offsets_text,
     parse_offsets,
     parse_positions,
-    shorten,
     summarize,
 )
+from airflow_kafka_offsets.model.text import Show, shorten
 
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafka_offsets.window"
@@ -126,20 +127,33 @@ class OffsetWindow:
             )
         return refusals
 
-    def to_commit(self, where: str, held: Mapping[TopicPartition, int | None]) -> Offsets:
+    def to_commit(
+        self,
+        where: str,
+        held: Mapping[TopicPartition, int | None],
+        metadata: Mapping[TopicPartition, str | None] | None = None,
+    ) -> Offsets:
         """
         Return what is still to be committed: nothing where the group is at the window's end already.
 
         :param where: what holds it, such as ``group 'orders'``, for the error text.
         :param held: what the group holds on at least these partitions, ``None`` for no commit.
+        :param metadata: what these commits say about themselves, for the error text.
         :return: the ends of the partitions in which the group stands at the window's start.
         :raises WindowMismatchError: if it stands anywhere else in one of them.
         """
         expected, end = self.committed, self.end
         elsewhere = [tp for tp in end if held[tp] != end[tp] and held[tp] != expected[tp]]
         if elsewhere:
-            raise WindowMismatchError(where, {tp: (held[tp], expected[tp], end[tp]) for tp in elsewhere})
+            movers = {tp: who for tp in elsewhere if (who := committer((metadata or {}).get(tp)))}
+            raise WindowMismatchError(
+                where, {tp: (held[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
+            )
         return {tp: offset for tp, offset in end.items() if held[tp] != offset}
+
+    def passed(self, held: Mapping[TopicPartition, int | None]) -> bool:
+        """Whether the group has come to the window's end, or further, in every partition."""
+        return all((at := held[tp]) is not None and at >= end for tp, end in self.end.items())
 
     def only(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
         """Return the part of the window that is in some partitions."""
@@ -190,23 +204,24 @@ class OffsetWindow:
         return json.dumps({name: form[name] for name in told}, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, value: object, what: str = "window") -> OffsetWindow:
+    def parse(cls, value: object, what: str = "window", *, show: Show = shorten) -> OffsetWindow:
         """
         Read a window as :meth:`as_json` gives it, or its JSON text.
 
         :param what: what the value is, for the error text.
+        :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
         :raises OffsetsFormatError: if it is none, of another version, or a range ends before it starts.
         """
         if isinstance(value, str):
-            value = load_json(value, what)
+            value = load_json(value, what, show=show)
         if not isinstance(value, Mapping) or value.get("version") != WINDOW_VERSION:
             raise OffsetsFormatError(
-                f"{what}: found {shorten(value)}; expected a window of version {WINDOW_VERSION}, as "
+                f"{what}: found {show(value)}; expected a window of version {WINDOW_VERSION}, as "
                 "PlanOffsetWindowOperator returns it"
             )
-        start = parse_offsets(value.get("start"), f"{what}, start")
-        end = parse_offsets(value.get("end"), f"{what}, end")
-        committed = parse_positions(value.get("committed"), f"{what}, committed")
+        start = parse_offsets(value.get("start"), f"{what}, start", show=show)
+        end = parse_offsets(value.get("end"), f"{what}, end", show=show)
+        committed = parse_positions(value.get("committed"), f"{what}, committed", show=show)
         if not start.keys() == end.keys() == committed.keys():
             odd = (start.keys() ^ end.keys()) | (start.keys() ^ committed.keys())
             raise OffsetsFormatError(
@@ -220,7 +235,7 @@ class OffsetWindow:
                 )
         source = value.get("source") or {}
         if not isinstance(source, Mapping):
-            raise OffsetsFormatError(f"{what}: found {shorten(source)} in place of its source")
+            raise OffsetsFormatError(f"{what}: found {show(source)} in place of its source")
         return cls(
             {tp: OffsetRange(start[tp], end[tp]) for tp in sorted(start)},
             frozenset(tp for tp, offset in committed.items() if offset is None),

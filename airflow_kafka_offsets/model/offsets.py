@@ -22,13 +22,20 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.text import MAX_SIZE, Show, shorten, too_large
 
 SPARK_FORM = '{"topic": {"0": 42}}'
 MAX_OFFSET = 2**63 - 1
 """Kafka's offsets are signed 64-bit integers."""
 
-_PARTITION = re.compile(r"0|[1-9][0-9]*")
+MAX_PARTITION = 2**31 - 1
+"""Kafka's partitions are numbered by signed 32-bit integers."""
+
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+_OFFSET = re.compile(r"0|[1-9][0-9]{0,18}")
+_MOST_DIGITS = 1_000
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """What Kafka accepts as a topic's name (``org.apache.kafka.common.internals.Topic``)."""
 _PYTHON = re.compile(r"\s*[\[({][\s\[({]*'")
@@ -90,27 +97,45 @@ def is_topic_name(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
-def parse_offsets(value: object, what: str = "offsets") -> Offsets:
+def check_partitions(partitions: Iterable[TopicPartition]) -> None:
+    """
+    Refuse partitions that cannot exist, before the client sees them: some names end the process.
+
+    :raises UsageError: naming the first one.
+    """
+    known: set[str] = set()
+    for topic, partition in partitions:
+        if topic not in known and not is_topic_name(topic):
+            raise UsageError(f"found {shorten(repr(topic))}; expected the name of a topic")
+        known.add(topic)
+        if not 0 <= partition <= MAX_PARTITION:
+            raise UsageError(
+                f"found partition {shorten(partition)} of topic {topic!r}; expected a number from 0 to {MAX_PARTITION}"
+            )
+
+
+def parse_offsets(value: object, what: str = "offsets", *, show: Show = shorten) -> Offsets:
     """
     Read offsets in Spark's form.
 
     :param value: a mapping, or its JSON text.
     :param what: what the value is, for the error text.
+    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
     :raises OffsetsFormatError: if it is anything else than ``{topic: {partition: offset}}`` with at
         least one topic, whole numbers from 0 and no key twice. ``-1`` and ``-2`` (Spark's latest and
         earliest) are no offsets.
     """
     offsets: Offsets = {}
-    for topic_partition, offset in _entries(value, what):
+    for topic_partition, offset in _entries(value, what, show):
         if offset is None:
             raise _malformed(what, f"no offset (null) for {topic_partition}")
         offsets[topic_partition] = offset
     return offsets
 
 
-def parse_positions(value: object, what: str = "positions") -> Positions:
+def parse_positions(value: object, what: str = "positions", *, show: Show = shorten) -> Positions:
     """Read offsets in Spark's form where ``null`` stands for a partition without a commit."""
-    return dict(_entries(value, what))
+    return dict(_entries(value, what, show))
 
 
 def offsets_json(offsets: Mapping[TopicPartition, int | None]) -> dict[str, dict[str, int | None]]:
@@ -136,12 +161,10 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
 
     :raises OffsetsFormatError: naming the line and what was expected.
     """
-    rows = [(number, row) for number, row in enumerate(csv.reader(io.StringIO(text)), 1) if row]
-    if not rows:
-        raise OffsetsFormatError("the file has no lines; expected topic,partition,offset on each line")
+    rows = _csv_rows(text)
     columns = len(rows[0][1])
     if columns not in (3, 4):
-        raise _malformed_line(*rows[0])
+        raise _malformed_line(rows[0][0], f"{columns} columns")
     if columns == 3 and group_id is None:
         raise OffsetsFormatError(
             "the file has lines of topic,partition,offset and no group was named: name one group, or "
@@ -149,28 +172,56 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
         )
     groups: dict[str, Offsets] = {}
     for number, row in rows:
-        if len(row) != columns:
-            raise _malformed_line(number, row, columns)
-        group = row[0] if columns == 4 else str(group_id)
-        topic, partition, offset = (cell.strip() for cell in row[-3:])
-        if not (is_topic_name(topic) and _PARTITION.fullmatch(partition) and _PARTITION.fullmatch(offset)):
-            raise _malformed_line(number, row, columns)
-        if int(offset) > MAX_OFFSET:
-            raise _malformed_line(number, row, columns)
-        topic_partition = TopicPartition(topic, int(partition))
+        topic_partition, offset = _csv_offset(number, row, columns)
+        group = _csv_group(number, row[0]) if columns == 4 else str(group_id)
         offsets = groups.setdefault(group, {})
         if topic_partition in offsets:
             raise OffsetsFormatError(
                 f"line {number}: {topic_partition} of group {group!r} occurs twice; keep one of the lines"
             )
-        offsets[topic_partition] = int(offset)
+        offsets[topic_partition] = offset
     if group_id is None:
         return groups
     if group_id not in groups:
         raise OffsetsFormatError(
-            f"the file has no line for group {group_id!r}; it has lines for {', '.join(sorted(groups))}"
+            f"the file has no line for group {group_id!r}; it has lines for {shorten(', '.join(map(repr, sorted(groups))))}"
         )
     return {group_id: groups[group_id]}
+
+
+def _csv_rows(text: str) -> list[tuple[int, list[str]]]:
+    if len(text) > MAX_SIZE:
+        raise OffsetsFormatError(too_large("the file", len(text)))
+    try:
+        rows = [(number, row) for number, row in enumerate(csv.reader(io.StringIO(text)), 1) if row]
+    except csv.Error as error:  # a field of more than 128 KiB, a lone carriage return
+        raise OffsetsFormatError(
+            f"the file is no CSV ({error}); expected lines of topic,partition,offset"
+        ) from None
+    if not rows:
+        raise OffsetsFormatError("the file has no lines; expected topic,partition,offset on each line")
+    return rows
+
+
+def _csv_offset(number: int, row: list[str], columns: int) -> tuple[TopicPartition, int]:
+    if len(row) != columns:
+        raise _malformed_line(number, f"{len(row)} columns", columns)
+    topic, partition, offset = (cell.strip() for cell in row[-3:])
+    partition_number = _partition(partition)
+    if not is_topic_name(topic):
+        raise _malformed_line(number, f"no topic in column {columns - 2}", columns)
+    if partition_number is None:
+        raise _malformed_line(number, f"no partition in column {columns - 1}", columns)
+    if not _OFFSET.fullmatch(offset) or int(offset) > MAX_OFFSET:
+        raise _malformed_line(number, f"no offset in column {columns}", columns)
+    return TopicPartition(topic, partition_number), int(offset)
+
+
+def _csv_group(number: int, name: str) -> str:
+    try:
+        return check_group(name, f"line {number}, group")
+    except UsageError as error:
+        raise OffsetsFormatError(str(error)) from None
 
 
 def format_csv(groups: Mapping[str, Mapping[TopicPartition, int]]) -> str:
@@ -184,31 +235,57 @@ def format_csv(groups: Mapping[str, Mapping[TopicPartition, int]]) -> str:
     return out.getvalue()
 
 
-def load_json(text: str, what: str, expected: str = SPARK_FORM) -> Any:
+def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = shorten) -> Any:
     """
     Read JSON text in which no key may stand twice.
 
     :param what: what the text is, for the error text.
     :param expected: what it should hold, likewise.
-    :raises OffsetsFormatError: if it is no JSON, or holds a key twice.
+    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
+    :raises OffsetsFormatError: if it is no JSON, holds a key twice, or is larger than
+        :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`.
     """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result = dict(pairs)
-        if len(result) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = sorted({key for key in keys if keys.count(key) > 1})
-            raise OffsetsFormatError(f"{what}: key {twice[0]!r} occurs twice in {shorten(text)}; keep one")
-        return result
-
+    if len(text) > MAX_SIZE:
+        raise OffsetsFormatError(too_large(what, len(text)))
     try:
-        return json.loads(text, object_pairs_hook=unique)
-    except OffsetsFormatError:
-        raise
-    except (ValueError, RecursionError) as error:
+        return json.loads(text, object_pairs_hook=_unique, parse_int=_number)
+    except _TwiceError as error:
+        key = repr(error.key) if show is shorten else f"number {error.number} of an object"
         raise OffsetsFormatError(
-            f"{what}: {shorten(text)} is not JSON ({error}); expected {expected}{repr_hint(text)}"
+            f"{what}: key {shorten(key)} occurs twice in {show(text)}; keep one"
         ) from None
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise OffsetsFormatError(
+            f"{what}: {show(text)} is not JSON ({reason}); expected {expected}{repr_hint(text)}"
+        ) from None
+
+
+class _TwiceError(Exception):
+    """A key that stands twice in an object."""
+
+    def __init__(self, key: str, number: int) -> None:
+        super().__init__(key)
+        self.key = key
+        self.number = number
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for number, (key, _) in enumerate(pairs, 1):
+            if key in seen:
+                raise _TwiceError(key, number)
+            seen.add(key)
+    return result
+
+
+def _number(digits: str) -> int:
+    # Python reads thousands of digits slowly, or not at all.
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits")
+    return int(digits)
 
 
 def repr_hint(value: object) -> str:
@@ -218,12 +295,6 @@ def repr_hint(value: object) -> str:
     return ". This is how Python spells a dict or a list: write it as JSON, in a template with the filter `| tojson`"
 
 
-def shorten(value: object, limit: int = 120) -> str:
-    """Return a value as text that fits into an error message."""
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
 def summarize(partitions: Iterable[TopicPartition], limit: int = 5) -> str:
     """Name partitions in order, as many as a reader wants to see: ``orders-0, orders-1 and 98 more``."""
     ordered = sorted(partitions)
@@ -231,42 +302,58 @@ def summarize(partitions: Iterable[TopicPartition], limit: int = 5) -> str:
     return names if len(ordered) <= limit else f"{names} and {len(ordered) - limit} more"
 
 
-def _entries(value: object, what: str) -> list[tuple[TopicPartition, int | None]]:
+def _entries(value: object, what: str, show: Show) -> list[tuple[TopicPartition, int | None]]:
     if isinstance(value, str):
-        value = load_json(value, what)
+        value = load_json(value, what, show=show)
     if not isinstance(value, Mapping) or not value:
-        raise _malformed(what, value)
+        raise _malformed(what, show(value))
     entries: list[tuple[TopicPartition, int | None]] = []
     for topic, partitions in value.items():
         if not isinstance(topic, str) or not is_topic_name(topic):
-            raise _malformed(what, f"{topic!r} in place of a topic")
+            raise _malformed(what, f"{_shown(topic, show)} in place of a topic")
         if not isinstance(partitions, Mapping) or not partitions:
-            raise _malformed(what, value)
+            raise _malformed(what, show(value))
         seen: set[int] = set()
         for partition, offset in partitions.items():
-            number = str(partition) if not isinstance(partition, bool) else ""
-            if not _PARTITION.fullmatch(number) or int(number) in seen or int(number) >= 2**31:
-                raise _malformed(what, f"{partition!r} in place of a partition of topic {topic!r}")
-            seen.add(int(number))
-            topic_partition = TopicPartition(topic, int(number))
+            number = _partition(partition)
+            if number is None or number in seen:
+                raise _malformed(
+                    what, f"{_shown(partition, show)} in place of a partition of topic {topic!r}"
+                )
+            seen.add(number)
+            topic_partition = TopicPartition(topic, number)
             if offset is not None and (
                 isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET
             ):
-                raise _malformed(what, f"{shorten(offset)} in place of the offset of {topic_partition}")
+                raise _malformed(what, f"{show(offset)} in place of the offset of {topic_partition}")
             entries.append((topic_partition, offset))
     return entries
 
 
-def _malformed(what: str, found: object) -> OffsetsFormatError:
+def _shown(key: object, show: Show) -> str:
+    return shorten(repr(key)) if show is shorten and isinstance(key, str) else show(key)
+
+
+def _partition(value: object) -> int | None:
+    """Return the number that a partition is named by, ``None`` if it is none."""
+    if isinstance(value, str) and _PARTITION.fullmatch(value):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_PARTITION:
+        return value
+    return None
+
+
+def _malformed(what: str, found: str) -> OffsetsFormatError:
     return OffsetsFormatError(
-        f"{what}: found {shorten(found)}; expected Spark's form {SPARK_FORM}: topic, partition as a string, "
+        f"{what}: found {found}; expected Spark's form {SPARK_FORM}: topic, partition as a string, "
         "offset of the next record as a whole number from 0"
     )
 
 
-def _malformed_line(number: int, row: list[str], columns: int | None = None) -> OffsetsFormatError:
+def _malformed_line(number: int, found: str, columns: int | None = None) -> OffsetsFormatError:
+    # What is in the line is not shown: it may be another file, and secret.
     form = {3: "topic,partition,offset", 4: "group,topic,partition,offset"}.get(columns or 0)
     return OffsetsFormatError(
-        f"line {number}: found {shorten(','.join(row))}; expected "
+        f"line {number}: found {found}; expected "
         f"{form or 'topic,partition,offset or group,topic,partition,offset'} without a header"
     )

@@ -14,9 +14,13 @@ from typing import Any, Literal, Protocol, get_args
 from airflow_kafka_offsets.errors import CommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.scenarios import iso_time
+from airflow_kafka_offsets.model.text import printable
 
 RecordTimes = Mapping[tuple[TopicPartition, int], "int | None"]
 """Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows."""
+
+REFUSED = " (refused, not carried out)"
+"""What the heading of a plan says that is part of a refused move."""
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
 """What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
@@ -65,6 +69,8 @@ class OffsetPlan:
     :param notes: what was clamped or left alone because the caller allowed it.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
     :param found: the committed offsets that the plan was made on. ``before`` may be from an earlier, interrupted try.
+    :param said: what the commits that would be overwritten say about themselves.
+    :param done: whether there is nothing to write, since this was carried out before and the group has gone on since.
     """
 
     group_id: str
@@ -74,6 +80,8 @@ class OffsetPlan:
     notes: tuple[str, ...] = ()
     times: RecordTimes = field(default_factory=dict, repr=False)
     found: Positions = field(default_factory=dict, repr=False)
+    said: Mapping[TopicPartition, str | None] = field(default_factory=dict, repr=False)
+    done: bool = False
 
     @classmethod
     def make(
@@ -205,8 +213,13 @@ class OffsetPlan:
                 written=[tp for tp in self.after if tp not in differs],
             )
 
-    def table(self) -> str:
-        """Return the plan as lines for a log: a header, a line per partition, and the remarks."""
+    def table(self, *, refused: bool = False) -> str:
+        """
+        Return the plan as lines for a log: a header, a line per partition, and the remarks.
+
+        :param refused: whether the move that it is a part of is refused. The error gives the reasons, and they are not
+            repeated here.
+        """
         header = ["TOPIC", "PARTITION", "FROM", "TO", "CHANGE", "LOG-START", "LOG-END"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
         for move in self.moves:
@@ -218,10 +231,13 @@ class OffsetPlan:
             rows.append(row)
         total = f", {self.records:+d} records" if self.changed else ""
         lines = [
-            f"group {self.group_id}: {self.changed} of {len(self.moves)} partitions change{total}",
+            f"group {printable(self.group_id)}{REFUSED if refused else ''}: {self.changed} of {len(self.moves)} partitions change{total}",
             *align(rows),
+            *self.notes,
         ]
-        return "\n".join([*lines, *self.notes, *(f"refused: {refusal}" for refusal in self.refusals)])
+        return "\n".join(
+            lines if refused else [*lines, *(f"refused: {refusal}" for refusal in self.refusals)]
+        )
 
 
 def offset_cell(offset: int | None) -> str:
@@ -258,7 +274,8 @@ def check_plans(plans: Iterable[Refusable]) -> None:
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines with columns of equal width."""
+    """Return rows as lines with columns of equal width; what could move the cursor is escaped."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
     Offsets,
     Positions,
     offsets_json,
     parse_offsets,
     parse_positions,
-    shorten,
 )
 from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.text import Show, shorten
 
 RECEIPT_VERSION = 1
 
@@ -59,28 +60,37 @@ class GroupReceipt:
     plan_only: bool
 
 
-def read_receipt(value: object) -> tuple[GroupReceipt, ...]:
+def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, ...]:
     """
     Read a receipt as :func:`receipt` gives it.
 
+    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
     :raises OffsetsFormatError: if it is none, or of another version.
     """
     if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
         raise OffsetsFormatError(
-            f"found {shorten(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return it"
+            f"found {show(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return it"
         )
     groups = value.get("groups", [value])
-    if not isinstance(groups, Sequence):
-        raise OffsetsFormatError(f"receipt: found {shorten(groups)} in place of the list of groups")
+    if not isinstance(groups, Sequence) or isinstance(groups, str):
+        raise OffsetsFormatError(f"receipt: found {show(groups)} in place of the list of groups")
     result = []
     for group in groups:
         if not isinstance(group, Mapping) or not isinstance(group.get("group_id"), str):
-            raise OffsetsFormatError(f"receipt: found {shorten(group)} in place of one group's receipt")
+            raise OffsetsFormatError(f"receipt: found {show(group)} in place of one group's receipt")
         # A plan with nothing in scope has no partitions at all.
-        before = parse_positions(group["before"], "receipt, before") if group.get("before") else {}
-        after = parse_offsets(group["after"], "receipt, after") if group.get("after") else {}
-        result.append(GroupReceipt(group["group_id"], before, after, bool(group.get("plan_only"))))
+        before = parse_positions(group["before"], "receipt, before", show=show) if group.get("before") else {}
+        after = parse_offsets(group["after"], "receipt, after", show=show) if group.get("after") else {}
+        group_id = _group(group["group_id"])
+        result.append(GroupReceipt(group_id, before, after, bool(group.get("plan_only"))))
     return tuple(result)
+
+
+def _group(name: str) -> str:
+    try:
+        return check_group(name, "receipt, group_id")
+    except UsageError as error:
+        raise OffsetsFormatError(str(error)) from None
 
 
 def _of_group(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:

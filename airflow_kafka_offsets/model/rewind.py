@@ -8,13 +8,23 @@ in which every interruption leaves a checkpoint that Spark starts from.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets, shorten
-from airflow_kafka_offsets.model.plan import OffsetPlan, RecordTimes, align, check_plans, one_of, time_cell
+from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets
+from airflow_kafka_offsets.model.plan import (
+    REFUSED,
+    OffsetPlan,
+    RecordTimes,
+    align,
+    check_plans,
+    one_of,
+    time_cell,
+)
+from airflow_kafka_offsets.model.text import Show, shorten
 
 PendingBatch = Literal["fail", "discard"]
 """What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed."""
@@ -30,8 +40,11 @@ ids that its ``_spark_metadata`` has recorded, and ``delta`` those of its transa
 
 QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
+LONGEST_QUIET_PERIOD = 86_400.0
 
 Kind = Literal["seek", "truncate", "undo"]
+
+_SOURCE = re.compile(r"[A-Za-z0-9_]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -162,8 +175,13 @@ class Rewind:
             "archive": self.archive,
         }
 
-    def table(self) -> str:
-        """Return the plan as lines for a log: a header, a line per partition, and the remarks."""
+    def table(self, *, refused: bool = False) -> str:
+        """
+        Return the plan as lines for a log: a header, a line per partition, and the remarks.
+
+        :param refused: whether the move that it is a part of is refused. The error gives the reasons, and they are not
+            repeated here.
+        """
         header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
         for source, offsets in self.before.items():
@@ -184,12 +202,15 @@ class Rewind:
             does = f"goes back from batch {self.batch_id}"
         else:
             does = f"is moved ({self.kind}, batch {self.batch_id})"
-        lines = [f"checkpoint {self.location}: {does}", *align(rows)]
+        lines = [f"checkpoint {self.location}{REFUSED if refused else ''}: {does}", *align(rows)]
         if self.discarded:
             lines.append(f"discarded: unfinished batch {', '.join(map(str, self.discarded))}")
-        if self.steps and not self.refusals:
+        if self.steps and not self.refusals and not refused:
             lines.append(f"what is overwritten is kept in archive {self.archive}")
-        return "\n".join([*lines, *self.notes, *(f"refused: {refusal}" for refusal in self.refusals)])
+        lines += self.notes
+        return "\n".join(
+            lines if refused else [*lines, *(f"refused: {refusal}" for refusal in self.refusals)]
+        )
 
 
 @dataclass(frozen=True)
@@ -203,11 +224,12 @@ class RewindReceipt:
     archive: str | None
 
 
-def read_rewind_receipt(value: object) -> RewindReceipt | None:
+def read_rewind_receipt(value: object, *, show: Show = shorten) -> RewindReceipt | None:
     """
     Read the checkpoint's part of a receipt; ``None`` if no checkpoint was moved.
 
     :param value: the whole receipt.
+    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
     :raises OffsetsFormatError: if the part is not as :meth:`Rewind.receipt` gives it.
     """
     part = value.get("checkpoint") if isinstance(value, Mapping) else None
@@ -215,13 +237,16 @@ def read_rewind_receipt(value: object) -> RewindReceipt | None:
         return None
     texts = [part.get(name) for name in ("location", "query_id")] if isinstance(part, Mapping) else []
     if not texts or not all(isinstance(text, str) for text in texts) or not {"before", "after"} <= set(part):
-        raise OffsetsFormatError(f"receipt: found {shorten(part)} in place of the checkpoint's part")
+        raise OffsetsFormatError(f"receipt: found {show(part)} in place of the checkpoint's part")
+    archive = part.get("archive")
+    if archive is not None and not isinstance(archive, str):
+        raise OffsetsFormatError(f"receipt: found {show(archive)} in place of the archive's name")
     return RewindReceipt(
         part["location"],
         part["query_id"],
-        read_sources(part["before"], "receipt, checkpoint, before"),
-        read_sources(part["after"], "receipt, checkpoint, after"),
-        part.get("archive"),
+        read_sources(part["before"], "receipt, checkpoint, before", show=show),
+        read_sources(part["after"], "receipt, checkpoint, after", show=show),
+        archive,
     )
 
 
@@ -230,12 +255,20 @@ def sources_json(sources: Mapping[str, Offsets]) -> dict[str, Any]:
     return {source: offsets_json(offsets) for source, offsets in sources.items()}
 
 
-def read_sources(value: object, what: str) -> dict[str, Offsets]:
+def read_sources(value: object, what: str, *, show: Show = shorten) -> dict[str, Offsets]:
     """
     Read what :func:`sources_json` returned.
 
+    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
     :raises OffsetsFormatError: if it is anything else.
     """
-    if not isinstance(value, Mapping):
-        raise OffsetsFormatError(f"{what}: found {shorten(value)}; expected offsets by source")
-    return {str(source): parse_offsets(offsets, f"{what}, {source}") for source, offsets in value.items()}
+    if not isinstance(value, Mapping) or not all(isinstance(source, str) for source in value):
+        raise OffsetsFormatError(f"{what}: found {show(value)}; expected offsets by source")
+    return {
+        source: parse_offsets(offsets, f"{what}, {_source_name(source, number)}", show=show)
+        for number, (source, offsets) in enumerate(value.items(), 1)
+    }
+
+
+def _source_name(source: str, number: int) -> str:
+    return source if _SOURCE.fullmatch(source) else f"source number {number}"

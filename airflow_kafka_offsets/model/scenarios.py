@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Literal, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import (
+    MAX_OFFSET,
     LogRange,
     Offsets,
     TopicPartition,
     parse_csv,
     parse_offsets,
-    shorten,
     summarize,
 )
+from airflow_kafka_offsets.model.text import shorten
 
 LogPosition = Literal["earliest", "latest", "current"]
 
@@ -31,6 +33,9 @@ _DURATION = re.compile(
     r"P(?:([0-9]{1,9})D)?(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?)?"
 )
 """What ``java.time.Duration.parse`` takes, without signs."""
+
+LONGEST = timedelta(days=36_525)
+"""A hundred years: with longer durations, times leave the calendar."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,9 @@ class ToOffset:
         text = value.strip() if isinstance(value, str) else value
         if isinstance(text, str) and text in get_args(LogPosition):
             return cls(text)  # type: ignore[arg-type]
-        if isinstance(text, str) and text.isascii() and text.isdigit():
-            return cls(int(text))
-        if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        if isinstance(text, str) and re.fullmatch(r"[0-9]{1,19}", text):
+            text = int(text)
+        if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MAX_OFFSET:
             return cls(text)
         if isinstance(text, Mapping) or (isinstance(text, str) and text.startswith("{")):
             return cls(parse_offsets(text, "to_offset"))
@@ -76,8 +81,8 @@ class ShiftBy:
         """
         text = value.strip() if isinstance(value, str) else value
         if isinstance(text, str) and re.fullmatch(r"[+-]?[0-9]{1,19}", text):
-            return cls(int(text))
-        if isinstance(text, int) and not isinstance(text, bool):
+            text = int(text)
+        if isinstance(text, int) and not isinstance(text, bool) and abs(text) <= MAX_OFFSET:
             return cls(text)
         raise UsageError(f"shift_by={shorten(value)}: expected a whole number of offsets, such as -100")
 
@@ -111,15 +116,18 @@ class ByDuration:
 
         :raises UsageError: if it is anything else.
         """
-        if isinstance(value, timedelta) and value >= timedelta(0):
-            return cls(value)
+        duration = value if isinstance(value, timedelta) else None
         found = _DURATION.fullmatch(value.strip().upper()) if isinstance(value, str) else None
-        if found is None or not any(found.groups()):
+        if found is not None and any(found.groups()):
+            days, hours, minutes, seconds = (float(number or 0) for number in found.groups())
+            with suppress(OverflowError):
+                duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        if duration is None or not timedelta(0) <= duration <= LONGEST:
             raise UsageError(
-                f"by_duration={shorten(value)}: expected a duration such as 'PT1H' or 'P1DT2H30M', or a timedelta"
+                f"by_duration={shorten(value)}: expected a duration such as 'PT1H' or 'P1DT2H30M', or a timedelta, of at "
+                f"most {LONGEST.days} days"
             )
-        days, hours, minutes, seconds = (float(number or 0) for number in found.groups())
-        return cls(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds))
+        return cls(duration)
 
 
 @dataclass(frozen=True)
@@ -262,11 +270,12 @@ def parse_duration(value: object, parameter: str) -> timedelta | None:
         return None
     try:
         if isinstance(value, str) and value[:1] in ("P", "p"):
-            return ByDuration.parse(value).duration
-        duration = value if isinstance(value, timedelta) else timedelta(seconds=float(str(value)))
+            duration = ByDuration.parse(value).duration
+        else:
+            duration = value if isinstance(value, timedelta) else timedelta(seconds=float(str(value)))
     except (ValueError, OverflowError):
         duration = timedelta(-1)
-    if duration < timedelta(0):
+    if not timedelta(0) <= duration <= LONGEST:
         raise UsageError(
             f"{parameter}={shorten(value)}: expected seconds, a duration such as 'PT10M', or a timedelta"
         )
@@ -277,6 +286,23 @@ def parse_seconds(value: object, parameter: str) -> float | None:
     """Read a duration as :func:`parse_duration`, in seconds."""
     duration = parse_duration(value, parameter)
     return None if duration is None else duration.total_seconds()
+
+
+def check_seconds(
+    value: object, parameter: str, *, most: float = LONGEST.total_seconds(), zero: bool = False
+) -> float:
+    """
+    Return a number of seconds that a wait or a call can have.
+
+    :param most: the largest one.
+    :param zero: whether 0 is one.
+    :raises UsageError: if it is none, such as ``inf`` or ``nan``.
+    """
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else -1
+    if 0 < number <= most or (zero and number == 0):
+        return number
+    least = "from 0" if zero else "above 0"
+    raise UsageError(f"{parameter}={shorten(value)}: expected seconds {least}, at most {most:g}")
 
 
 def check_number(value: object, parameter: str) -> None:
@@ -298,10 +324,30 @@ def timestamp_ms(moment: datetime) -> int:
 
 
 def iso_time(milliseconds: int) -> str:
-    """Return a timestamp of Kafka as ISO 8601 text in UTC, to the millisecond where it has them."""
-    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=milliseconds)
+    """
+    Return a timestamp of Kafka as ISO 8601 text in UTC, to the millisecond where it has them.
+
+    A producer may write any number: those that no calendar has, such as microseconds, stay numbers.
+    """
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return f"{milliseconds} ms since 1970"
     text = moment.isoformat(timespec="milliseconds" if milliseconds % 1_000 else "seconds")
     return text.replace("+00:00", "Z")
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration in its two largest units: ``20 d 19 h``, ``1 h 5 min``, ``2 min 3 s``, ``42 s``."""
+    left = round(seconds)
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    first = next((at for at, (_, size) in enumerate(units) if left >= size), len(units) - 1)
+    words: list[str] = []
+    for unit, size in units[first : first + 2]:
+        number, left = divmod(left, size)
+        if number or not words:
+            words.append(f"{number} {unit}")
+    return " ".join(words)
 
 
 def offsets_at_time(

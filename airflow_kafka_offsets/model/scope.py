@@ -23,19 +23,22 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
+    MAX_PARTITION,
     Offsets,
     TopicPartition,
     is_topic_name,
     load_json,
     repr_hint,
-    shorten,
     summarize,
 )
+from airflow_kafka_offsets.model.text import shorten
 
 GroupIds = str | Mapping[str, str]
 """A consumer group, or ``{topic: group}`` in which a key may also be ``"source:<index or name>"``."""
 
+_PARTITION = re.compile(r"[0-9]{1,10}")
 _TOPICS_FORM = "the name of a topic, 'topic:0,1' for some of its partitions, or a list of these"
 _GROUPS_FORM = 'the name of a consumer group, or {"topic": "group"}'
 
@@ -79,7 +82,7 @@ class TopicScope:
             topic, colon, numbers = entry.strip().partition(":")
             cells = [cell.strip() for cell in numbers.split(",")]
             if not is_topic_name(topic) or (
-                colon and not all(cell.isascii() and cell.isdigit() for cell in cells)
+                colon and not all(_PARTITION.fullmatch(cell) and int(cell) <= MAX_PARTITION for cell in cells)
             ):
                 raise _bad_topics(entry)
             if not colon:
@@ -391,23 +394,22 @@ def parse_group_id(value: object) -> GroupIds:
     """
     Read the ``group_id`` parameter, which a template may have turned into JSON text.
 
-    :raises UsageError: if it is neither a name nor a mapping of names. ``"None"`` is none: it is what a template writes
-        that finds nothing.
+    :raises UsageError: if it is neither a name nor a mapping of names, or a name is one that
+        :func:`~airflow_kafka_offsets.model.names.check_group` refuses. ``"None"`` is none: it is what a template writes that
+        finds nothing.
     """
     text = value.strip() if isinstance(value, str) else ""
     if text.startswith("{") or (text.startswith("[") and text.endswith("]")):
         value = _load(text, "group_id", _GROUPS_FORM)
-    if isinstance(value, str) and _is_group(value):
-        return value
+    if isinstance(value, str) and value.strip() not in ("", "None"):
+        return check_group(value)
     if isinstance(value, Mapping) and value and all(key and isinstance(key, str) for key in value):
         groups = dict(value)
-        if all(map(_is_group, groups.values())):
-            return groups
+        if all(isinstance(group, str) and group.strip() != "None" for group in groups.values()):
+            return {
+                key: check_group(group, f"group_id[{shorten(repr(key))}]") for key, group in groups.items()
+            }
     raise UsageError(f"group_id: found {shorten(value)}; expected {_GROUPS_FORM}")
-
-
-def _is_group(name: object) -> bool:
-    return isinstance(name, str) and name.strip() not in ("", "None")
 
 
 def _group_for(source: str, topic: str, group_id: GroupIds) -> tuple[str, str | None]:

@@ -21,10 +21,10 @@ from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.apply import apply_joint, look_up_times
 from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.metadata import CommitMetadata
-from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, PendingBatch, RewindPolicy, Sink
 from airflow_kafka_offsets.model.scope import parse_group_id
-from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, PIPELINE_PARAMETERS, group_uri
+from airflow_kafka_offsets.operators.outlets import GroupOutlets
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 class OffsetsOperator(GivenOptions, BaseOperator):
     """
     Base of the operators that move a pipeline's offsets.
+
+    Of the groups' assets in ``outlets`` (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`) a task sends events
+    for those whose group it has moved or committed. A mapped task may name the assets of all pipelines; elsewhere the
+    asset of another group is refused. An ``AssetAlias`` stands for the groups that are committed.
 
     Every name selects something, see :mod:`airflow_kafka_offsets.model.scope`; and an option that is given must not render
     to nothing, see :mod:`airflow_kafka_offsets.hooks.given`.
@@ -74,6 +78,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
         self._moving: dict[str, set[str]] = {}
+        self._group_outlets = GroupOutlets(())
         if group_id is None and self.needs_group:
             raise UsageError(
                 f"task {self.task_id}: group_id is missing: name the consumer group, or **pipeline"
@@ -102,6 +107,9 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         """
         # Until there is a plan only the groups are known, if any is named.
         self._moving = {group: set() for group in self._named_groups()}
+        # A task that runs twice in one process has lost some of its outlets by then.
+        self._group_outlets = GroupOutlets(self._group_outlets.declared or self.outlets)
+        self.outlets = self._group_outlets.present
         with failing_at_once():
             try:
                 self.check_given()
@@ -109,6 +117,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
             except KafkaOffsetsError as error:
                 count_refused(self._moving, error)
                 raise
+        self._group_outlets.note_untold()
 
     def carry_out(
         self,
@@ -130,7 +139,10 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         :param write: carries out a plan that is not a joint move of checkpoint and groups.
         :return: the receipt.
         """
-        self._moving = {group.group_id: {tp.topic for tp in group.after} for group in plan.groups}
+        groups = {*self._named_groups(), *(group.group_id for group in plan.groups)}
+        self._group_outlets.check(context, self.kafka_config_id, groups)
+        written = [group for group in plan.groups if not group.done]
+        self._moving = {group.group_id: {tp.topic for tp in group.after} for group in written}
         if plan_only:
             plan = look_up_times(client, plan)
         for table in plan.tables():
@@ -139,37 +151,18 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         plan.check()
         if plan_only:
             return plan.receipt(plan_only=True)
+        self._group_outlets.tell(context, self.kafka_config_id, written, plan.stamped(metadata))
         if write is not None:
             write(plan, metadata)
         else:
             apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
         self.count_move(self._moving)
-        self.tell_assets(context, plan.groups, plan.stamped(metadata))
+        self.outlets = self._group_outlets.present
         return plan.receipt(verified=True)
 
     def count_move(self, topics: Mapping[str, set[str]]) -> None:
         """Count what was carried out, for each group and its topics."""
         count_commit(topics)
-
-    def tell_assets(self, context: Context, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
-        """Give the events of the groups' assets their totals, for those assets that are in ``outlets``."""
-        by_uri = {group_uri(self.kafka_config_id, plan.group_id): plan for plan in plans}
-        for asset in self.outlets or ():
-            uri = getattr(asset, "uri", None) or ""
-            plan = by_uri.get(uri)
-            if plan is None and uri.startswith(f"{KAFKA_GROUP_SCHEME}://"):
-                self.log.warning(
-                    "The event of %s gets no totals: no group of that name was committed here", uri
-                )
-            if plan is not None and "outlet_events" in context:
-                context["outlet_events"][asset].extra = {
-                    "version": 1,
-                    "group_id": plan.group_id,
-                    "partitions": len(plan.moves),
-                    "changed": plan.changed,
-                    "records": plan.records,
-                    "batch_id": metadata.batch,
-                }
 
     def _named_groups(self) -> list[str]:
         with suppress(UsageError):

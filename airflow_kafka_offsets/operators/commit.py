@@ -12,11 +12,13 @@ from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, 
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.hooks.window_file import load_window
+from airflow_kafka_offsets.hooks.window_memory import CommitMemory
 from airflow_kafka_offsets.joint.commit import KnownMoves, commit_position
 from airflow_kafka_offsets.kafka.apply import plan_moves
 from airflow_kafka_offsets.kafka.window_commits import apply_window_commits, plan_window_commits
 from airflow_kafka_offsets.model.joint import JointPlan
-from airflow_kafka_offsets.model.offsets import parse_offsets, summarize
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import offsets_json, parse_offsets, summarize
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.scope import (
     GroupOffsets,
@@ -44,6 +46,7 @@ class _Target(NamedTuple):
     source: dict[str, Any]
     query: str = ""
     batch: int | None = None
+    read_at: int | None = None
 
 
 class CommitOffsetsOperator(OffsetsOperator):
@@ -66,7 +69,8 @@ class CommitOffsetsOperator(OffsetsOperator):
     With a ``window`` its end is committed, for each partition: where the group stands at the window's start it is
     written, where it is at its end it is done. If it stands anywhere else in one of them, nothing is written at all. A
     window that was planned without a commit in a partition needs that there is none still. All groups are compared
-    before the first write, and each again as it is written.
+    before the first write, and each again as it is written. On Airflow 3.3 and later a task that is cleared after it has
+    committed its window is done where the group has come to the window's end, or further, in every partition.
 
     With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
 
@@ -161,6 +165,8 @@ class CommitOffsetsOperator(OffsetsOperator):
             self.log.info("Not in the window: %s", ", ".join(without))
         targets = group_offsets({"window": window.end}, group_id, scope, "the window")
         self._name_left_out(targets)
+        groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
+        memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
         with self.open_client() as client:
             plans = plan_window_commits(
                 client,
@@ -168,16 +174,14 @@ class CommitOffsetsOperator(OffsetsOperator):
                 targets.by_group,
                 source={"window": dict(window.source)},
                 on_out_of_range=policy,
+                committed_at=memory.committed_at,
             )
-            return self.carry_out(
-                context,
-                client,
-                JointPlan(plans),
-                commit_metadata(context),
-                write=lambda plan, metadata: apply_window_commits(
-                    client, window, plan.groups, metadata, fenced=self.fenced
-                ),
-            )
+
+            def write(plan: JointPlan, metadata: CommitMetadata) -> None:
+                apply_window_commits(client, window, plan.groups, metadata, fenced=self.fenced)
+                memory.keep()
+
+            return self.carry_out(context, client, JointPlan(plans), commit_metadata(context), write=write)
 
     def _execute(self, context: Context) -> dict[str, Any]:
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
@@ -231,6 +235,7 @@ class CommitOffsetsOperator(OffsetsOperator):
             allow_rewind=self.allow_rewind,
             query=None if self.allow_new_query else target.query,
             may_go_back=partial(moves.may_go_back, target.query),
+            read_at=target.read_at,
         )
         return self.carry_out(
             context,
@@ -292,4 +297,4 @@ class CommitOffsetsOperator(OffsetsOperator):
         self.log.info("Checkpoint %s: query %s, batch %d", state.location, state.query_id, state.batch_id)
         source = {"checkpoint": state.location, "query_id": state.query_id, "batch_id": state.batch_id}
         targets = group_offsets(sources, parse_group_id(self.group_id), TopicScope.parse(self.topics))
-        return _Target(targets, source, state.query_id, state.batch_id)
+        return _Target(targets, source, state.query_id, state.batch_id, state.batch_timestamp_ms)

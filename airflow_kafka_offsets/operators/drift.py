@@ -20,9 +20,10 @@ from airflow_kafka_offsets.hooks.metrics import report_drift
 from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
-from airflow_kafka_offsets.model.offsets import load_json, shorten
+from airflow_kafka_offsets.model.offsets import load_json
 from airflow_kafka_offsets.model.plan import one_of
 from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.hooks.window_file import MAX_ARGUMENT
+from airflow_kafka_offsets.hooks.window_file import MAX_ARGUMENT, handed_over
 from airflow_kafka_offsets.hooks.window_memory import WindowMemory, fingerprint
 from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.kafka.windows import check_window, plan_window, topics_like
 from airflow_kafka_offsets.model.offset_window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.model.offsets import shorten
 from airflow_kafka_offsets.model.plan import align, one_of
 from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, parse_group_id
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window_bounds import NoStart, WindowBound
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 
@@ -217,10 +217,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             )
         memory.keep(window)
         if self.window_file:
-            if len(text) > MAX_ARGUMENT:
-                result = {name: result[name] for name in ("version", "records", "source")}
-                result["partitions"] = len(window.ranges)
-            result["window_file"] = text = self.window_file
+            result = handed_over(window, self.window_file, whole=len(text) <= MAX_ARGUMENT)
+            text = self.window_file
         if "ti" in context:
             context["ti"].xcom_push(key=WINDOW_XCOM, value=text)
         return result

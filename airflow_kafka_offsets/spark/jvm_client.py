@@ -17,7 +17,9 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
 from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, FINAL, RETRIABLE, remedy
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, shorten, summarize
+from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.text import shorten
 
 MAX_PARTITIONS = 1_000
 """In one request, which is stored as one batch of at most 1 MB: with metadata as short as ours, any names fit."""
@@ -91,6 +93,7 @@ class JvmOffsetsClient:
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Held | None]:
         """Return what a group holds; ``None`` where it has no commit."""
+        check_group(group_id)
         with self._explaining(f"reading the offsets of group {group_id!r}"):
             found = self._wait(self._admin.listConsumerGroupOffsets(group_id).partitionsToOffsetAndMetadata())
             # As one text: each look into a Java object is a round trip.
@@ -104,6 +107,7 @@ class JvmOffsetsClient:
         :raises GroupActiveError: if the group has members.
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
+        check_group(group_id)
         written: list[TopicPartition] = []
         for part in _parts(offsets):
             failed = self._commit(group_id, part, metadata)

@@ -16,7 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError, WindowReadError
 from airflow_kafka_offsets.model.offset_window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.model.offsets import TopicPartition, load_json, shorten, summarize
+from airflow_kafka_offsets.model.offsets import TopicPartition, load_json, summarize
+from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of, shorten, too_large
 from airflow_kafka_offsets.spark.batch import batch_ranges
 from airflow_kafka_offsets.spark.broker import broker
 from airflow_kafka_offsets.spark.commit import commit_ranges
@@ -179,13 +180,13 @@ def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
     if isinstance(window, OffsetWindow):
         return window
     if isinstance(window, str) and not window.lstrip().startswith("{"):
-        return OffsetWindow.parse(_read_text(spark, window), f"{what} in {window}")
+        return OffsetWindow.parse(_read_text(spark, window), f"{what} in {shorten(window)}", show=kind_of)
     told = load_json(window, what) if isinstance(window, str) else window
-    if "start" in told or "window_file" not in told:
+    if not isinstance(told, Mapping) or "start" in told or "window_file" not in told:
         return OffsetWindow.parse(told, what)
     # Too large for an XCom: the plan names its file.
     uri = str(told["window_file"])
-    planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {uri}")
+    planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", show=kind_of)
     if planned.source != told.get("source"):
         raise UsageError(
             f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give each run a "
@@ -201,10 +202,14 @@ def _read_text(spark: SparkSession, uri: str) -> str:
     try:
         if _REMOTE.match(uri):
             return str(spark.read.text(uri, wholetext=True).collect()[0][0])
-        path = unquote(urlsplit(uri).path) if uri.startswith("file:") else uri
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, PySparkException, IndexError) as error:
+        path = Path(unquote(urlsplit(uri).path) if uri.startswith("file:") else uri)
+        if (size := path.stat().st_size) > MAX_SIZE:
+            raise UsageError(too_large(f"the window's file {shorten(uri)}", size))
+        return path.read_text(encoding="utf-8")
+    except UsageError:
+        raise
+    except (OSError, ValueError, PySparkException, IndexError) as error:
         raise UsageError(
-            f"the window's file {uri} cannot be read ({type(error).__name__}): expected the URI of a file with a "
+            f"the window's file {shorten(uri)} cannot be read ({type(error).__name__}): expected the URI of a file with a "
             "window's JSON that is reachable from the job"
         ) from error

@@ -102,13 +102,12 @@ def starting_offsets(
 
 def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.storage import list_names, plain_errors
+    from airflow_kafka_offsets.checkpoint.storage import list_names
 
     if isinstance(checkpoint, str):
         checkpoint = SparkCheckpoint(checkpoint)
-    with plain_errors(checkpoint.location):
-        batches = checkpoint.batches("offsets") | checkpoint.batches("commits")
-        begun = list_names(checkpoint.fs, f"{checkpoint.root}/sources")
+    batches = checkpoint.batches("offsets") | checkpoint.batches("commits")
+    begun = list_names(checkpoint.fs, f"{checkpoint.root}/sources")
     if batches:
         raise CheckpointError(
             f"{checkpoint.location}: found batches up to {max(batches)}; expected a new checkpoint: Spark goes on from "

@@ -45,9 +45,23 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError, WindowMismatchError
+from airflow_kafka_offsets.errors import (
+    OffsetsFormatError,
+    PlanRefusedError,
+    UsageError,
+    WindowMismatchError,
+)
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
-from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    MAX_OFFSET,
+    MAX_PARTITION,
+    OffsetRange,
+    Offsets,
+    TopicPartition,
+    is_topic_name,
+    summarize,
+)
+from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -91,6 +105,7 @@ class SqlOffsetStore:
         Return the next offset of each partition that was ever saved, empty if nothing was.
 
         :param pipeline: the name that the job saves under.
+        :raises OffsetsFormatError: if a row holds what no job has saved.
         """
         with self._connection() as connection:
             return self._stored(connection, pipeline)
@@ -126,6 +141,7 @@ class SqlOffsetStore:
         :return: ``True`` if written, ``False`` if the ranges were saved before.
         :raises WindowMismatchError: if what is stored is neither: naming each partition with what is stored.
         :raises PlanRefusedError: if another transaction saved the first offsets at the same time.
+        :raises OffsetsFormatError: if a row of the pipeline holds something else than offsets.
         :raises UsageError: if the connection commits each statement by itself, or a range ends before it starts.
         """
         if not isinstance(connection, Connection):
@@ -164,9 +180,7 @@ class SqlOffsetStore:
         )
         if lock:
             rows = rows.with_for_update()
-        return {
-            TopicPartition(topic, partition): until for topic, partition, until in connection.execute(rows)
-        }
+        return dict(_offset(pipeline, *row) for row in connection.execute(rows))
 
     def _write(
         self,
@@ -225,6 +239,26 @@ class SqlOffsetStore:
                 yield connection
         else:
             yield bind if isinstance(bind, Connection) else bind.connection()
+
+
+def _offset(pipeline: str, topic: object, partition: object, until: object) -> tuple[TopicPartition, int]:
+    """
+    Return what a row says.
+
+    :raises OffsetsFormatError: if it says what no job has saved: the table was edited, or is another one.
+    """
+    whole = [value for value in (partition, until) if isinstance(value, int) and not isinstance(value, bool)]
+    if isinstance(topic, str) and is_topic_name(topic) and len(whole) == 2:
+        tp = TopicPartition(topic, whole[0])
+        if 0 <= tp.partition <= MAX_PARTITION and 0 <= whole[1] <= MAX_OFFSET:
+            return tp, whole[1]
+    # '4' is no number, and that has to be seen.
+    found = ", ".join(shorten(repr(value)) for value in (topic, partition, until))
+    raise OffsetsFormatError(
+        f"pipeline {pipeline!r} of the store: found the row {found}; expected a topic, a partition and an offset from 0: the "
+        "table was edited, is another one, or its columns have other types than create_table() gives them; correct the row, or "
+        "remove it and save the offsets anew"
+    )
 
 
 def _refuse_autocommit(connection: Connection) -> None:

@@ -1,7 +1,8 @@
-"""How does a backlog start a DAG?"""
+"""A trigger that starts DAGs when records wait."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -13,15 +14,16 @@ from typing import Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.lag_wait import LagWait
 from airflow_kafka_offsets.hooks.metrics import report_lag
 from airflow_kafka_offsets.hooks.wait import Reading
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.backlog import Backlog
 from airflow_kafka_offsets.model.lag import NoCommitPolicy
-from airflow_kafka_offsets.model.scenarios import check_number, parse_seconds
+from airflow_kafka_offsets.model.scenarios import check_number, check_seconds, parse_seconds
 from airflow_kafka_offsets.triggers.looks import looks
+from airflow_kafka_offsets.triggers.refused import refused_when_run
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +34,14 @@ class LagEventTrigger(BaseEventTrigger):
     """
     Start DAGs when records wait: the trigger of an ``AssetWatcher``.
 
-    It fires when the backlog reaches a threshold, and again every ``refire_after`` while it stays there. Below the
-    thresholds it begins anew. The asset event's payload is the reading without its partitions: ``group_id``,
+    It fires when the backlog reaches a threshold. While the backlog stays there it fires again
+
+    * when the position has moved since and is then the same for two looks: the run that was started has committed,
+      and more is waiting. So what is left fires once for each such movement, a look after it. A streaming job that
+      commits more often than ``poll_interval`` never rests, and does not fire for that;
+    * every ``refire_after``: the run that was started may have failed.
+
+    Below the thresholds it begins anew. The asset event's payload is the reading without its partitions: ``group_id``,
     ``total_lag``, ``max_lag`` (of the partition that is furthest behind), ``lost``, ``topics``, and ``time_lag`` with
     ``min_time_lag``. Nothing here is templated: a watcher belongs to no run.
 
@@ -58,9 +66,12 @@ class LagEventTrigger(BaseEventTrigger):
     :param isolation_level: ``read_committed`` counts up to the last stable offset.
     :param on_no_commit: what a partition without a commit counts as: ``earliest`` (default), its whole log; or as for
         :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`.
-    :raises UsageError: without a threshold, or with one that is always reached.
+    :raises UsageError: without a threshold, or with one that is always reached; for names and numbers that cannot be.
     """
 
+    refused: tuple[KafkaOffsetsError, dict[str, Any]] | None = None
+
+    @refused_when_run
     def __init__(
         self,
         *,
@@ -89,7 +100,7 @@ class LagEventTrigger(BaseEventTrigger):
         self.min_time_lag = parse_seconds(min_time_lag, "min_time_lag")
         seconds = parse_seconds(refire_after, "refire_after")
         self.refire_after = REFIRE_AFTER if seconds is None else seconds
-        self.poll_interval = poll_interval
+        self.poll_interval = check_seconds(poll_interval, "poll_interval")
         if min_lag is None and self.min_time_lag is None:
             raise UsageError("LagEventTrigger needs a threshold: give min_lag, min_time_lag, or both")
         for name, value in (("min_lag", min_lag), ("min_time_lag", self.min_time_lag)):
@@ -117,6 +128,8 @@ class LagEventTrigger(BaseEventTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and its parameters as plain JSON, the same for the same trigger."""
         path = f"{type(self).__module__}.{type(self).__qualname__}"
+        if self.refused is not None:
+            return path, self.refused[1]
         taken = ("max_lag", "max_partition_lag", "max_time_lag", "stalled_after")
         position = {name: value for name, value in self.wait.parameters.items() if name not in taken}
         return path, {
@@ -128,7 +141,10 @@ class LagEventTrigger(BaseEventTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Fire whenever a backlog begins, and again while it stays."""
+        """Fire whenever a backlog begins, and again while it stays, see :class:`~airflow_kafka_offsets.model.backlog.Backlog`."""
+        if self.refused is not None:
+            log.error("This trigger cannot be used and never fires; correct its DAG: %s", self.refused[0])
+            await asyncio.Event().wait()
         backlog = kept = await self._recall()
         trouble = ""
         async with aclosing(looks(self.wait, self.poll_interval)) as outcomes:
@@ -145,7 +161,9 @@ class LagEventTrigger(BaseEventTrigger):
                     continue
                 trouble = ""
                 report_lag(outcome.lags, outcome.checkpoint)
-                backlog, news = backlog.seen(self._waits(outcome), time.time(), self.refire_after)
+                backlog, news = backlog.seen(
+                    self._waits(outcome), time.time(), self.refire_after, position=outcome.standing
+                )
                 if news:
                     log.info("Records wait: %s", outcome.text)
                     yield TriggerEvent(_payload(outcome))  # type: ignore[no-untyped-call]

@@ -19,6 +19,7 @@ from airflow_kafka_offsets.hooks.reached_wait import ReachedWait
 from airflow_kafka_offsets.hooks.topic_wait import TopicWait
 from airflow_kafka_offsets.hooks.wait import Reading, Wait
 from airflow_kafka_offsets.triggers.looks import looks
+from airflow_kafka_offsets.triggers.refused import refused_when_run
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,9 @@ class WaitTrigger(BaseTrigger):
     """
 
     wait_class: ClassVar[type[Wait]]
+    refused: tuple[KafkaOffsetsError, dict[str, Any]] | None = None
 
+    @refused_when_run
     def __init__(
         self,
         *,
@@ -61,6 +64,8 @@ class WaitTrigger(BaseTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and its parameters as plain JSON."""
         path = f"{type(self).__module__}.{type(self).__qualname__}"
+        if self.refused is not None:
+            return path, self.refused[1]
         pace = {
             "poll_interval": self.poll_interval,
             "max_interval": self.max_interval,
@@ -73,6 +78,8 @@ class WaitTrigger(BaseTrigger):
         yield TriggerEvent(await self._run())  # type: ignore[no-untyped-call]
 
     async def _run(self) -> dict[str, Any]:
+        if self.refused is not None:
+            return _event("failed", None, str(self.refused[0]))
         progress = Progress(self.wait.stalled_after)
         last: Reading | None = None
         ends_in = None if self.ends_at is None else max(0.0, self.ends_at - time.time())

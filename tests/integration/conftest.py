@@ -6,10 +6,12 @@ import itertools
 import json
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cli import main
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.model.offsets import Offsets
 
+DEADLINE = 30.0
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
-HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 
 
 class Done(NamedTuple):
@@ -48,7 +50,8 @@ class Query:
 
     def plan(self, batch: int, *sources: Mapping[str, Mapping[int, int]]) -> None:
         """Begin a batch that ends at these offsets, {topic: {partition: offset}} for each source."""
-        self.write(f"offsets/{batch}", "\n".join(["v1", HEAD, *map(json.dumps, sources)]))
+        head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}})
+        self.write(f"offsets/{batch}", "\n".join(["v1", head, *map(json.dumps, sources)]))
 
     def run(self, batch: int, *sources: Mapping[str, Mapping[int, int]]) -> None:
         """Begin a batch and finish it."""
@@ -175,3 +178,26 @@ def cli(monkeypatch, capsys):
         return Done(end.value.code or 0, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def recreate(
+    bootstrap_servers: str, broker: OffsetsClient, wait_for_topic: Callable[[str, int], None]
+) -> Callable[[str, int], None]:
+    """recreate(topic, partitions) deletes a topic and creates another one of its name."""
+
+    def delete_and_create(topic: str, partitions: int) -> None:
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        before = broker.topic_ids([topic])
+        admin.delete_topics([topic])[topic].result(DEADLINE)
+        deadline = time.monotonic() + DEADLINE
+        # It may not be gone yet.
+        while (
+            error := admin.create_topics([NewTopic(topic, partitions)])[topic].exception(DEADLINE)
+        ) is not None:
+            assert "TOPIC_ALREADY_EXISTS" in repr(error), error
+            assert time.monotonic() < deadline, error
+        wait_for_topic(topic, partitions)
+        assert broker.topic_ids([topic]) != before
+
+    return delete_and_create

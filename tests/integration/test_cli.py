@@ -228,3 +228,43 @@ def test_groups_are_deleted_and_each_says_whether_it_was(cli, group, kafka_tools
     assert results[name]["deleted"] is True
     assert "no such group" in results["nobody-ever"]["error"]
     assert name not in kafka_tools.consumer_groups("--list").stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", [["--help"], ["group", "lag"], ["group", "lag", "--output", "json"]])
+def test_an_output_that_takes_no_more_is_exit_1_and_a_sentence(bootstrap_servers, group, arguments):
+    command = [sys.executable, "-m", "airflow_kafka_offsets.cli", *arguments]
+    if arguments[0] == "group":
+        command += [group[0], "--bootstrap-server", bootstrap_servers]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=90, check=False
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "Error: the output cannot be written: No space left on device\n",
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_move_whose_receipt_cannot_be_written_says_that_it_was_made(bootstrap_servers, group):
+    name, topic = group
+    command = [
+        sys.executable,
+        "-m",
+        "airflow_kafka_offsets.cli",
+        "group",
+        "reset",
+        name,
+        "--topic",
+        f"{topic}:0",
+    ]
+    command += ["--to-offset", "3", "--execute", "--output", "json", "--bootstrap-server", bootstrap_servers]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=90, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.endswith("No space left on device; the offsets were moved\n")
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        assert client.committed_everywhere(name)[TopicPartition(topic, 0)].offset == 3

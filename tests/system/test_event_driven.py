@@ -1,7 +1,8 @@
-"""DAGs that wait for lag, and DAGs that lag wakes: on a real scheduler and a real triggerer."""
+"""DAGs that wait for lag, DAGs that lag or a commit wakes, and a refusal: on a real scheduler and a real triggerer."""
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from spark_session import QUICK_JAVA
-from system.running_airflow import RunningAirflow
+from system.running_airflow import TRIGGERER, RunningAirflow
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -18,9 +19,11 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
 
 HERE = Path(__file__).parent
-EXAMPLE = HERE.parents[1] / "dags_examples" / "event_driven.py"
+EXAMPLES = HERE.parents[1] / "dags_examples"
 DEADLINE = 30.0
 CROSSINGS = 10
+BURSTS = 3
+REGIONS = ("asia", "europe", "america")
 REFIRE_AFTER = timedelta(seconds=25)
 SEVERAL_LOOKS = 5.0
 
@@ -28,13 +31,13 @@ SEVERAL_LOOKS = 5.0
 @pytest.fixture(scope="module")
 def names(make_topic):
     """What the DAGs find in their environment: a topic and a group for each."""
-    dags = ("CROSSINGS", "IDLE", "WAITING")
+    dags = ("CROSSINGS", "BURSTS", "IDLE", "LEFT", "WAITING", "WINDOWS")
     topics = {f"{dag}_TOPIC": make_topic(2) for dag in dags}
     return topics | {f"{dag}_GROUP": topics[f"{dag}_TOPIC"] for dag in dags}
 
 
 @pytest.fixture(scope="module")
-def live(bootstrap_servers, names, wait_for_topic, produce, spark_settings, tmp_path_factory):
+def live(bootstrap_servers, names, make_topic, wait_for_topic, produce, spark_settings, tmp_path_factory):
     """The Airflow of this module. The connector that the example names is fetched for spark_settings."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     new = NewTopic("clicks", num_partitions=2)
@@ -42,12 +45,22 @@ def live(bootstrap_servers, names, wait_for_topic, produce, spark_settings, tmp_
     wait_for_topic("clicks", 2)
     home = tmp_path_factory.mktemp("live")
     java = dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), QUICK_JAVA)
-    dags = [*(HERE / "live_dags").glob("*.py"), EXAMPLE]
+    dags = [
+        *(HERE / "live_dags").glob("*.py"),
+        *(EXAMPLES / name for name in ("event_driven.py", "many_pipelines.py")),
+    ]
+    orders = make_topic(1)
+    produce(orders, {0: len(REGIONS)})
+    for number, region in enumerate(REGIONS, 1):
+        write_checkpoint(home / "lake" / "checkpoints" / f"orders-{region}", {orders: {"0": number}})
     with RunningAirflow(
         home,
         bootstrap_servers,
         dags,
+        BROKER=bootstrap_servers,
+        BURSTS=str(BURSTS),
         LAKE=str(home / "lake"),
+        REGIONS=",".join(REGIONS),
         CLEARS_NOTES=str(home / "clears.txt"),
         LOOK_EVERY="1",
         REFIRE_AFTER=str(REFIRE_AFTER.seconds),
@@ -56,7 +69,11 @@ def live(bootstrap_servers, names, wait_for_topic, produce, spark_settings, tmp_
     ) as airflow:
         # What these start goes on while the first tests run.
         produce(names["IDLE_TOPIC"], {0: 60, 1: 60})
+        produce(names["LEFT_TOPIC"], {0: 1})
         produce("clicks", {0: 5_000, 1: 5_000})
+        produce(names["WINDOWS_TOPIC"], {0: 5, 1: 5})
+        for dag_id in ("many_pipelines", "refused", "windows"):
+            airflow.trigger(dag_id)
         yield airflow
 
 
@@ -74,13 +91,47 @@ def spark_has_run(live, produce):
     return run, time.monotonic()
 
 
+@pytest.fixture(scope="module")
+def first_burst(names, produce):
+    """What wakes the DAG for the first time; it brings the rest itself."""
+    produce(names["BURSTS_TOPIC"], {0: 50})
+
+
+def write_checkpoint(root, offsets):
+    """A checkpoint whose first batch ended at these offsets, {topic: {"0": 5}}."""
+    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}})
+    files = {"metadata": json.dumps({"id": root.name}), "offsets/0": f"v1\n{head}\n{json.dumps(offsets)}"}
+    for name, text in (files | {"commits/0": 'v1\n{"nextBatchWatermarkMs":0}'}).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
 def above(live, asset):
     """Whether the trigger of an asset has written down that it has fired, and the lag has not fallen since."""
     return any(kept["fired_at"] for kept in live.asset_state(asset).values())
 
 
+def clear(live, dag_id, run_id, task_id):
+    body = {"dry_run": False, "dag_run_id": run_id, "task_ids": [task_id], "only_failed": False}
+    live.api("POST", f"dags/{dag_id}/clearTaskInstances", json=body)
+
+
 def offsets(topic, offset):
     return dict.fromkeys([TopicPartition(topic, 0), TopicPartition(topic, 1)], offset)
+
+
+def test_a_trigger_that_cannot_be_used_does_not_end_the_triggerer(live):
+    run_id = live.trigger("left_behind")
+    live.wait_for_runs("left_behind", 1, "failed")
+    assert live.states("left_behind", run_id) == {"lag": "failed"}
+    said = live.log_file(TRIGGERER)
+    live.wait_until(
+        lambda: "This trigger cannot be used" in said.read_text(), "what is wrong with the watcher"
+    )
+    # The same triggerer serves the others: from the beginning, and all tests that follow.
+    live.wait_until(lambda: above(live, "idle_backlog"), "the event of another watcher")
+    assert live.runs("never") == []
+    assert said.read_text().count("This trigger cannot be used") == 1
 
 
 def test_what_waits_in_the_triggerer_outlives_it(live, names, produce, client):
@@ -119,7 +170,7 @@ def test_spark_runs_once_for_ten_thousand_records(live, spark_has_run):
     assert receipt["after"] == {"clicks": {"0": 5_000, "1": 5_000}}
 
 
-def test_each_crossing_starts_one_run(live, names, produce):
+def test_each_crossing_starts_one_run(live, names, produce, first_burst):
     topic = names["CROSSINGS_TOPIC"]
     for number in range(1, CROSSINGS + 1):
         produce(topic, {0: 40, 1: 40})  # not enough yet
@@ -131,11 +182,65 @@ def test_each_crossing_starts_one_run(live, names, produce):
     assert len(live.events("backlog")) == CROSSINGS
 
 
+@pytest.mark.usefixtures("first_burst")
+def test_each_burst_that_a_run_has_left_waiting_starts_the_next_run(live):
+    live.wait_for_runs("bursts", BURSTS)
+    live.wait_until(lambda: not above(live, "bursts_backlog"), "the trigger to see that the lag has fallen")
+    assert len(live.runs("bursts")) == len(live.events("bursts_backlog")) == BURSTS
+
+
+def test_a_mapped_commit_tells_the_asset_of_its_own_group(live):
+    live.wait_for_runs("many_pipelines", 1)
+    for number, region in enumerate(REGIONS, 1):
+        (event,) = live.events(f"orders of {region}")
+        assert event["extra"]["group_id"] == f"orders-{region}"
+        assert event["extra"]["records"] == number
+        assert len(live.wait_for_runs(f"after_orders_of_{region}", 1)) == 1
+
+
+def test_an_alias_stands_for_the_asset_of_the_group_that_is_committed(live):
+    live.trigger("pipelines_of_a_list")
+    live.wait_for_runs("pipelines_of_a_list", 1)
+    for region in REGIONS:
+        _, event = live.events(f"orders of {region}")
+        assert (event["extra"]["group_id"], event["source_dag_id"]) == (
+            f"orders-{region}",
+            "pipelines_of_a_list",
+        )
+        assert len(live.wait_for_runs(f"after_orders_of_{region}", 2)) == 2
+    assert live.wait_for_runs("after_any_orders", 1)
+
+
+def test_a_refusal_stands_in_the_log_once_and_its_plan_says_that_it_was_not_carried_out(live):
+    live.wait_for_runs("refused", 1, "failed")
+    (log,) = (live.home / "airflow" / "logs" / "dag_id=refused").rglob("*.log")
+    said = log.read_text()
+    assert said.count("is outside its log") == 1
+    assert "group refused (refused, not carried out): 2 of 2 partitions change" in said
+
+
+def test_clearing_a_commit_after_later_windows_were_committed_ends_well_and_moves_nothing(
+    live, names, produce, client
+):
+    (first,) = live.wait_for_runs("windows", 1)
+    produce(names["WINDOWS_TOPIC"], {0: 3})
+    live.trigger("windows")
+    live.wait_for_runs("windows", 2)
+    clear(live, "windows", first["dag_run_id"], "commit")
+    live.wait_for_runs("windows", 2)
+    receipt = live.xcom("windows", first["dag_run_id"], "commit")
+    assert (receipt["changed"], receipt["after"]) == (0, {names["WINDOWS_TOPIC"]: {"0": 8, "1": 5}})
+    assert "committed_at" in receipt["source"]
+    held = client.committed(names["WINDOWS_GROUP"], offsets(names["WINDOWS_TOPIC"], 0))
+    assert [commit.offset for commit in held.values()] == [8, 5]
+    # The asset's followers have seen this window when it was committed.
+    assert len(live.events(f"kafka-group://kafka_default/{names['WINDOWS_GROUP']}")) == 2
+
+
 def test_a_retry_and_a_clear_are_told_apart(live):
     run_id = live.trigger("clears")
     live.wait_for_runs("clears", 1)
-    body = {"dry_run": False, "dag_run_id": run_id, "task_ids": ["note"], "only_failed": False}
-    live.api("POST", "dags/clears/clearTaskInstances", json=body)
+    clear(live, "clears", run_id, "note")
     notes = live.home / "clears.txt"
     live.wait_until(lambda: len(notes.read_text().split()) == 3, "the task to run again")
     first, retried, cleared = notes.read_text().split()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -65,7 +66,9 @@ def runs(airflow, topic, bootstrap_servers, tmp_path_factory):
             for directory in ("offsets", "commits"):
                 (root / directory).mkdir(parents=True, exist_ok=True)
             line = json.dumps({topic: {"0": offset}})
-            head = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
+            head = json.dumps(
+                {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}}
+            )
             (root / "offsets" / str(batch)).write_text(f"v1\n{head}\n{line}")
             (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
         (root / "metadata").write_text(json.dumps({"id": QUERY_ID}))

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+from urllib.parse import unquote
 
 import pytest
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, SPARK_CONF_KEY, KafkaPipeline
+from airflow_kafka_offsets.pipeline import (
+    PIPELINE_PARAMETERS,
+    SPARK_CONF_KEY,
+    KafkaPipeline,
+    group_uri,
+)
 
 ORDERS = KafkaPipeline(group_id="orders-spark", topics=["orders"], checkpoint_location="s3a://lake/cp/orders")
 
@@ -28,15 +35,59 @@ def test_it_is_frozen():
         ORDERS.group_id = "other"
 
 
-def test_its_asset_needs_no_broker():
+def test_its_asset_needs_no_broker_and_is_named_by_its_uri():
     assert ORDERS.asset.uri == "kafka-group://kafka_default/orders-spark"
-    assert ORDERS.asset.name == "orders-spark"
+    assert ORDERS.asset.name == ORDERS.asset.uri
+
+
+def test_one_group_on_two_connections_has_two_assets_of_different_names():
+    elsewhere = dataclasses.replace(ORDERS, kafka_config_id="kafka_dr")
+    assert (ORDERS.asset.name, ORDERS.asset.uri) != (elsewhere.asset.name, elsewhere.asset.uri)
+    assert ORDERS.asset.name != elsewhere.asset.name
+
+
+@pytest.mark.parametrize(
+    ("connection", "group"), [("a:b/c#d", "x%2F?y=1#z"), ("Main", "Orders A"), ("kafka_dr", "../ü")]
+)
+def test_no_two_groups_share_a_uri_and_airflow_leaves_it_as_it_is(connection, group):
+    asset = KafkaPipeline(group_id=group, kafka_config_id=connection).asset
+    assert asset.name == asset.uri == group_uri(connection, group)
+    assert [unquote(part) for part in asset.uri.removeprefix("kafka-group://").split("/")] == [
+        connection,
+        group,
+    ]
+
+
+def test_an_asset_may_have_another_name_that_no_task_gets():
+    named = KafkaPipeline(group_id="orders-spark", asset_name="orders")
+    assert (named.asset.name, named.asset.uri) == ("orders", "kafka-group://kafka_default/orders-spark")
+    assert tuple(named) == PIPELINE_PARAMETERS
+    assert "asset_name" not in dict(named)
+    assert "asset_name" not in named.spark_conf()[SPARK_CONF_KEY]
 
 
 def test_several_groups_have_an_asset_each():
-    pipeline = KafkaPipeline(group_id={"a": "g", "b": "h", "c": "g"})
-    assert [asset.name for asset in pipeline.assets] == ["g", "h"]
+    pipeline = KafkaPipeline(group_id={"a": "g", "b": "h", "c": "g"}, asset_name={"h": "payments"})
+    assert [asset.name for asset in pipeline.assets] == ["kafka-group://kafka_default/g", "payments"]
     with pytest.raises(UsageError, match="2 groups"):
+        _ = pipeline.asset
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("orders", "one name for 2 groups"), ({"x": "orders"}, "asset_name names 'x': expected")],
+)
+def test_a_name_that_does_not_fit_the_groups_is_refused(name, said):
+    with pytest.raises(UsageError, match=said):
+        KafkaPipeline(group_id={"a": "g", "b": "h"}, asset_name=name)
+
+
+@pytest.mark.parametrize(
+    "names", [{"group_id": "{{ params.g }}"}, {"kafka_config_id": "{% if x %}a{% endif %}"}]
+)
+def test_a_template_has_no_asset(names):
+    pipeline = KafkaPipeline(**{"group_id": "g", **names})
+    with pytest.raises(UsageError, match="is a template.*AssetAlias"):
         _ = pipeline.asset
 
 

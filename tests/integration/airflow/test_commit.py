@@ -19,15 +19,17 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """Writes a checkpoint as Spark does: checkpoint({0: 5}, topic=..., batch=0)."""
+    """Writes a checkpoint as Spark does: checkpoint({0: 5}, topic=..., batch=0, at=milliseconds)."""
 
-    def write(offsets, topic, batch=0, query="11111111-2222-3333-4444-555555555555"):
+    def write(offsets, topic, batch=0, query="11111111-2222-3333-4444-555555555555", at=None):
         root = tmp_path / f"checkpoint-{query[:8]}"
         (root / "offsets").mkdir(parents=True, exist_ok=True)
         (root / "commits").mkdir(exist_ok=True)
         (root / "metadata").write_text(json.dumps({"id": query}))
         line = json.dumps({topic: {str(p): o for p, o in offsets.items()}})
-        head = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
+        head = json.dumps(
+            {"batchWatermarkMs": 0, "batchTimestampMs": at or int(time.time() * 1_000), "conf": {}}
+        )
         (root / "offsets" / str(batch)).write_text(f"v1\n{head}\n{line}")
         (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
         return str(root)
@@ -124,6 +126,36 @@ def test_the_receipt_is_in_xcom_also_when_the_plan_is_refused(checkpoint, topic,
 def test_a_topic_that_the_broker_does_not_have_is_refused(checkpoint, new_group, context):
     with pytest.raises(AirflowFailException, match=r"event-hub-0 is not on the broker"):
         commit(context, group_id=new_group(), checkpoint_location=checkpoint({0: 11}, "event-hub"))
+
+
+def test_a_checkpoint_that_has_read_a_topic_before_it_was_created_again_is_refused(
+    checkpoint, make_topic, produce, recreate, new_group, holds, context
+):
+    topic, group = make_topic(2), new_group()
+    now = int(time.time() * 1_000)
+    produce(topic, {0: 5}, timestamps_ms={0: [now - 20_000] * 5})
+    location = checkpoint({0: 5, 1: 0}, topic, at=now - 10_000)
+    commit(context, group_id=group, checkpoint_location=location)
+    recreate(topic, 2)
+    produce(topic, {0: 9})
+    with pytest.raises(
+        AirflowFailException, match=f"first record of {topic}-0 is newer than the batch of .* up to offset 5"
+    ):
+        commit(context, group_id=group, checkpoint_location=location)
+    # What somebody has looked at and knows better.
+    commit(context, group_id=group, offsets={topic: {"0": 5, "1": 0}})
+    commit(context, group_id=group, checkpoint_location=location)
+    assert holds(group) == {0: 5, 1: 0}
+
+
+def test_a_first_commit_is_not_refused_for_times_that_lie_ahead(
+    checkpoint, make_topic, produce, new_group, holds, context
+):
+    topic, group = make_topic(1), new_group()
+    soon = int(time.time() * 1_000) + 1_800_000
+    produce(topic, {0: 5}, timestamps_ms={0: [soon] * 5})
+    commit(context, group_id=group, checkpoint_location=checkpoint({0: 5}, topic))
+    assert holds(group) == {0: 5}
 
 
 def test_topics_leaves_the_rest_out(topic, new_group, holds, context):

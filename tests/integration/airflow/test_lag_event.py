@@ -117,6 +117,21 @@ def test_it_fires_again_while_the_backlog_stays(group, topic):
     assert len(asyncio.run(run())) == 3
 
 
+def test_what_a_run_has_left_fires_again_long_before_refire_after(group, topic, commit):
+    state = AssetState()
+
+    async def run():
+        async with Watch(trigger(group, topic), state) as watch:
+            await watch.until(1)
+            await asyncio.to_thread(commit, group, topic, {0: 3, 1: 1})
+            await watch.until(2)
+            await watch.looks(2)
+            return watch.fired
+
+    _, second = asyncio.run(run())
+    assert second["total_lag"] == 6
+
+
 def test_below_the_threshold_it_does_not_fire(group, topic, commit):
     commit(group, topic, {0: 2, 1: 4})
 

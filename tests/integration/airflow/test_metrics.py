@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -60,9 +61,8 @@ def run(make_topic, produce, tmp_path, bootstrap_servers):
     (tmp_path / "commits").mkdir()
     (tmp_path / "metadata").write_text('{"id": "query-a"}')
     line = json.dumps({topic: {"0": 10, "1": 5, "2": 0}})
-    (tmp_path / "offsets" / "0").write_text(
-        f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{{}}}}\n{line}'
-    )
+    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}})
+    (tmp_path / "offsets" / "0").write_text(f"v1\n{head}\n{line}")
     (tmp_path / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
 
     def start(code, group, variables=None, **metrics):

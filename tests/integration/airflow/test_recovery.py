@@ -388,7 +388,7 @@ def test_a_commit_that_died_after_a_reset_overtook_it_does_not_hold_the_group(pi
     # Somebody else goes on.
     other = CommitOffsetsOperator(task_id="commit", **pipeline.names)
     context = pipeline.context("commit")
-    context["ti"].run_id = "manual__2"
+    context["ti"].run_id = "manual__3"
     other.execute(context)
     assert pipeline.at() == (BACK, BACK)
 

@@ -96,8 +96,8 @@ def plan(run, **parameters):
     return PlanOffsetWindowOperator(task_id="plan", **parameters).execute(run.context())
 
 
-def commit(window, **parameters):
-    context = {"ti": TaskInstance(Run())}
+def commit(window, run=None, **parameters):
+    context = run.context() if run else {"ti": TaskInstance(Run())}
     receipt = CommitOffsetsOperator(task_id="commit", window=window, **parameters).execute(context)
     assert receipt["verified"]
     return receipt
@@ -405,6 +405,113 @@ def test_a_group_with_a_member_is_refused(run, topic, group, member, holds, fenc
     assert holds(group) == {0: 5, 1: 2, 2: 0}
 
 
+def test_a_refusal_says_which_run_has_moved_the_group_and_what_helps(topic, group, holds):
+    window = plan(Run("1"), group_id=group, max_records=3)
+    commit(plan(Run("2"), group_id=group), Run("2"), group_id=group)
+    with pytest.raises(AirflowFailException) as refused:
+        commit(window, group_id=group)
+    assert "Moved by run 2 of flights.plan at 20" in str(refused.value)
+    assert "trigger a new run with start='committed': clearing the plan of this run gives the same" in str(
+        refused.value
+    )
+    assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_group_that_kafka_forgot_was_not_moved_by_another_run(run, topic, group, broker, fenced):
+    window = plan(run, group_id=group)
+    assert broker.delete_groups([group]) == {group: None}
+    with pytest.raises(
+        AirflowFailException, match="3 of the commits are no longer there: Kafka forgets"
+    ) as refused:
+        commit(window, group_id=group, fenced=fenced)
+    assert "oved by" not in str(refused.value)
+
+
+# A commit that is cleared.
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_cleared_commit_is_done_where_later_windows_were_committed(
+    topic, group, produce, holds, capsys, fenced
+):
+    cleared = Run("1")
+    first = plan(Run("1"), group_id=group)
+    commit(first, cleared, group_id=group, fenced=fenced)
+    produce(topic, {0: 3})
+    commit(plan(Run("2"), group_id=group), Run("2"), group_id=group, fenced=fenced)
+    again = commit(first, cleared.clear(), group_id=group, fenced=fenced)
+    assert (again["changed"], again["after"][topic]["0"]) == (0, 13)
+    assert "committed_at" in again["source"]
+    said = capsys.readouterr().out
+    assert "nothing to do: this task has committed the window at" in said
+    assert "moved by run 2 of flights.plan" in said
+    assert holds(group) == {0: 13, 1: 4, 2: 0}
+
+
+def test_a_cleared_commit_is_refused_where_nothing_proves_that_it_was_done(topic, group, produce, holds):
+    unproved = Run("1", store=False)
+    first = plan(Run("1"), group_id=group)
+    commit(first, unproved, group_id=group)
+    produce(topic, {0: 3})
+    commit(plan(Run("2"), group_id=group), Run("2"), group_id=group)
+    # Airflow before 3.3, and a task that has committed another window.
+    for run in (unproved.clear(), Run("1")):
+        with pytest.raises(AirflowFailException, match="-0: found 13, the range goes from 5 to 10"):
+            commit(first, run, group_id=group)
+    assert holds(group) == {0: 13, 1: 4, 2: 0}
+
+
+@pytest.mark.parametrize("moved", [{0: 5, 1: 3}, {0: 7}, {0: 12, 1: 3}], ids=["between", "back", "one back"])
+def test_a_cleared_commit_is_refused_where_the_group_is_before_the_windows_end(
+    topic, group, produce, broker, holds, moved
+):
+    cleared = Run("1")
+    first = plan(Run("1"), group_id=group)
+    commit(first, cleared, group_id=group)
+    produce(topic, {0: 3})
+    broker.commit(group, {TopicPartition(topic, number): offset for number, offset in moved.items()})
+    with pytest.raises(AirflowFailException, match="is neither at the beginning nor at the end"):
+        commit(first, cleared.clear(), group_id=group)
+    assert holds(group) == {0: 10, 1: 4, 2: 0} | moved
+
+
+def test_a_group_of_several_that_has_gone_on_is_left_alone(
+    run, topic, group, make_topic, produce, new_group, holds, broker
+):
+    other_topic, other = make_topic(1), new_group()
+    produce(other_topic, {0: 3})
+    groups = {topic: group, other_topic: other}
+    cleared = Run("1")
+    window = plan(run, group_id=groups, on_no_commit="earliest", topics=[topic, other_topic])
+    commit(window, cleared, group_id=groups)
+    produce(topic, {0: 1})
+    broker.commit(group, {TopicPartition(topic, 0): 11})
+    commit(window, cleared.clear(), group_id=groups)
+    assert (holds(group), holds(other)) == ({0: 11, 1: 4, 2: 0}, {0: 3})
+
+
+# A topic that was deleted and created again.
+
+
+def test_a_window_of_a_topic_that_was_created_again_is_refused(
+    run, make_topic, produce, recreate, new_group, broker
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 5})
+    window = plan(run, group_id=group, topics=topic, on_no_commit="earliest")
+    recreate(topic, 1)
+    produce(topic, {0: 9})
+    with pytest.raises(
+        AirflowFailException, match=f"'{topic}' was deleted and created again since the window"
+    ):
+        commit(window, group_id=group)
+    assert broker.committed_everywhere(group) == {}
+    with pytest.raises(AirflowFailException, match="was deleted and created again since the window"):
+        plan(run.clear(), group_id=group, topics=topic, on_no_commit="earliest")
+    assert plan(Run("2"), group_id=group, topics=topic, on_no_commit="earliest")["records"] == 9
+
+
 # What a run had is what it gets.
 
 
@@ -516,3 +623,35 @@ def test_a_window_that_is_too_large_for_an_argument_needs_a_file(
     files.write_window(uri, OffsetWindow(other.ranges, source={**other.source, "run_id": "scheduled__2"}))
     with pytest.raises(AirflowFailException, match="holds the window of another run"):
         commit(small, group_id=group)
+
+
+@pytest.mark.parametrize("limit", [50, 100_000], ids=["XCom has the totals", "XCom has the window"])
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [({}, {"0": 9}, "records=6 in place of 7"), ({"0": 4, "1": 3}, {}, "ranges=.* in place of")],
+    ids=["fewer records", "as many"],
+)
+def test_a_file_that_was_edited_is_refused(
+    run, topic, group, tmp_path, monkeypatch, holds, limit, start, end, said
+):
+    monkeypatch.setattr(planning, "MAX_ARGUMENT", limit)
+    file = tmp_path / "window.json"
+    window = plan(run, group_id=group, window_file=str(file))
+    edited = json.loads(file.read_text())
+    edited["start"][topic] |= start
+    edited["committed"][topic] |= start
+    edited["end"][topic] |= end
+    file.write_text(json.dumps(edited))
+    with pytest.raises(AirflowFailException, match=f"was changed since it was planned: found .*{said}"):
+        commit(window, group_id=group)
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
+    with pytest.raises(AirflowFailException, match="was changed since it was planned"):
+        plan(run.clear(), group_id=group, window_file=str(file))
+
+
+def test_a_file_that_is_gone_is_not_needed_where_xcom_has_the_window(run, topic, group, tmp_path, holds):
+    file = tmp_path / "window.json"
+    window = plan(run, group_id=group, window_file=str(file))
+    file.unlink()
+    commit(window, group_id=group)
+    assert holds(group) == {0: 10, 1: 4, 2: 0}

@@ -8,7 +8,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from sqlalchemy import create_engine
 
-from airflow_kafka_offsets.errors import NoCommitError, UsageError
+from airflow_kafka_offsets.errors import NoCommitError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -91,6 +91,29 @@ def test_a_store_that_was_set_back_does_not_move_the_group_back(save, make_topic
         publish(group, store_pipeline=f"after-{group}")
     receipt = publish(group, store_pipeline=f"after-{group}", allow_rewind=True)
     assert receipt["after"] == {topic: {"0": 2}}
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("UPDATE {} SET until_offset = -5", "-5"),
+        ("ALTER TABLE {} ALTER until_offset TYPE text", "'4'"),
+        ("ALTER TABLE {} ALTER until_offset TYPE numeric(9, 1)", r"Decimal\('4.0'\)"),
+        ("ALTER TABLE {0} ALTER until_offset DROP NOT NULL; UPDATE {0} SET until_offset = NULL", "None"),
+    ],
+    ids=["negative", "text", "numeric", "nothing"],
+)
+def test_a_row_that_holds_no_offset_is_named(save, postgres, new_group, change, found):
+    table = f"edited_{new_group().replace('-', '_')}"
+    save("shop", "orders", 4, table=table)
+    engine = create_engine(postgres.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(change.format(table))
+    engine.dispose()
+    with pytest.raises(
+        OffsetsFormatError, match=f"pipeline 'shop' of the store: found the row 'orders', 0, {found};"
+    ):
+        stored_offsets("results", "shop", table)
 
 
 def test_a_pipeline_that_saved_nothing_is_named(save):

@@ -137,7 +137,7 @@ def test_no_text_raises_anything_but_a_refusal(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("", "first line is ''"),
+        ("", "first line is an empty text"),
         ("v1", "only the version line"),
         ("v1\n", "no line of a source"),
         (f"v1\n{METADATA}", "no line of a source"),
@@ -262,3 +262,38 @@ def test_metadata_without_a_query_id_is_refused(text: str) -> None:
 def test_bytes_that_are_no_text_are_refused_with_their_file() -> None:
     with pytest.raises(CheckpointFormatError, match=r"^cp/offsets/7: found bytes that are not UTF-8"):
         decode(b"v1\n\xff\xfe\x00", "cp/offsets/7")
+
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"root:{SECRET}:0:0:root:/root:/bin/sh\n",
+        f"v1\n{SECRET}\n{KAFKA}",
+        f'v1\n["{SECRET}"]\n{KAFKA}',
+        f"v1\n{METADATA}\n{SECRET}",
+        f'v1\n{METADATA}\n{{"orders":{{"0":1,"{SECRET}":2}}}}',
+        f'v1\n{METADATA}\n{{"orders":{{"0":"{SECRET}","1":2}}}}',
+        f"v2\n{METADATA}\n {SECRET}:0",
+        f"v2\n{METADATA}\n{SECRET}",
+    ],
+)
+def test_the_content_of_a_file_that_is_no_log_is_not_shown(text: str) -> None:
+    with pytest.raises(CheckpointFormatError) as refused:
+        parse_offset_log(text, NAME)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", [SECRET, f'{{"id": ["{SECRET}"]}}', f'"{SECRET}"'])
+def test_the_content_of_a_file_without_a_query_is_not_shown(text: str) -> None:
+    with pytest.raises(CheckpointFormatError) as refused:
+        parse_query_id(text, "cp/metadata")
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("time", [10**18, -1, "true", 10**400])
+def test_a_batch_that_was_planned_at_no_time_has_none(time: object) -> None:
+    entry = parse_offset_log(f'v1\n{{"batchTimestampMs":{time}}}\n{KAFKA}', NAME)
+    assert entry.batch_timestamp_ms is None

@@ -9,9 +9,16 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from airflow_kafka_offsets.checkpoint import reader
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.storage import list_names, open_location
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointUnavailableError, UsageError
+from airflow_kafka_offsets.checkpoint.storage import list_names, open_location, read_bytes, replace_file
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    CheckpointFormatError,
+    CheckpointUnavailableError,
+    UsageError,
+)
+from airflow_kafka_offsets.model.text import MAX_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,7 +134,7 @@ def test_a_refusal_of_the_storage_is_named_with_the_location(checkpoint: Callabl
     root = checkpoint({0: 5}, [0])
 
     with pytest.raises(
-        CheckpointError, match=r"checkpoint: no permission to read it .Access Denied"
+        CheckpointError, match=r"checkpoint/offsets: no permission to read it .Access Denied"
     ) as refused:
         SparkCheckpoint(str(root), fs=_ForbiddenFileSystem()).read()
 
@@ -141,3 +148,52 @@ def test_a_storage_that_does_not_answer_is_worth_another_try(checkpoint: Callabl
         SparkCheckpoint(str(root), fs=_BrokenFileSystem()).read()
 
     assert refused.value.retriable
+
+
+def test_an_error_of_our_own_is_not_the_storages(
+    checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(reader, "parse_offset_log", broken)
+
+    with pytest.raises(KeyError):
+        SparkCheckpoint(str(checkpoint({0: 5}, [0]))).read()
+
+
+def test_a_file_in_place_of_a_directory_is_named(checkpoint: Callable[..., Path]) -> None:
+    root = checkpoint({0: 5}, [])
+    (root / "commits").rmdir()
+    (root / "commits").write_text("")
+
+    with pytest.raises(CheckpointFormatError, match="checkpoint/commits: is a file; expected a directory"):
+        SparkCheckpoint(str(root)).read()
+
+
+def test_a_bucket_that_is_written_to_and_is_not_there_is_not_worth_another_try(tmp_path: Path) -> None:
+    class Vanished(LocalFileSystem):
+        def makedirs(self, path: str, exist_ok: bool = False) -> None:
+            raise FileNotFoundError("The specified bucket does not exist")
+
+    with pytest.raises(CheckpointError, match="is not there: correct the location") as refused:
+        replace_file(Vanished(), str(tmp_path / "window.json"), b"{}")
+
+    assert not refused.value.retriable
+
+
+@pytest.mark.parametrize("kind", [LocalFileSystem, MemoryFileSystem])
+def test_a_file_that_is_too_large_is_refused_with_both_sizes(kind: type[Any], tmp_path: Path) -> None:
+    fs, path = kind(), str(tmp_path / "offsets")
+    fs.pipe_file(path, bytes(MAX_SIZE + 1))
+
+    with pytest.raises(
+        CheckpointFormatError, match="offsets: is 10,000,001 bytes large; expected at most 10,000,000"
+    ):
+        read_bytes(fs, path)
+
+
+@pytest.mark.parametrize("location", ["/data/a\0b", "s3a://lake/\ud800"])
+def test_a_location_that_cannot_be_a_path_is_refused(location: str) -> None:
+    with pytest.raises(UsageError, match="characters that no path can have"):
+        open_location(location)

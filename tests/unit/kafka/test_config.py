@@ -147,3 +147,41 @@ def test_credentials_are_taken_out_of_a_text():
 
 def test_without_credentials_a_text_stays_as_it_is():
     assert scrubber(SERVER)("kafka-1:9092 is down") == "kafka-1:9092 is down"
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({"client.id": "a\0b"}, "client.id of the Kafka configuration has a NUL"),
+        ({"client.id": " a"}, "client.id .* begins with whitespace"),
+        ({"client.id": "\t"}, "client.id .* is blank"),
+        ({"client.rack": "\ud800"}, "client.rack .* half of a surrogate pair"),
+        ({"bootstrap.servers": "kafka-1:9092\0,kafka-2:9092"}, "bootstrap.servers .* has a NUL"),
+        ({"security.protocol": " "}, "security.protocol .* is blank"),
+        ({"sasl.password": " hunter2"}, "sasl.password .* begins with whitespace"),
+        ({"ssl.key.password": "hunter2\0"}, "ssl.key.password .* has a NUL"),
+        ({"socket.timeout.ms": 2**32 + 4000}, "socket.timeout.ms .* is no whole number of at most 32 bits"),
+        ({"socket.timeout.ms": "4e3"}, "socket.timeout.ms .* is no whole number"),
+        ({"socket.timeout.ms": 4000.5}, "socket.timeout.ms .* is no whole number"),
+        ({"receive.message.max.bytes": "9" * 5_000}, "receive.message.max.bytes .* is no whole number"),
+        ({"receive.message.max.bytes": float("nan")}, "receive.message.max.bytes .* is no whole number"),
+    ],
+)
+def test_a_value_that_the_client_would_change_is_refused_and_not_repeated(setting, says):
+    with pytest.raises(UsageError, match=says) as refused:
+        client_config({**SERVER, **setting})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"sasl.password": "hunter 2 "},
+        {"ssl.ca.pem": "\n-----BEGIN CERTIFICATE-----\n"},
+        {"socket.timeout.ms": " 4000"},
+        {"socket.timeout.ms": 4000.0},
+        {"reconnect.backoff.ms": "-1"},
+    ],
+)
+def test_a_value_that_arrives_as_it_is_meant_is_kept(setting):
+    assert client_config({**SERVER, **setting}) == {**SERVER, **setting}

@@ -129,6 +129,11 @@ def test_the_oldest_record_that_waits_is_the_time_lag():
     assert "time_lag" not in lag.as_json()
 
 
+def test_a_long_time_lag_reads_as_days_and_hours():
+    lag = Lag.measure("g", {A: 7}, {A: LogRange(0, 10)})
+    assert lag.timed([A], {A: NOW - 1_797_971_000}, NOW, limit=10).table().endswith("3    20 d 19 h")
+
+
 def test_a_long_table_shows_what_is_furthest_behind():
     partitions = [TopicPartition("t", number) for number in range(50)]
     lag = Lag.measure(

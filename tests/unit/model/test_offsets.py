@@ -24,7 +24,7 @@ topics = st.from_regex(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,20}", fullmatch=True)
 partitions = st.builds(TopicPartition, topics, st.integers(0, 10_000))
 offset_sets = st.dictionaries(partitions, st.integers(0, MAX_OFFSET), min_size=1, max_size=30)
 groups = st.text(min_size=1, max_size=20).filter(
-    lambda name: "\r" not in name and "\n" not in name and "\0" not in name
+    lambda name: name.strip() == name and "\r" not in name and "\n" not in name and "\0" not in name
 )
 
 

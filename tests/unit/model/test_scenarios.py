@@ -13,6 +13,7 @@ from airflow_kafka_offsets.model.scenarios import (
     FromFile,
     ShiftBy,
     ToOffset,
+    duration_text,
     exactly_one,
     is_relative,
     offsets_at_time,
@@ -129,3 +130,21 @@ def test_exactly_one_scenario_is_wanted_and_empty_is_none():
         exactly_one({"to_offset": "", "to_datetime": None})
     with pytest.raises(UsageError, match="exactly one of to_offset, to_datetime"):
         exactly_one({"to_offset": 0, "to_datetime": "2026-03-01"})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.4, "0 s"),
+        (42, "42 s"),
+        (59.6, "1 min"),
+        (123, "2 min 3 s"),
+        (3_600, "1 h"),
+        (3_900, "1 h 5 min"),
+        (86_400, "1 d"),
+        (1_797_971, "20 d 19 h"),
+    ],
+)
+def test_a_duration_reads_in_its_two_largest_units(seconds, text):
+    assert duration_text(seconds) == text

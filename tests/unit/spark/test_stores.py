@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, select, update
+from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, select, text, update
 from sqlalchemy.pool import StaticPool
 
-from airflow_kafka_offsets.errors import WindowMismatchError
+from airflow_kafka_offsets.errors import OffsetsFormatError, WindowMismatchError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.spark.stores import SqlOffsetStore
 
@@ -118,3 +119,29 @@ def test_ranges_from_anywhere_are_counted_whole_or_refused(regular, odd):
         counted = job.counted()
         for tp, offset in job.store.load("shop").items():
             assert counted[tp] == offset - begin[tp]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("until_offset", -1),
+        ("until_offset", "many"),
+        ("until_offset", 1.5),
+        ("partition", -1),
+        ("partition", 2**31),
+        ("partition", "zero"),
+        ("topic", "or ders"),
+        ("topic", b"orders"),
+    ],
+)
+def test_a_row_that_no_job_has_saved_is_refused(column, value):
+    row = {"pipeline": "shop", "topic": "orders", "partition": 0, "until_offset": 5, column: value}
+    with new_job() as job:
+        with job.engine.begin() as connection:
+            # SQLite takes whatever comes.
+            names = ", ".join(f":{name}" for name in row)
+            connection.execute(text(f"INSERT INTO kafka_offsets ({', '.join(row)}) VALUES ({names})"), row)
+        with pytest.raises(OffsetsFormatError, match="pipeline 'shop' of the store: found the row"):
+            job.store.load("shop")
+        with pytest.raises(OffsetsFormatError), job.engine.begin() as connection:
+            job.store.save(connection, "shop", {TopicPartition("orders", 0): OffsetRange(5, 6)})

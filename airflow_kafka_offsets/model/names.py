@@ -1,0 +1,58 @@
+"""Names of consumer groups that mean the same to the client, to the broker and to us."""
+
+from __future__ import annotations
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.text import is_plain, shorten
+
+MAX_GROUP_BYTES = 32_767
+"""Kafka's protocol writes a name's length as a signed 16-bit integer."""
+
+_EXPECTED = "the name of a consumer group"
+_WHITESPACE = " \t\n\v\f\r"
+"""What the client cuts off at the beginning of a setting: C's ``isspace``."""
+
+
+def check_group(name: object, parameter: str = "group_id") -> str:
+    """
+    Return a group's name if the client passes it on as it is.
+
+    librdkafka ends the process for a blank ``group.id``, cuts whitespace off at its beginning and everything from a NUL
+    on, and sends a name that is too long as a request that no broker can read. Whitespace at the end arrives, but
+    names another group than the one that was meant.
+
+    :param parameter: what the name was given as, for the error text.
+    :raises UsageError: if it is no name, or another one to the client.
+    """
+    group = check_known_group(name, parameter)
+    if not group.strip(_WHITESPACE):
+        raise UsageError(f"{parameter} is blank ({shorten(repr(group))}); expected {_EXPECTED}")
+    if group != group.strip(_WHITESPACE):
+        raise UsageError(
+            f"{parameter}: found {shorten(repr(group))}; expected {_EXPECTED} without whitespace around it, which the client "
+            "cuts off, so that it would be another group: correct the name"
+        )
+    return group
+
+
+def check_known_group(name: object, parameter: str = "group_id") -> str:
+    """
+    Return a group's name if it can be looked up or deleted: what other clients have created may have whitespace around.
+
+    :param parameter: what the name was given as, for the error text.
+    :raises UsageError: if it cannot.
+    """
+    if not isinstance(name, str):
+        raise UsageError(f"{parameter}: found {shorten(name)}; expected {_EXPECTED}")
+    if not name:
+        raise UsageError(f"{parameter} is empty; expected {_EXPECTED}")
+    if not is_plain(name):
+        raise UsageError(
+            f"{parameter}: found {shorten(repr(name))}, in which the client would stop at a NUL or at half of a surrogate "
+            f"pair; expected {_EXPECTED}"
+        )
+    if (size := len(name.encode())) > MAX_GROUP_BYTES:
+        raise UsageError(
+            f"{parameter}: found a name of {size:,} bytes; expected {_EXPECTED} of at most {MAX_GROUP_BYTES:,}"
+        )
+    return name

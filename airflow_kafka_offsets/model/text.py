@@ -1,0 +1,59 @@
+"""Text that comes from others: how large it may be, and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+Show = Callable[[object], str]
+"""How an error text names what was found: :func:`shorten` quotes it, :func:`kind_of` does not."""
+
+MAX_SIZE = 10_000_000
+"""Bytes or characters of a text that is read from others: a window of 10,000 partitions has about 600,000."""
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text can be handed to a C library: no NUL, which would end it there, and no lone surrogate."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def too_large(what: str, size: int) -> str:
+    """Return the error text for a file or a text that is larger than :data:`MAX_SIZE`."""
+    return f"{what}: is {size:,} bytes large; expected at most {MAX_SIZE:,}: it is probably another file than was meant"
+
+
+def printable(text: str) -> str:
+    r"""
+    Return a text as one line that moves no cursor: control characters, line feeds and the like as ``\n``, ``\x1b``.
+
+    For whatever other clients of the broker have chosen: metadata, names of groups and members.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def kind_of(value: object) -> str:
+    """Say what a value is without showing what is in it: for the content of files, which may be secret."""
+    if value is None or isinstance(value, bool | int | float):
+        return shorten(value)
+    if isinstance(value, str):
+        return f"a text of {len(value):,} characters" if value else "an empty text"
+    if isinstance(value, Mapping):
+        return f"an object of {len(value):,} keys"
+    if isinstance(value, Sequence):
+        return f"a list of {len(value):,} values"
+    return f"a {type(value).__name__}"
+
+
+def shorten(value: object, limit: int = 120) -> str:
+    """Return a value as text of one line that fits into an error message."""
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists in lists
+        kind = "an int" if isinstance(value, int) else f"a {type(value).__name__}"
+        text = f"{kind} that is too large to be shown"
+    text = printable(text[: limit + 1])
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,127 @@
+"""Asset events of consumer groups: one for each group that a task has committed to, and no other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.model.metadata import CommitMetadata
+    from airflow_kafka_offsets.model.plan import OffsetPlan
+
+log = logging.getLogger(__name__)
+
+_SHOWN = 5
+
+
+class GroupOutlets:
+    """
+    The outlets of a task that stand for consumer groups.
+
+    Airflow sends an event for every outlet of a task that ends well, and does so for each index of a mapped task: 40
+    mapped commits with 40 assets would send 1,600 events. It reads the outlets when the task has ended. So the groups'
+    assets are left out at first, and come back for the groups that are committed.
+
+    :param declared: the outlets that the DAG names.
+    """
+
+    def __init__(self, declared: Iterable[Any]) -> None:
+        self.declared = list(declared)
+        self.groups = [outlet for outlet in self.declared if _uri(outlet)]
+        self.told: list[Any] = []
+
+    @property
+    def present(self) -> list[Any]:
+        """The outlets that an event is sent for if the task ends now."""
+        return [outlet for outlet in self.declared if not _uri(outlet) or outlet in self.told]
+
+    def check(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
+        """
+        Refuse the asset of a group that the task has nothing to do with.
+
+        A task that is mapped may name those of all its indexes.
+
+        :param group_ids: the groups that the task names, also where it commits nothing to them this time.
+        :raises PlanRefusedError: naming the assets.
+        """
+        own = sorted({group_uri(kafka_config_id, group_id) for group_id in group_ids if group_id})
+        others = [uri for outlet in self.groups if (uri := _uri(outlet)) not in own]
+        mapped = (getattr(context.get("ti"), "map_index", -1) or 0) >= 0
+        if others and not mapped:
+            raise PlanRefusedError(
+                [
+                    f"outlets names {_shown(others)}, the asset of a group that this task does not commit to (its own: "
+                    f"{_shown(own)}): whoever follows it would run for nothing; use asset or assets of the same KafkaPipeline"
+                ]
+            )
+
+    def tell(
+        self, context: Context, kafka_config_id: str, plans: Sequence[OffsetPlan], metadata: CommitMetadata
+    ) -> None:
+        """
+        Let the task send the events of the groups that it is about to commit to, with their totals.
+
+        An ``AssetAlias`` gets the asset of each of these groups. Airflow sends events only if the task ends well.
+        """
+        if "outlet_events" not in context:
+            return
+        by_uri = {group_uri(kafka_config_id, plan.group_id): plan for plan in plans}
+        self.told = [outlet for outlet in self.groups if _uri(outlet) in by_uri]
+        for outlet in self.told:
+            context["outlet_events"][outlet].extra = _totals(by_uri[_uri(outlet)], metadata)
+        for alias in self.declared:
+            if isinstance(alias, AssetAlias):
+                events = context["outlet_events"][alias]
+                # A commit that finds its checkpoint moved begins again.
+                events.asset_alias_events = [
+                    event for event in events.asset_alias_events if not _uri(event.dest_asset_key)
+                ]
+                for uri, plan in by_uri.items():
+                    _add(events, uri, _totals(plan, metadata))
+
+    def note_untold(self) -> None:
+        """Say in the log for which of the groups' assets there is no event."""
+        untold = [_uri(outlet) for outlet in self.groups if outlet not in self.told]
+        if untold:
+            log.info("No event, since this task has committed nothing to the group: %s", _shown(untold))
+
+
+def _uri(outlet: Any) -> str:
+    """Return the URI of an outlet that stands for a group, else nothing."""
+    uri = getattr(outlet, "uri", None) or ""
+    return uri if uri.startswith(f"{KAFKA_GROUP_SCHEME}://") else ""
+
+
+def _shown(uris: Sequence[str]) -> str:
+    more = f" and {len(uris) - _SHOWN} more" if len(uris) > _SHOWN else ""
+    return ", ".join(uris[:_SHOWN]) + more
+
+
+def _totals(plan: OffsetPlan, metadata: CommitMetadata) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "group_id": plan.group_id,
+        "partitions": len(plan.moves),
+        "changed": plan.changed,
+        "records": plan.records,
+        "batch_id": metadata.batch,
+    }
+
+
+def _add(events: Any, uri: str, extra: dict[str, Any]) -> None:
+    try:
+        # The asset that has this URI, whatever its name is.
+        events.add(Asset.ref(uri=uri), extra)
+    except AirflowRuntimeError as error:
+        if error.error.error != ErrorType.ASSET_NOT_FOUND:
+            raise
+        events.add(Asset(name=uri, uri=uri), extra)

@@ -1,0 +1,91 @@
+"""What other clients have written to a broker is read, shown in one line, or refused; nothing of it ends a task."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+
+import pytest
+
+from airflow_kafka_offsets.kafka.apply import plan_moves
+from airflow_kafka_offsets.kafka.resets import parse_scenario, plan_resets
+from airflow_kafka_offsets.kafka.windows import committed_by
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.scope import TopicScope
+
+pytestmark = pytest.mark.integration
+
+METADATA = [
+    "[" * 4_000,
+    '{"a":' * 800,
+    "9" * 4_000,
+    f'{{"at": {"9" * 3_000}}}',
+    '{"query": "\\ud800", "batch": 1e400, "token": ["t"]}',
+    "\x1b[2J\r\n",
+]
+
+
+@pytest.mark.parametrize(
+    "metadata", METADATA, ids=["lists", "objects", "number", "time", "surrogate", "escapes"]
+)
+def test_commits_with_any_metadata_are_planned_upon(client, make_topic, new_group, metadata):
+    topic, group = make_topic(1), new_group()
+    partition = TopicPartition(topic, 0)
+    client.commit(group, {partition: 0}, metadata)
+    scopes = {group: TopicScope.parse(topic)}
+    now = datetime.now(tz=timezone.utc)
+
+    (plan,) = plan_resets(
+        client, scopes, parse_scenario("shift_by", 0), now=now, by=CommitMetadata(token="ours")
+    )
+
+    assert plan.after == {partition: 0}
+    assert not committed_by(client, group, TopicScope.parse(topic), "dag", "run")
+    (move,) = plan_moves(client, {group: {partition: 0}}, source={}, query="ours")
+    assert "\n".join(move.refusals).isprintable()
+
+
+def test_the_metadata_of_another_query_are_shown_without_what_would_move_the_cursor(
+    client, make_topic, new_group
+):
+    topic, group = make_topic(1), new_group()
+    partition = TopicPartition(topic, 0)
+    client.commit(group, {partition: 0}, json.dumps({"query": "other\x1b[2J\nrefused: nothing", "batch": 3}))
+
+    (plan,) = plan_moves(client, {group: {partition: 0}}, source={}, query="ours")
+
+    (refusal,) = plan.refusals
+    assert r"other\x1b[2J\nrefused: nothing" in refusal
+
+
+def test_a_member_is_shown_without_what_would_move_the_cursor(client, make_topic, new_group, join_group):
+    topic, group = make_topic(1), new_group()
+    join_group(group, topic, **{"client.id": "a\x1b[31mreader\n"})
+
+    (member,) = client.describe_groups([group])[group].members
+
+    assert str(member).startswith(r"a\x1b[31mreader\n on ")
+
+
+def test_records_with_times_in_microseconds_are_shown_and_found(client, make_topic, produce, new_group):
+    microseconds = 1_700_000_000_000_000
+    topic = make_topic(1, {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"})
+    partition, group = TopicPartition(topic, 0), new_group()
+    produce(topic, {0: 3}, timestamps_ms={0: [microseconds, microseconds + 1, microseconds + 2]})
+    now = datetime.now(tz=timezone.utc)
+
+    times = client.record_times({partition: 1})
+    (plan,) = plan_resets(
+        client, {group: TopicScope.parse(topic)}, parse_scenario("to_datetime", "2026-03-01"), now=now
+    )
+
+    assert times == {partition: microseconds + 1}
+    assert plan.after == {partition: 0}
+    shown = OffsetPlan.make(group, {partition: 1}, {partition: 0}, client.log_ranges([partition]))
+    assert "1700000000000001 ms since 1970" in _with_times(shown, {(partition, 1): times[partition]}).table()
+
+
+def _with_times(plan, times):
+    return OffsetPlan(plan.group_id, plan.moves, times=times)

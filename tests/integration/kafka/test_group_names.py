@@ -1,0 +1,137 @@
+"""
+No name of a group ends the process that uses it, and none becomes another group.
+
+The names are used in child processes: a child that dies is the failure. What they have committed is read with Kafka's own
+client, which changes no name.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+pytestmark = pytest.mark.integration
+
+USE = """
+import json, os, sys
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.connection import Connection
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+asked = json.load(sys.stdin)
+partition = TopicPartition(asked["topic"], 0)
+config = {"bootstrap.servers": asked["servers"]}
+with OffsetsClient(config, timeout=20, keep=4) as client:
+    for name in asked["names"]:
+        print(json.dumps(name), end=" ", flush=True)
+        refusals = 0
+        for call in (
+            lambda: Connection(config, name, "read_uncommitted").consumer.close(),
+            lambda: client.commit(name, {partition: 7}),
+            lambda: client.committed(name, [partition]),
+            lambda: client.committed_everywhere(name),
+        ):
+            try:
+                call()
+            except UsageError:
+                refusals += 1
+        print({0: "used", 4: "refused"}[refusals], flush=True)
+os._exit(0)
+"""
+
+WHITE = [" ", "\t", "\n", "\v", "\f", "\r"]
+ends = st.sampled_from(
+    [*WHITE, "\0", "\ud800", "\x1b", "\x85", "\xa0", "\u3000", "{", '"', "é", "💾", "a", ""]
+)
+names = st.builds("{}{}{}".format, ends, st.text(st.characters(exclude_categories=()), max_size=6), ends)
+
+
+def use(servers, topic, names):
+    """Use names in a process of their own; return {name: "used" or "refused"}."""
+    asked = json.dumps({"servers": servers, "topic": topic, "names": names})
+    done = subprocess.run(
+        [sys.executable, "-c", USE], input=asked, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout[-200:]} {done.stderr[-2000:]}"
+    told = [line.rpartition(" ") for line in done.stdout.splitlines()]
+    return {json.loads(name): outcome for name, _, outcome in told}
+
+
+@pytest.fixture(scope="module")
+def topic(make_topic):
+    return make_topic(1)
+
+
+@given(st.lists(names, min_size=20, max_size=20, unique=True))
+@settings(
+    max_examples=2,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@example(
+    ["", *WHITE, "\0", "\ud800", *(f"{white}a" for white in WHITE), *(f"b{white}" for white in WHITE), "c\0d"]
+)
+@example(
+    ["x" * 32_767, "x" * 32_768, "x" * 70_000, "é" * 16_384, "a\x1b[2J", "\x85a", "a\xa0", '{"orders": "g"}']
+)
+def test_a_name_is_refused_or_means_exactly_that_group(bootstrap_servers, broker, topic, oracle, names):
+    outcomes = use(bootstrap_servers, topic, names)
+    assert list(outcomes) == names
+    used = [name for name, outcome in outcomes.items() if outcome == "used"]
+    assert oracle.committed(*used) == {name: {TopicPartition(topic, 0): 7} for name in used}
+    # Other tests ask for all groups of this broker.
+    assert set(broker.delete_groups(used).values()) <= {None}
+
+
+@pytest.mark.parametrize("name", [" padded", "cut\0off"])
+def test_the_group_that_a_name_would_become_is_left_alone(bootstrap_servers, topic, oracle, name):
+    assert use(bootstrap_servers, topic, [name]) == {name: "refused"}
+    assert oracle.committed("padded", "cut") == {"padded": {}, "cut": {}}
+
+
+def test_a_group_that_another_client_gave_such_a_name_is_described_and_deleted(client, topic, oracle):
+    oracle.commit({" of Java": {TopicPartition(topic, 0): 3}})
+    assert client.describe_groups([" of Java"])[" of Java"].state == "Empty"
+    with pytest.raises(UsageError, match=r"found ' of Java'; expected the name of a consumer group without"):
+        client.committed(" of Java", [TopicPartition(topic, 0)])
+    assert client.delete_groups([" of Java"]) == {" of Java": None}
+    assert oracle.committed(" of Java") == {" of Java": {}}
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "\ud800"])
+def test_a_name_that_would_end_the_child_or_be_cut_is_not_handed_to_it(client, name):
+    for call in (client.describe_groups, client.delete_groups):
+        with pytest.raises(UsageError, match="expected the name of a consumer group"):
+            call([name])
+
+
+@pytest.mark.parametrize("topic", ["", " ", "a\0b", "\ud800", "x" * 70_000, "^a.*"])
+def test_a_topic_that_cannot_be_is_not_handed_to_the_client(client, topic):
+    partition = TopicPartition(topic, 0)
+    for call in (
+        lambda: client.partitions([topic]),
+        lambda: client.committed("g", [partition]),
+        lambda: client.log_ranges([partition]),
+        lambda: client.offsets_for_time([partition], 0),
+        lambda: client.record_times({partition: 0}),
+        lambda: client.commit("g", {partition: 0}),
+    ):
+        with pytest.raises(UsageError, match="expected the name of a topic"):
+            call()
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 0, -1, 3_601])
+def test_a_client_has_a_time_that_the_calls_can_have(bootstrap_servers, timeout):
+    with pytest.raises(UsageError, match=r"^timeout=.*: expected seconds above 0, at most 3600"):
+        OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=timeout)

@@ -1,0 +1,127 @@
+"""Which asset events a task sends: those of the groups that it has committed to."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import AssetResult, ErrorResponse
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
+from airflow_kafka_offsets.operators.outlets import GroupOutlets
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+PIPELINES = [KafkaPipeline(group_id=f"orders-{number}") for number in range(40)]
+ASSETS = [pipeline.asset for pipeline in PIPELINES]
+REPORT = Asset("report", uri="s3://lake/report")
+
+
+class TaskInstance:
+    def __init__(self, map_index):
+        self.map_index = map_index
+
+
+def context(map_index=-1):
+    return {"ti": TaskInstance(map_index), "outlet_events": OutletEventAccessors()}
+
+
+@pytest.fixture
+def supervisor(monkeypatch):
+    """supervisor(answer) stands for what asks Airflow for the asset of a URI."""
+
+    class Supervisor:
+        def __init__(self, answer):
+            self.send = lambda message: answer(message.uri)
+
+    return lambda answer: monkeypatch.setattr(
+        task_runner, "SUPERVISOR_COMMS", Supervisor(answer), raising=False
+    )
+
+
+def plan(group):
+    return OffsetPlan(group, (PartitionMove(TopicPartition("orders", 0), 5, 8, LogRange(0, 9)),))
+
+
+def told(outlets, group_id, context, *committed):
+    plans = [plan(group) for group in committed or (group_id,)]
+    outlets.check(context, "kafka_default", [group_id])
+    outlets.tell(context, "kafka_default", plans, CommitMetadata(batch=7))
+    return outlets.present
+
+
+def test_nothing_is_told_before_anything_is_committed():
+    assert GroupOutlets([*ASSETS, REPORT]).present == [REPORT]
+
+
+def test_forty_mapped_commits_tell_forty_events():
+    events = [told(GroupOutlets(ASSETS), f"orders-{number}", context(number)) for number in range(40)]
+    assert events == [[asset] for asset in ASSETS]
+
+
+def test_an_event_has_the_totals_of_its_group():
+    known = context()
+    told(GroupOutlets([ASSETS[3]]), "orders-3", known)
+    assert known["outlet_events"][ASSETS[3]].extra == {
+        "version": 1,
+        "group_id": "orders-3",
+        "partitions": 1,
+        "changed": 1,
+        "records": 3,
+        "batch_id": 7,
+    }
+
+
+def test_the_asset_of_another_group_is_refused_where_the_task_is_not_mapped():
+    with pytest.raises(
+        PlanRefusedError, match="nothing was changed: outlets names kafka-group://.*/orders-4"
+    ):
+        told(GroupOutlets([ASSETS[3], ASSETS[4]]), "orders-3", context())
+    elsewhere = KafkaPipeline(group_id="orders-3", kafka_config_id="kafka_dr").asset
+    with pytest.raises(PlanRefusedError, match="outlets names kafka-group://kafka_dr/orders-3"):
+        told(GroupOutlets([elsewhere]), "orders-3", context())
+
+
+def test_a_group_of_the_task_that_has_nothing_to_commit_this_time_is_not_told():
+    outlets = GroupOutlets(ASSETS[:2])
+    outlets.check(context(), "kafka_default", ["orders-0", "orders-1"])
+    outlets.tell(context(), "kafka_default", [plan("orders-1")], CommitMetadata())
+    assert outlets.present == [ASSETS[1]]
+
+
+def test_an_alias_stands_for_the_groups_that_are_committed(supervisor):
+    named = KafkaPipeline(group_id="orders-3", asset_name="orders of Asia").asset
+
+    supervisor(
+        lambda uri: (
+            AssetResult(name=named.name, uri=uri, group="asset")
+            if uri == named.uri
+            else ErrorResponse(error=ErrorType.ASSET_NOT_FOUND)
+        )
+    )
+    alias, run = AssetAlias("all orders"), context()
+    outlets = GroupOutlets([alias])
+    plans = [plan("orders-3"), plan("orders-4")]
+    outlets.tell(run, "kafka_default", plans, CommitMetadata(batch=1))
+    # A commit that finds its checkpoint moved begins again.
+    outlets.tell(run, "kafka_default", plans, CommitMetadata(batch=2))
+    assert outlets.present == [alias]
+    assert [event.extra["batch_id"] for event in run["outlet_events"][alias].asset_alias_events] == [2, 2]
+    added = {
+        event.dest_asset_key.name: event.extra for event in run["outlet_events"][alias].asset_alias_events
+    }
+    # By the name that the asset has; one that no DAG names gets its URI.
+    assert {name: extra["group_id"] for name, extra in added.items()} == {
+        "orders of Asia": "orders-3",
+        "kafka-group://kafka_default/orders-4": "orders-4",
+    }
+
+
+def test_a_trouble_with_airflow_is_not_taken_for_an_asset_that_is_not_there(supervisor):
+    supervisor(lambda uri: ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+    with pytest.raises(AirflowRuntimeError):
+        told(GroupOutlets([AssetAlias("all orders")]), "orders-9", context())

@@ -1,0 +1,76 @@
+"""A trigger that cannot be used is an error where a DAG file or a task makes it, and never the end of a triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.triggers.event import LagEventTrigger
+from airflow_kafka_offsets.triggers.wait import (
+    ConsumerGroupLagTrigger,
+    OffsetsReachedTrigger,
+    TopicReachedTrigger,
+)
+
+BLANK = {"group_id": {"orders": " "}}
+REFUSED = [
+    (LagEventTrigger, {**BLANK, "min_lag": 1}),
+    (LagEventTrigger, {"group_id": "\ud800", "min_lag": 1}),
+    (LagEventTrigger, {"group_id": "g", "min_lag": 1, "poll_interval": float("nan")}),
+    (LagEventTrigger, {"group_id": "g", "min_lag": 1, "refire_after": "inf"}),
+    (ConsumerGroupLagTrigger, {**BLANK, "max_lag": 0}),
+    (ConsumerGroupLagTrigger, {"group_id": " orders", "max_lag": 0}),
+    (OffsetsReachedTrigger, {**BLANK, "target": {"orders": {"0": 1}}}),
+    (TopicReachedTrigger, {"topics": ["orders"], "target": "2026-03-01", "idle_after": float("inf")}),
+]
+WAITS = [(kind, parameters) for kind, parameters in REFUSED if kind is not LagEventTrigger]
+
+
+def made_by_a_triggerer(kind, parameters):
+    """As Airflow's triggerer makes it, which ends at an error of a constructor."""
+
+    async def make():
+        return kind(**parameters)
+
+    return asyncio.run(make())
+
+
+@pytest.mark.parametrize(("kind", "parameters"), REFUSED)
+def test_it_is_refused_where_it_is_made(kind, parameters):
+    with pytest.raises(UsageError, match="expected"):
+        kind(**parameters)
+
+
+@pytest.mark.parametrize(("kind", "parameters"), REFUSED)
+def test_a_triggerer_makes_it_and_its_parameters_stay(kind, parameters):
+    trigger = made_by_a_triggerer(kind, parameters)
+    assert trigger.serialize() == (f"{kind.__module__}.{kind.__qualname__}", parameters)
+
+
+@pytest.mark.parametrize(("kind", "parameters"), WAITS)
+def test_the_task_that_waits_fails_with_the_reason(kind, parameters):
+    async def run():
+        return (await anext(kind(**parameters).run())).payload
+
+    event = asyncio.run(run())
+    assert event["status"] == "failed"
+    assert "expected" in event["message"]
+
+
+def test_an_event_trigger_says_once_why_it_never_fires(caplog):
+    async def run():
+        trigger = LagEventTrigger(**BLANK, min_lag=1)
+        first = asyncio.ensure_future(anext(trigger.run()))
+        while not caplog.records:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not first.done()
+        first.cancel()
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(run())
+    (record,) = caplog.records
+    assert "group_id['orders'] is blank" in record.getMessage()

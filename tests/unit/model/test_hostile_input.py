@@ -1,0 +1,272 @@
+"""Whatever text or JSON comes from others is read as a value, or refused with an error of ours."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.drift import parse_grace
+from airflow_kafka_offsets.model.joint import read_images
+from airflow_kafka_offsets.model.metadata import CommitMetadata, foreign_query
+from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.offsets import (
+    MAX_OFFSET,
+    MAX_PARTITION,
+    TopicPartition,
+    check_partitions,
+    load_json,
+    parse_csv,
+    parse_offsets,
+    parse_positions,
+)
+from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.rewind import read_rewind_receipt, read_sources
+from airflow_kafka_offsets.model.scenarios import (
+    ByDuration,
+    FromFile,
+    ShiftBy,
+    ToDatetime,
+    ToOffset,
+    check_seconds,
+    iso_time,
+    parse_duration,
+    parse_time,
+    timestamp_ms,
+)
+from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of
+from airflow_kafka_offsets.model.window_bounds import WindowBound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DIGITS = "9" * 5_000
+DEEP = "[" * 100_000
+SECRET = "hunter2"
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=30)
+words = st.sampled_from(
+    [
+        *("orders", "0", "1", "00", "-1", str(2**31), str(2**63), DIGITS, "", " ", "a\0b", "\ud800"),
+        *("version", "start", "end", "committed", "source", "group_id", "groups", "before", "after"),
+        *(
+            "checkpoint",
+            "location",
+            "query_id",
+            "archive",
+            "plan_only",
+            "at",
+            "token",
+            "batch",
+            "run",
+            "query",
+        ),
+        *("latest", "P1D", "2026-03-01", "0001-01-01", "nan"),
+    ]
+)
+numbers = st.sampled_from([0, 1, -1, 2**31, 2**63, 10**30, float("nan"), float("inf"), 1e300])
+leaves = st.none() | st.booleans() | st.integers() | numbers | st.floats() | words | any_text
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words | any_text, inner, max_size=4),
+    max_leaves=12,
+)
+texts = any_text | words | st.lists(words, max_size=8).map(",".join) | values.map(json.dumps)
+
+PARSERS: dict[str, Callable[[Any], object]] = {
+    "offsets": parse_offsets,
+    "positions": parse_positions,
+    "window": OffsetWindow.parse,
+    "receipt": read_receipt,
+    "receipt of a checkpoint": read_rewind_receipt,
+    "sources": lambda value: read_sources(value, "sources"),
+    "topics": TopicScope.parse,
+    "group_id": parse_group_id,
+    "to_offset": ToOffset.parse,
+    "shift_by": ShiftBy.parse,
+    "to_datetime": lambda value: timestamp_ms(ToDatetime.parse(value).moment),
+    "by_duration": ByDuration.parse,
+    "grace": parse_grace,
+    "seconds": lambda value: check_seconds(value, "timeout"),
+    "start": WindowBound.start,
+    "end": WindowBound.end,
+}
+TEXT_PARSERS: dict[str, Callable[[str], object]] = {
+    "json": lambda text: load_json(text, "file"),
+    "csv": parse_csv,
+    "csv of a group": lambda text: parse_csv(text, "g"),
+    "from_file": lambda text: FromFile("file", text).groups(["g", "h"]),
+    "images": read_images,
+    "metadata": lambda text: str(CommitMetadata.parse(text)),
+    "query": lambda text: foreign_query("g", {TopicPartition("t", 0): text}, "mine"),
+}
+
+
+def refusal(parser: Callable[[Any], object], value: object) -> KafkaOffsetsError | None:
+    try:
+        parser(value)
+    except KafkaOffsetsError as error:
+        return error
+    return None
+
+
+def read(parser: Callable[[Any], object], value: object) -> None:
+    """Read a value; what refuses it must be an error of ours, of one line, that a retry does not mend."""
+    error = refusal(parser, value)
+    assert error is None or not error.retriable
+    assert str(error).isprintable()
+    assert len(str(error)) < 2_000
+
+
+@pytest.mark.parametrize("name", PARSERS)
+@given(values | texts)
+@example(DIGITS)
+@example(f'{{"orders": {{"0": {DIGITS}}}}}')
+@example({"orders": {DIGITS: 1}})
+@example(DEEP)
+@example(f"orders:{DIGITS}")
+@example("orders:2147483648")
+@example("P999999999D")
+@example("P999999999DT999999999H")
+@example("0001-01-01")
+@example("0001-01-01T00:00:00+23:59")
+@example("9999-12-31T23:59:59-23:59")
+@example(timedelta.max)
+@example(float("inf"))
+def test_a_value_is_read_or_refused(name, value):
+    read(PARSERS[name], value)
+
+
+@pytest.mark.parametrize("name", TEXT_PARSERS)
+@given(texts)
+@example(DIGITS)
+@example(DEEP)
+@example(f"orders,{DIGITS},1")
+@example(f"orders,0,{DIGITS}")
+@example("orders,2147483648,1")
+@example(f"orders,0,1{' ' * 200_000}")
+@example("orders,0,1\r\rorders,1,1")
+@example("g,orders,0,1\n h,orders,0,1")
+@example('{"at": 1e400, "batch": true, "query": "\\ud800\\u001b[2J"}')
+@example(f'{{"query": "q", "batch": {"9" * 4_000}}}')
+def test_a_text_is_read_or_refused(name, value):
+    read(TEXT_PARSERS[name], value)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_that_python_cannot_show_is_read_or_refused(name, sign):
+    number = sign * 10**5_000
+    read(PARSERS[name], number)
+    read(PARSERS[name], {"orders": {"0": number}})
+    read(PARSERS[name], {"orders": {number: 0}})
+
+
+@given(st.integers() | st.sampled_from([1_700_000_000_000_000, 2**63 - 1, -(2**63)]))
+def test_every_time_that_a_record_may_have_can_be_shown(milliseconds):
+    assert str(milliseconds // 1_000_000_000)[:3] in iso_time(milliseconds) or iso_time(
+        milliseconds
+    ).endswith("Z")
+
+
+def test_a_time_in_microseconds_is_shown_as_the_number_that_it_is():
+    assert iso_time(1_700_000_000_000_000) == "1700000000000000 ms since 1970"
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "1e300", timedelta(days=40_000)])
+def test_a_duration_of_no_calendar_is_refused(value):
+    with pytest.raises(UsageError, match=r"^grace=.*: expected seconds, a duration"):
+        parse_duration(value, "grace")
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 0, -1, 3_601, True, "5", None])
+def test_seconds_are_a_number_in_their_range(value):
+    with pytest.raises(UsageError, match=r"^timeout=.*: expected seconds above 0, at most 3600"):
+        check_seconds(value, "timeout", most=3_600)
+
+
+@pytest.mark.parametrize(
+    "partition", [("a b", 0), ("", 0), ("a\0", 0), ("orders", -1), ("orders", MAX_PARTITION + 1)]
+)
+def test_a_partition_that_cannot_be_is_refused(partition):
+    with pytest.raises(UsageError, match="expected"):
+        check_partitions([TopicPartition("orders", MAX_PARTITION), TopicPartition(*partition)])
+
+
+def test_the_metadata_of_others_are_escaped_where_they_are_shown():
+    text = json.dumps({"query": "other\x1b[2J\n", "run": "r\r", "batch": 3})
+    refusal = foreign_query("g", {TopicPartition("orders", 0): text}, "mine")
+    assert r"run r\r (query other\x1b[2J\n, batch 3)" in refusal
+
+
+def test_many_keys_and_one_of_them_twice_are_read_at_once():
+    # Quadratic, this would take hours.
+    text = "{" + ",".join(f'"{key}":0' for key in range(200_000)) + ',"199999":0}'
+    with pytest.raises(OffsetsFormatError, match="key '199999' occurs twice"):
+        load_json(text, "offsets")
+
+
+@pytest.mark.parametrize("parser", [lambda text: load_json(text, "the file"), parse_csv])
+def test_a_text_that_is_too_large_is_refused_with_both_sizes(parser):
+    with pytest.raises(
+        OffsetsFormatError, match="the file: is 10,000,001 bytes large; expected at most 10,000,000"
+    ):
+        parser(" " * (MAX_SIZE + 1))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"root:{SECRET}:0:0:root:/root:/bin/sh\n",
+        f'{{"private_key": "{SECRET}"}}',
+        f'["{SECRET}"]',
+        f'"{SECRET}"',
+        f'{{"version": 1, "start": "{SECRET}"}}',
+        f'{{"version": 1, "start": {{"{SECRET} ": {{}}}}}}',
+        f'{{"version": 1, "start": {{"orders": {{"{SECRET}": 1}}}}}}',
+        f'{{"version": 1, "start": {{"orders": {{"0": "{SECRET}"}}}}}}',
+        f'{{"version": 1, "{SECRET} ": 0, "{SECRET} ": 0}}',
+        f'{{"version": 1, "group_id": "g", "before": {{"orders": "{SECRET}"}}}}',
+        f'{{"before": {{"g": "{SECRET}"}}}}',
+        f"{SECRET},0,{SECRET}",
+        f"orders,0,1,{SECRET}",
+        f" {SECRET}\nx",
+    ],
+)
+@pytest.mark.parametrize(
+    "parser",
+    [
+        lambda text: OffsetWindow.parse(text, "file", show=kind_of),
+        lambda text: read_receipt(load_json(text, "file", show=kind_of), show=kind_of),
+        lambda text: read_sources(load_json(text, "file", show=kind_of), "file", show=kind_of),
+        read_images,
+        parse_csv,
+    ],
+    ids=["window", "receipt", "sources", "images", "csv"],
+)
+def test_the_content_of_a_file_that_is_another_is_not_shown(parser, content):
+    with pytest.raises(OffsetsFormatError) as refused:
+        parser(content)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("number", [MAX_OFFSET, MAX_OFFSET + 1, -1, 10**30])
+def test_offsets_of_a_reset_are_those_of_kafka(number):
+    if number == MAX_OFFSET:
+        assert ToOffset.parse(str(number)).to == number
+        assert ShiftBy.parse(-number).by == -number
+    else:
+        with pytest.raises(UsageError):
+            ToOffset.parse(number)
+
+
+@pytest.mark.parametrize("value", ["9" * 5_000, "\ud800", "0000-01-01"])
+def test_what_is_no_time_is_refused(value):
+    with pytest.raises(UsageError, match=r"^to_datetime="):
+        parse_time(value, "to_datetime")

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.model.plan import align
+from airflow_kafka_offsets.model.text import is_plain, kind_of, printable, shorten
+
+any_text = st.text(st.characters(exclude_categories=()))
+SECRET = "hunter2"
+
+
+@given(any_text)
+def test_what_is_shown_is_one_line_that_moves_no_cursor(text):
+    assert printable(text).isprintable()
+    assert shorten(text, 20).isprintable()
+    assert len(shorten(text, 20)) <= 20
+
+
+def test_control_characters_are_escaped_and_letters_are_not():
+    assert printable("añ \x1b[31m\r\n\ud800\u202e💾") == r"añ \x1b[31m\r\n\ud800\u202e💾"
+
+
+@given(any_text)
+def test_a_plain_text_can_be_handed_to_a_c_library(text):
+    if is_plain(text):
+        assert b"\0" not in text.encode()
+
+
+@pytest.mark.parametrize("value", [SECRET, {SECRET: SECRET}, [SECRET], SECRET.encode(), {SECRET}])
+def test_what_a_value_is_can_be_said_without_what_is_in_it(value):
+    assert SECRET not in kind_of(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "None"),
+        (-1, "-1"),
+        ("", "an empty text"),
+        ("abc", "a text of 3 characters"),
+        ({"a": 1}, "an object of 1 keys"),
+        ([1, 2], "a list of 2 values"),
+    ],
+)
+def test_a_value_is_named_by_its_kind(value, said):
+    assert kind_of(value) == said
+
+
+def test_what_python_itself_cannot_show_is_named():
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert shorten(10**5_000) == kind_of(10**5_000) == "an int that is too large to be shown"
+    assert shorten(deep) == "a list that is too large to be shown"
+
+
+def test_a_table_shows_names_of_others_escaped():
+    assert align([["GROUP", "STATE"], ["a\x1b[2J\n", "Empty"]]) == ["GROUP       STATE", r"a\x1b[2J\n  Empty"]
