@@ -272,8 +272,8 @@ def names_of_window(
     """
     Take out of the names what the plan of a window was asked for and has left out.
 
-    Such as a topic that nobody has committed. What the plan was not asked for stays among the names, and is
-    refused by :func:`group_offsets`.
+    That is, for example, a topic that nobody has committed. What the plan was not asked for stays among the names, and
+    :func:`group_offsets` refuses it.
 
     :param planned: the partitions of the window.
     :param asked: the window's source: ``topics``, ``topics_pattern`` and ``group_id`` of the plan.
