@@ -147,11 +147,11 @@ def _refused(path: str, given: object, found: object) -> UsageError:
     name = path.partition("[")[0]
     if not is_template(given):
         return UsageError(
-            f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out for its default"
+            f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its default is meant"
         )
     text = given if isinstance(given, str) else str(given)
     hints = [hint for mark, hint in _HINTS.items() if mark in text]
     return UsageError(
         f"{path}={shorten(text)} rendered to {found!r}, which is nothing: expected a value; correct the template, or leave "
-        f"{name} out for its default{''.join(hints)}"
+        f"{name} out if its default is meant{''.join(hints)}"
     )

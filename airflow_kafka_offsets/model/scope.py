@@ -272,8 +272,8 @@ def names_of_window(
     """
     Take out of the names what the plan of a window was asked for and has left out.
 
-    A topic that nobody has committed may be such one. What the plan was not asked for stays among the names, and is
-    refused by :func:`group_offsets`.
+    That is, for example, a topic that nobody has committed. What the plan was not asked for stays among the names, and
+    :func:`group_offsets` refuses it.
 
     :param planned: the partitions of the window.
     :param asked: the window's source: ``topics``, ``topics_pattern`` and ``group_id`` of the plan.
@@ -349,17 +349,21 @@ def misnamed(
     if sources is None:
         if missing and isinstance(group_id, Mapping):
             refusals.append(
-                f"{scope.named_by} names {_quoted(missing)}, which no key of group_id is (it has {', '.join(sorted(group_id))}): correct "
-                "the name, or add a key for the topic"
+                f"{scope.named_by} names {_quoted(missing)}, which no key of group_id is (it has "
+                f"{', '.join(sorted(group_id))}): correct the name, or add a key for the topic"
             )
         return refusals
     query = origin == "the checkpoint"
+    grouped = {topic for _, topic, group in named if group is not None}
     refusals += [
         f"topic {topic!r} of {f'source {source}' if query else origin} has no group in group_id: add a key for the topic"
         + (f' or for "{SOURCE_PREFIX}{source}"' if query else "")
         + ", or leave the topic out with topics="
         for source, topic, group in named
-        if group is None and group_id is not None and scope.allows(topic)
+        if group_id is not None
+        and group is None
+        and scope.allows(topic)
+        and (topic not in grouped or any(tp.topic == topic and tp in scope for tp in sources[source]))
     ]
     if isinstance(group_id, Mapping):
         used = {_group_for(source, topic, group_id)[0] for source, topic, _ in named}
@@ -371,7 +375,8 @@ def misnamed(
     later = ", or wait until the query has read from it" if query else ""
     if missing:
         refusals.append(
-            f"{scope.named_by} names {_quoted(missing)}, which {origin} does not have (it has {', '.join(topics)}): correct the name{later}"
+            f"{scope.named_by} names {_quoted(missing)}, which {origin} does not have (it has {', '.join(topics)}): correct "
+            f"the name{later}"
         )
     if partitions:
         there = {tp for offsets in sources.values() for tp in offsets}
@@ -379,7 +384,8 @@ def misnamed(
         if absent:
             same = summarize(tp for tp in there if tp.topic == absent[0].topic)
             refusals.append(
-                f"topics names {summarize(absent)}, which {origin} does not have (it has {same}): correct the number{later}"
+                f"{scope.named_by} names {summarize(absent)}, which {origin} does not have (it has {same}): correct the "
+                f"number{later}"
             )
     return refusals
 

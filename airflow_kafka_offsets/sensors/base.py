@@ -45,9 +45,9 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
     Base of the sensors that wait for a position.
 
     A broker that is not reachable for a while does not end the wait, the sensor's ``timeout`` does. An error
-    that would come again at every look (a wrong password, a topic that does not exist) fails the task at once. The
-    last reading is the task's XCom also when the task fails or is skipped; in ``mode="reschedule"`` that is the reading of
-    the last look, if the broker answered then.
+    that would come again at every look (a wrong password, a name that selects nothing, an option that is given and
+    renders to nothing) fails the task at once. The last reading is the task's XCom also when the task fails or is
+    skipped; in ``mode="reschedule"`` that is the reading of the last look, if the broker answered then.
 
     :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
         (templated, a mapping's keys are not)

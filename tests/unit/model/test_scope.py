@@ -165,6 +165,13 @@ def test_a_partition_that_the_checkpoint_does_not_have_is_refused_unless_the_bro
     assert A9 in group_scopes("g", TopicScope.parse("a:9"), SOURCES)["g"]
 
 
+def test_a_source_that_topics_leaves_out_needs_no_group():
+    sources = {"0": {A0: 1}, "1": {A1: 1}}
+    assert group_offsets(sources, {"source:0": "g"}, TopicScope.parse("a:0")).by_group == {"g": {A0: 1}}
+    with pytest.raises(PlanRefusedError, match="topic 'a' of source 1 has no group"):
+        group_offsets(sources, {"source:0": "g"}, TopicScope.parse("a"))
+
+
 names = st.sampled_from(["a", "b", "c", "x"])
 groups = st.sampled_from(["g", "h"])
 sources_of = st.none() | st.dictionaries(
