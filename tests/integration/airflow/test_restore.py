@@ -10,6 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
+from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, CheckpointUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -129,12 +130,16 @@ def test_an_unfinished_batch_comes_back_also_after_a_reset_of_two_tries(topic, q
     query.plan(2, {topic: ENDS})
     before = query.sparks_files()
 
-    def fail(*_):
-        raise OSError("the storage went away")
+    put = LocalFileSystem.makedirs
+
+    def fail(fs, path, exist_ok):
+        if path.endswith("/offsets") and "_kafka_offsets" not in path:
+            raise OSError("the storage went away")
+        put(fs, path, exist_ok=exist_ok)
 
     with pytest.MonkeyPatch.context() as patch:
         # The unfinished batch is gone by then, and the newest one as it was.
-        patch.setattr("airflow_kafka_offsets.checkpoint.rewind.replace_file", fail)
+        patch.setattr(LocalFileSystem, "makedirs", fail)
         with pytest.raises(CheckpointUnavailableError):
             reset(pending_batch="discard", sink="foreachBatch")
     assert set(before) - set(query.sparks_files()) == {"offsets/2"}
