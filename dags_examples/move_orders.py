@@ -46,7 +46,7 @@ with DAG(
         receipt=reset.output,
         # The job writes each batch with foreachBatch, and overwrites.
         pending_batch="discard",
-        sink="foreachBatch",
+        sink="idempotent",
         # Nothing puts the pipeline back if the restore gives up.
         retries=3,
         **orders,

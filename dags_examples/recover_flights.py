@@ -134,7 +134,7 @@ with DAG(
         task_id="restore",
         receipt=reset.output,
         pending_batch="discard",
-        sink="foreachBatch",
+        sink="idempotent",
         retries=3,
         **flights,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,14 +24,14 @@ READY = 90.0
 LOG_LINES = 30
 
 
-@pytest.fixture(scope="session")
-def connect_url(spark_settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """sc://host:port of a Spark Connect server that can read and write Kafka; for jobs with SPARK_REMOTE, too."""
-    _skip_without_connect(spark_settings)
+@contextmanager
+def connect_server(settings: dict[str, str], directory: Path) -> Iterator[tuple[str, SupervisedProcess]]:
+    """Give sc://host:port of a Spark Connect server that can read and write Kafka, and its process."""
+    _skip_without_connect(settings)
     import pyspark
 
-    directory, port = tmp_path_factory.mktemp("connect"), free_port()
-    settings = spark_settings | {
+    port = free_port()
+    settings = settings | {
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
@@ -51,9 +52,16 @@ def connect_url(spark_settings: dict[str, str], tmp_path_factory: pytest.TempPat
                     said = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
                     pytest.fail(f"the Spark Connect server did not get ready:\n{said}")
                 time.sleep(0.1)
-            yield f"sc://{LOOPBACK}:{port}"
+            yield f"sc://{LOOPBACK}:{port}", server
         finally:
             server.end()
+
+
+@pytest.fixture(scope="session")
+def connect_url(spark_settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """sc://host:port of a Spark Connect server that can read and write Kafka; for jobs with SPARK_REMOTE, too."""
+    with connect_server(spark_settings, tmp_path_factory.mktemp("connect")) as (url, _):
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,13 @@ from airflow_kafka_offsets.checkpoint.state_store import has_version, is_statefu
 from airflow_kafka_offsets.checkpoint.storage import list_names, open_location
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
-from airflow_kafka_offsets.model.rewind import RewindPolicy
+from airflow_kafka_offsets.model.rewind import SINKS, RewindPolicy
 
-HARMLESS_SINKS = ("foreachBatch", "kafka", "noop")
+HARMLESS_SINKS = ("idempotent", "kafka", "noop")
 """Sinks to which a batch id may come again with other records, see :data:`~airflow_kafka_offsets.model.rewind.Sink`."""
+
+SKIPPING_SINKS = {"delta": "Delta", "iceberg": "Iceberg", "hudi": "Hudi"}
+"""Table formats that record the batch ids that they have seen, and skip them."""
 
 _SINK_ID = re.compile(r"([0-9]+)(?:\.compact)?")
 
@@ -136,13 +139,12 @@ def _sink_refusals(checkpoint: SparkCheckpoint, first: int, doing: str, policy: 
     if policy.sink is None:
         return [
             f"{doing} lets the query use the batch id again with other records, and the checkpoint does not say where it "
-            "writes to: set sink to 'foreachBatch' (if it overwrites, and does not hand the id on as a transaction), "
-            "'kafka', 'noop', 'file' or 'delta'"
+            f"writes to: set sink to {SINKS}"
         ]
-    if policy.sink == "delta":
+    if policy.sink in SKIPPING_SINKS:
         return [
-            f"{doing} lets the query use the batch id again, and Delta skips ids that it has seen: the new records would "
-            "be lost; run the query once so that nothing is unfinished, and seek"
+            f"{doing} lets the query use the batch id again, and {SKIPPING_SINKS[policy.sink]} skips ids that it has seen: "
+            "the new records would be lost; run the query once so that nothing is unfinished, and seek"
         ]
     if policy.sink_location is None:
         return [

@@ -16,11 +16,13 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import fsspec
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+from airflow_kafka_offsets.checkpoint.credentials import refusal
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointFormatError,
@@ -51,6 +53,10 @@ _DRIVER = {
 
 _PUTS_WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "memory"})
 """fsspec's schemes of storages on which a write appears as a whole when it ends, and never in part."""
+
+_OWN = "this machine (environment, configuration files, instance profile)"
+_credentials: WeakKeyDictionary[AbstractFileSystem, str] = WeakKeyDictionary()
+"""Where those of a storage come from that are not this machine's own."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
@@ -106,7 +112,7 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
 
     :raises CheckpointError: if the storage refuses or does not answer.
     """
-    with plain_errors(_named(fs, path)):
+    with plain_errors(fs, path):
         try:
             if type(fs) is LocalFileSystem:  # fsspec makes a record of each file first, six times slower
                 return os.listdir(path)  # noqa: PTH208 - a Path for each of 50,000 names would be slower again
@@ -125,7 +131,7 @@ def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
     :raises CheckpointFormatError: if it is larger than :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`.
     :raises CheckpointError: if the storage refuses or does not answer.
     """
-    with plain_errors(_named(fs, path)):
+    with plain_errors(fs, path):
         try:
             # A range is not asked of an object store: some refuse one of an empty object.
             part = {"end": MAX_SIZE + 1} if isinstance(fs, LocalFileSystem) else {}
@@ -147,7 +153,7 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
 
     :raises CheckpointError: if the storage refuses or does not answer.
     """
-    with plain_errors(_named(fs, path), "change"):
+    with plain_errors(fs, path, "change"):
         _replace(fs, path, data)
 
 
@@ -157,7 +163,7 @@ def remove_file(fs: AbstractFileSystem, path: str) -> None:
 
     :raises CheckpointError: if the storage refuses or does not answer.
     """
-    with plain_errors(_named(fs, path), "change"), suppress(FileNotFoundError):
+    with plain_errors(fs, path, "change"), suppress(FileNotFoundError):
         fs.rm_file(path)
 
 
@@ -167,7 +173,7 @@ def modified(fs: AbstractFileSystem, path: str) -> datetime | None:
 
     :raises CheckpointError: if the storage refuses or does not answer.
     """
-    with plain_errors(_named(fs, path)):
+    with plain_errors(fs, path):
         try:
             fs.invalidate_cache(path.rpartition("/")[0])
             moment = fs.modified(path)
@@ -210,14 +216,25 @@ def _replace(fs: AbstractFileSystem, path: str, data: bytes) -> None:
         fs.mv(temporary, path)
 
 
+def note_credentials(fs: AbstractFileSystem, source: str) -> None:
+    """
+    Note where a storage's credentials come from, for the texts of errors.
+
+    :param source: such as ``Airflow connection 'lake'``.
+    """
+    # All of this machine share the local one.
+    if not isinstance(fs, LocalFileSystem):
+        _credentials[fs] = source
+
+
 @contextmanager
-def plain_errors(location: str, doing: str = "read") -> Iterator[None]:
+def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iterator[None]:
     """
     Turn whatever a storage's driver raises into a :class:`CheckpointError` that names the location.
 
     It belongs around calls of the driver and nothing else: here every error counts as the storage's.
 
-    :param doing: what was being done, for the error text.
+    :param doing: what is being done to the path, for the error text.
     """
     try:
         yield
@@ -225,19 +242,35 @@ def plain_errors(location: str, doing: str = "read") -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise CheckpointError(
-            f"{location}: cannot be {'read' if doing == 'read' else 'written'}, a directory or bucket above it is not "
-            "there: correct the location, or create it"
-        ) from error
-    except PermissionError as error:
-        raise CheckpointError(
-            f"{location}: no permission to {doing} it ({shorten(str(error))}): allow this user or the Airflow "
-            f"connection to list the directory and {doing} its files"
+            f"{_named(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, a directory or bucket above it is "
+            "not there: correct the location, or create it"
         ) from error
     except Exception as error:  # each driver has errors of its own, and few of them are OSErrors
-        raise CheckpointUnavailableError(
-            f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({type(error).__name__}: {shorten(str(error))}): check that it "
-            "is reachable from here and that the credentials of the Airflow connection or the environment are valid"
-        ) from error
+        raise storage_error(error, _named(fs, path), doing, _credentials.get(fs, _OWN)) from error
+
+
+def storage_error(error: Exception, location: str, doing: str, credentials: str) -> CheckpointError:
+    """
+    Return what an error of a storage's driver means.
+
+    :param doing: what was being done to the location.
+    :param credentials: where they come from.
+    """
+    reason = f"{type(error).__name__}: {shorten(str(error))}"
+    why = refusal(error)
+    if why == "no permission":
+        return CheckpointError(
+            f"{location}: no permission to {doing} it ({shorten(str(error))}) with the credentials of {credentials}: allow them "
+            f"to list the directory and {doing} its files, or correct them"
+        )
+    if why is not None:
+        return CheckpointError(
+            f"{location}: {why} to {doing} it ({reason}); they come from {credentials}: correct them there"
+        )
+    return CheckpointUnavailableError(
+        f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check that it is "
+        f"reachable from here and that the credentials of {credentials} are valid"
+    )
 
 
 def _named(fs: AbstractFileSystem, path: str) -> str:
@@ -264,7 +297,9 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
         raise CheckpointError(
             f"{scheme}:// needs a driver that is not installed here ({shorten(str(error))}): {remedy}"
         ) from error
-    except (OSError, TypeError, ValueError) as error:
+    except Exception as error:
+        if not isinstance(error, (OSError, TypeError, ValueError)) and refusal(error) is None:
+            raise
         raise CheckpointError(
             f"{scheme}:// cannot be opened ({type(error).__name__}: {shorten(str(error))}): check the scheme, and give "
             "the storage's connection (checkpoint_conn_id) if it needs one"

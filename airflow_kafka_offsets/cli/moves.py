@@ -103,7 +103,12 @@ def rewind_options(command: Any) -> Any:
         ),
         click.option("--allow-state", is_flag=True, help="Move a query although its state stays as it is."),
         click.option("--sink-location", metavar="URI", help="Directory that a file sink writes to."),
-        click.option("--sink", type=click.Choice(get_args(Sink)), help="Where the query writes to."),
+        click.option(
+            "--sink",
+            metavar="|".join(name for name in get_args(Sink) if name != "foreachBatch"),
+            help="Where the query writes to; idempotent: a foreachBatch that overwrites by the records' own key. "
+            "For any other sink: seek only.",
+        ),
         click.option(
             "--pending-batch",
             type=click.Choice(["fail", "discard"]),

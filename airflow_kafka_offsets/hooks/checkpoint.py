@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from fsspec import AbstractFileSystem
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointError
+from airflow_kafka_offsets.checkpoint.storage import note_credentials, storage_error
+from airflow_kafka_offsets.errors import CheckpointError, UsageError
 from airflow_kafka_offsets.pipeline import check_location
 
 
@@ -17,6 +19,7 @@ def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoi
     :param conn_id: Airflow connection of the storage, resolved by ``ObjectStoragePath``; without it
         fsspec's own defaults (environment, instance profile) are used.
     :raises CheckpointError: if no installed provider knows the storage.
+    :raises UsageError: if there is no such connection.
     """
     check_location(location)
     return SparkCheckpoint(location, fs=storage_of(location, conn_id))
@@ -31,16 +34,29 @@ def storage_of(
     :param location: URI of something there.
     :param conn_parameter: what names the connection, for the error text.
     :raises CheckpointError: if no installed provider knows the storage.
+    :raises UsageError: if there is no such connection.
     """
     if not conn_id:
         return None
-    from airflow.sdk import ObjectStoragePath
+    from airflow.sdk import BaseHook, ObjectStoragePath
 
     try:
-        return ObjectStoragePath(location, conn_id=conn_id).fs
+        # Not every provider asks for the connection, and amazon's goes on with the credentials of the machine.
+        BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException as error:
+        raise UsageError(
+            f"connection {conn_id!r} is not defined: correct {conn_parameter}, or add a connection of the storage's type"
+        ) from error
+    source = f"Airflow connection {conn_id!r} ({conn_parameter})"
+    try:
+        fs: AbstractFileSystem = ObjectStoragePath(location, conn_id=conn_id).fs
     except (ImportError, ValueError) as error:
         scheme = location.partition(":")[0]
         raise CheckpointError(
             f"no storage for {scheme}:// with connection {conn_id!r} ({error}): install the Airflow provider of that "
             f"storage (amazon for s3a, google for gs, microsoft-azure for abfss), or leave {conn_parameter} out"
         ) from error
+    except Exception as error:  # those of the provider, and of the driver that it sets up
+        raise storage_error(error, location, "read", source) from error
+    note_credentials(fs, source)
+    return fs

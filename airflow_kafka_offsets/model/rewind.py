@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets
@@ -29,14 +29,23 @@ from airflow_kafka_offsets.model.text import Show, shorten
 PendingBatch = Literal["fail", "discard"]
 """What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed."""
 
-Sink = Literal["foreachBatch", "kafka", "noop", "file", "delta"]
+Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi", "foreachBatch"]
 """
 Where the query writes to, which its checkpoint does not say.
 
-A batch id that occurs again with other records is harmless to ``foreachBatch`` that overwrites (and does not
-hand the id on as a transaction), to ``kafka`` and to ``noop``. A ``file`` sink (``parquet``, ``json``, ...) skips
-ids that its ``_spark_metadata`` has recorded, and ``delta`` those of its transaction log: their records are lost.
+A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``, and to ``idempotent``: a
+``foreachBatch`` function that overwrites by the records' own key, and does not hand the id on, as Delta's ``txnVersion``
+does. (``foreachBatch`` is its old name.) A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
+``_spark_metadata`` has recorded, and ``delta``, ``iceberg`` and ``hudi`` those that their tables have recorded: the
+records are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no id occur again.
+``tests/compatibility/sinks.py`` has tried each.
 """
+
+SINKS = (
+    "'idempotent' (a foreachBatch that overwrites by the records' own key, and does not hand the batch id on), 'kafka', "
+    "'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink: seek only, with no batch unfinished"
+)
+"""The choices, for an error text."""
 
 QUIET_PERIOD = 10.0
 """Seconds without a write to a checkpoint after which its query counts as stopped."""
@@ -63,6 +72,10 @@ class RewindPolicy:
     sink_location: str | None = None
     allow_state: bool = False
 
+    def __post_init__(self) -> None:
+        if self.sink == "foreachBatch":
+            object.__setattr__(self, "sink", "idempotent")
+
     @classmethod
     def parse(
         cls, pending_batch: object, sink: object, sink_location: object, allow_state: object
@@ -76,10 +89,16 @@ class RewindPolicy:
             raise UsageError(f"allow_state={allow_state!r}: expected True or False, not a text")
         return cls(
             one_of(pending_batch, PendingBatch, "pending_batch"),
-            None if sink is None else one_of(sink, Sink, "sink"),
+            None if sink is None else _known_sink(sink),
             None if sink_location is None else str(sink_location),
             allow_state,
         )
+
+
+def _known_sink(sink: object) -> Sink:
+    if sink not in get_args(Sink):
+        raise UsageError(f"sink={sink!r}: expected {SINKS}")
+    return cast("Sink", sink)
 
 
 class Step(NamedTuple):

@@ -179,8 +179,9 @@ class RewindingOperator(OffsetsOperator):
 
     :param pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default) refuses,
         ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
-    :param sink: where the query writes to, which the checkpoint does not say: ``foreachBatch`` (that overwrites),
-        ``kafka``, ``noop``, ``file`` or ``delta``. (templated)
+    :param sink: where the query writes to, which the checkpoint does not say: ``idempotent`` (a ``foreachBatch`` that
+        overwrites by the records' own key), ``kafka``, ``noop``, ``file``, ``delta``, ``iceberg`` or ``hudi``, see
+        :data:`~airflow_kafka_offsets.model.rewind.Sink`. (templated)
     :param sink_location: directory that a ``file`` sink writes to. (templated)
     :param allow_state: move a query that keeps state although its state stays as it is.
     :param quiet_period: seconds without a write to the checkpoint after which the query counts as stopped; the

@@ -143,20 +143,28 @@ class Committer:
             if left <= 0 or not self._wanted():
                 break
             time.sleep(min(_FLUSH_PAUSE, left))
+        self.late(timeout)
+
+    def late(self, timeout: float) -> None:
+        """Note the queries of which a commit is not done after so many seconds."""
         with self._noting:
             late = [run.query for run in self._runs.values() if run.wanted or run.busy]
         for query in late:
             self.outcomes.late(query, timeout)
 
-    def close(self) -> None:
-        """Forget all queries and close all clients."""
+    def close(self, timeout: float = GIVE_UP) -> None:
+        """
+        Forget all queries and close all clients.
+
+        :param timeout: seconds to wait for a commit that is under way; then the clients are closed after it.
+        """
         with self._noting:
             runs = list(self._runs.values())
             self._runs.clear()
         for run in runs:
             if run.ended is not None:
                 run.query.forget()
-        if self._committing.acquire(timeout=GIVE_UP):
+        if self._committing.acquire(timeout=timeout):
             try:
                 self._close_unused_clients()
             finally:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from airflow_kafka_offsets.errors import (
     UsageError,
 )
 from airflow_kafka_offsets.model.scope import SOURCE_PREFIX, GroupIds, parse_group_id
+from airflow_kafka_offsets.spark.attaching import attach, detach
 from airflow_kafka_offsets.spark.callbacks import CallbackConnection
 from airflow_kafka_offsets.spark.committer import Committer
 from airflow_kafka_offsets.spark.delegation import refuse_delegation_tokens, token_targets
@@ -38,6 +40,7 @@ from airflow_kafka_offsets.spark.group_commit import GroupClient
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.outcomes import Counts
 from airflow_kafka_offsets.spark.query_sources import ClassicQuery, ConnectQuery, RunningQuery
+from airflow_kafka_offsets.spark.time_limit import DaemonCall, LimitedCalls, NoThreadError
 from airflow_kafka_offsets.spark.worker import Worker
 
 if TYPE_CHECKING:
@@ -49,7 +52,10 @@ FLUSH = 60.0
 """Seconds for what is left to commit at the end."""
 
 REQUEST = 10.0
-"""Seconds for one question to a broker."""
+"""Seconds for one question to a broker, or to a Spark Connect server."""
+
+_GRACE = 1.0
+"""Seconds by which the end may be late."""
 
 
 class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc]  # PySpark is not typed here
@@ -99,6 +105,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             self._tokens = token_targets(dict(spark.sparkContext.getConf().getAll()))
         self._committer = Committer(self._new_client, group_id=groups, allow_new_query=allow_new_query)
         self._worker = Worker(self._committer.step, "kafka-offset-committer")
+        self._server = LimitedCalls("kafka-offset-committer-asks", REQUEST)
+        self._ended = False
         self._at_exit: Callable[[], None] | None = _stop_at_exit(self)
 
     @property
@@ -117,30 +125,59 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
         :param timeout: seconds, about: an attempt that is under way is not broken off.
         """
+        deadline = time.monotonic() + timeout
+        unknown: list[RunningQuery] = []
         if self._jvm is not None:
             self._deliver_events(timeout)
         else:
-            self._ask_for_last_progress()
-        self._committer.flush(timeout)
+            # So that a server that is gone leaves time to commit what is known.
+            self._server.seconds = min(REQUEST, timeout / 2)
+            unknown = [query for query in self._committer.queries() if not self._ask_for_last_progress(query)]
+        self._committer.flush(max(0.0, deadline - time.monotonic()))
+        for query in unknown:
+            self._committer.outcomes.unknown_end(query)
 
     def stop(self, timeout: float = FLUSH) -> None:
         """
-        Commit what is left, and end: no thread and no client stays behind. A second call does nothing.
+        Commit what is left, and end in time, whoever does not answer. A second call does nothing.
 
-        :param timeout: seconds, about.
+        No thread and no client stays behind, unless somebody does not answer: then a warning says so, and a daemon
+        thread goes on, for which Python does not wait when it ends.
+
+        :param timeout: seconds, at most one more.
         """
         if self._at_exit is None:
             return
         atexit.unregister(self._at_exit)
         self._at_exit = None
-        with _only_logged():
-            self.flush(timeout)
+        deadline = time.monotonic() + timeout
         try:
-            self._session.streams.removeListener(self)
-        except Exception as error:  # noqa: BLE001  # the session may be stopped
-            log.debug("The listener was not removed: %s", error)
-        self._worker.stop(REQUEST)
-        self._committer.close()
+            DaemonCall(lambda: self._end(deadline), "kafka-offset-committer-ends").wait(timeout + _GRACE)
+        except NoThreadError:
+            self._end(deadline)
+        except TimeoutError:
+            self._committer.late(timeout)
+            log.warning(
+                "Kafka offsets: the end took longer than %g s; a daemon thread goes on with it", timeout
+            )
+
+    def _end(self, deadline: float) -> None:
+        def left() -> float:
+            return max(0.0, deadline - time.monotonic())
+
+        with _only_logged():
+            self.flush(left())
+        self._ended = True
+        # An attempt that is under way says why there was no answer.
+        self._worker.stop(min(REQUEST, left() + _GRACE / 2))
+        self._committer.close(left())
+        # Last, since it may take all the time that is left; a server that is gone is given none.
+        with _only_logged():
+            if not detach(self._session, self, 0.0 if self._server.stuck else left()):
+                log.warning(
+                    "Kafka offsets: the Spark Connect server does not answer, so the listener is still attached to the "
+                    "session; it does nothing any more, and PySpark goes on trying to remove it"
+                )
 
     def raise_errors(self) -> None:
         """
@@ -188,6 +225,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             self._worker.wake()
 
     def _followed(self, event: Any, called_on: CallbackConnection | None = None) -> RunningQuery | None:
+        if self._ended:
+            return None
         query_id, run_id = str(event.id), str(event.runId)
         known = self._committer.followed(run_id)
         if known is not None:
@@ -195,7 +234,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         # It can be had now; once it has ended the session does not know it any more.
         found = self._session.streams.get(query_id)
         if self._jvm is None:
-            known = ConnectQuery(query_id, getattr(event, "name", None), found)
+            known = ConnectQuery(query_id, getattr(event, "name", None), found, self._server)
         elif found is not None:
             known = ClassicQuery(found, called_on)
         if known is not None:
@@ -219,13 +258,16 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         except Exception as error:  # noqa: BLE001  # a stopped session has delivered all of them
             log.debug("The listener bus was not waited for: %s", error)
 
-    def _ask_for_last_progress(self) -> None:
+    def _ask_for_last_progress(self, query: RunningQuery) -> bool:
+        """Ask for the last event, which may have been lost; return whether there was an answer."""
         try:
-            for query in self._committer.queries():
-                if isinstance(query, ConnectQuery):
-                    query.note_last()
-        except Exception as error:  # noqa: BLE001  # the server may be gone, and then for all of them
-            log.debug("A query does not tell its last progress: %s", error)
+            if isinstance(query, ConnectQuery):
+                query.note_last()
+        except TimeoutError:
+            return False
+        except Exception as error:  # noqa: BLE001  # the session may be stopped, or has forgotten the query
+            log.debug("Query %s does not tell its last progress: %s", query.name, error)
+        return True
 
 
 @contextmanager
@@ -250,13 +292,13 @@ def committing(
     :param allow_new_query: see :class:`KafkaOffsetCommitterListener`.
     :param raise_errors: raise at the end if a group is not where its query is. An error of the block itself goes
         before it.
-    :param timeout: seconds for what is left at the end, about.
+    :param timeout: seconds for what is left at the end, whether or not brokers and Spark answer; at most one more.
     :raises KafkaOffsetsError: with ``raise_errors``.
     """
     listener = KafkaOffsetCommitterListener(
         spark, group_id=group_id, config=config, allow_new_query=allow_new_query
     )
-    spark.streams.addListener(listener)
+    attach(spark, listener)
     try:
         yield listener
     finally:

@@ -72,12 +72,15 @@ class Outcomes:
 
     def late(self, query: RunningQuery, timeout: float) -> None:
         """Note that a query's last commit was not done in time, unless there is a better reason already."""
-        error = BrokerUnavailableError(
-            f"query {query.name}: its last commit was not done within {timeout:g} s; its next run does it"
+        self._incomplete(query, f"its last commit was not done within {timeout:.3g} s; its next run does it")
+
+    def unknown_end(self, query: RunningQuery) -> None:
+        """Note that Spark does not tell what a query has finished last, unless there is a better reason already."""
+        self._incomplete(
+            query,
+            "the Spark Connect server does not answer, so that what it has finished last is not known: what is "
+            "committed is what its last event told; its next run, or CommitOffsetsOperator, commits the rest",
         )
-        with self._lock:
-            if not any(query_id == query.query_id for query_id, _ in self._errors):
-                self._errors[query.query_id, _WHOLE_QUERY] = error
 
     def say(self, query: RunningQuery, about: str, kind: str, text: str) -> None:
         """Warn once, however often it happens again before it is mended."""
@@ -85,6 +88,13 @@ class Outcomes:
         level = logging.DEBUG if key in self._said else logging.WARNING
         log.log(level, "Kafka offsets: query %s: %s", query.name, text)
         self._said.add(key)
+
+    def _incomplete(self, query: RunningQuery, text: str) -> None:
+        with self._lock:
+            if any(query_id == query.query_id for query_id, _ in self._errors):
+                return
+            self._errors[query.query_id, _WHOLE_QUERY] = BrokerUnavailableError(f"query {query.name}: {text}")
+        self.say(query, _WHOLE_QUERY, "incomplete", text)
 
     def _count(self, **more: int) -> None:
         self.counts = Counts(*(old + more.get(name, 0) for name, old in self.counts._asdict().items()))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, parse_offsets
 from airflow_kafka_offsets.spark.callbacks import CallbackConnection
+from airflow_kafka_offsets.spark.time_limit import LimitedCalls
 
 GROUP_OPTIONS = ("kafka.consumer.commit.groupid", "consumer.commit.groupid")
 """Spark passes over both; Kafka's consumer warns of the first one."""
@@ -133,18 +134,25 @@ class ConnectQuery:
     :param query_id: id of the query, stable over its restarts.
     :param given: its name, if it was given one.
     :param query: PySpark's query; the server does not give it any more when it has ended.
+    :param server: makes the calls to the server, for an answer to which PySpark itself waits ten minutes or for ever.
     """
 
-    def __init__(self, query_id: str, given: str | None, query: Any | None) -> None:
+    def __init__(self, query_id: str, given: str | None, query: Any | None, server: LimitedCalls) -> None:
         self.query_id = query_id
         self.name = _called(query_id, given)
         self._query = query
+        self._server = server
         self._batch = -1
         self._states: list[SourceState] = []
 
     def is_active(self) -> bool:
-        """Whether it runs, as far as that is known."""
-        return self._query is not None and bool(self._query.isActive)
+        """
+        Whether it runs, as far as that is known.
+
+        :raises TimeoutError: if the server does not answer.
+        """
+        query = self._query
+        return query is not None and self._server(lambda: bool(query.isActive))
 
     def sources(self) -> list[SourceState]:
         """Return what is finished; empty as long as no batch is."""
@@ -166,8 +174,13 @@ class ConnectQuery:
                 self._batch, self._states = batch, states
 
     def note_last(self) -> None:
-        """Ask the server for the last progress, whose event may have been lost."""
-        progress = None if self._query is None else self._query.lastProgress
+        """
+        Ask the server for the last progress, whose event may have been lost.
+
+        :raises TimeoutError: if it does not answer.
+        """
+        query = self._query
+        progress = None if query is None else self._server(lambda: query.lastProgress)
         if progress is not None:
             self.note(progress)
 

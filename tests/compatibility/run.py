@@ -135,14 +135,15 @@ def _run(version: str, directory: Path, program: str, arguments: list[str]) -> O
     started = time.monotonic()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        jars = [_jar(coordinate, directory / "jars") for coordinate in spark.jars]
-        python = _environment(spark, directory, program)
+        jars = [jar_of(coordinate, directory / "jars") for coordinate in spark.jars]
+        python = environment_of(spark, directory, program)
         return _test(spark, python, jars, arguments)
     except (OSError, RuntimeError, SetupError, subprocess.SubprocessError) as error:
         return Outcome(program, 0, 0, 0, time.monotonic() - started, str(error))
 
 
-def _jar(coordinate: str, repository: Path) -> Path:
+def jar_of(coordinate: str, repository: Path) -> Path:
+    """Fetch a jar from Maven unless it is there."""
     group, artifact, version = coordinate.split(":")
     context = MavenContext(
         repo_cache=repository,
@@ -156,7 +157,7 @@ def _jar(coordinate: str, repository: Path) -> Path:
     return jar
 
 
-def _environment(spark: Version, directory: Path, program: str) -> Path:
+def environment_of(spark: Version, directory: Path, program: str) -> Path:
     """Make the environment unless it is there as it should be, and return its Python."""
     number = _output([program, "-c", "import platform; print(platform.python_version())"]).strip()
     home = directory / f"spark-{spark.pyspark}-python-{number}"

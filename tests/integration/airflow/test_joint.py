@@ -208,7 +208,7 @@ def test_a_group_with_a_member_is_refused_and_the_checkpoint_stays(
             {"to_offset": 0, "pending_batch": "drop"},
             "pending_batch='drop': expected one of 'fail', 'discard'",
         ),
-        ({"to_offset": 0, "sink": "s3"}, "sink='s3': expected one of 'foreachBatch'"),
+        ({"to_offset": 0, "sink": "s3"}, "sink='s3': expected 'idempotent'"),
         ({"to_offset": 0, "on_out_of_range": "clip"}, "on_out_of_range='clip'"),
         ({"to_offset": 0, "on_no_commit": "drop"}, "on_no_commit='drop'"),
         ({"to_offset": 0, "allow_state": "True"}, "allow_state='True': expected True or False"),
@@ -227,7 +227,7 @@ def test_what_cannot_be_done_is_refused_and_neither_is_changed(
     ("parameters", "says"),
     [
         ({}, "batch 2 was begun and not finished: running the query once would finish it"),
-        ({"pending_batch": "discard"}, "set sink to 'foreachBatch'"),
+        ({"pending_batch": "discard"}, "set sink to 'idempotent'"),
         ({"pending_batch": "discard", "sink": "delta"}, "Delta skips ids"),
     ],
 )

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointNotFoundError, CheckpointUnavailableError
+from airflow_kafka_offsets.checkpoint.storage import note_credentials
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    CheckpointUnavailableError,
+)
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 s3fs = pytest.importorskip("s3fs")
 pytest.importorskip("moto.server")
@@ -84,6 +91,34 @@ def test_a_server_that_is_not_there_is_unavailable(unused_port: int) -> None:
         SparkCheckpoint("s3a://lake/cp", storage_options=options).read()
 
     assert "very-secret" not in str(refused.value)
+
+
+@pytest.fixture
+def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without credentials for S3."""
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.mark.usefixtures("no_credentials")
+def test_missing_credentials_are_no_silence_and_say_where_they_are_looked_for(
+    storage_options: dict[str, Any],
+) -> None:
+    own = {"endpoint_url": storage_options["endpoint_url"], "skip_instance_cache": True}
+    with pytest.raises(CheckpointError, match=r"NoCredentialsError.* they come from this machine") as refused:
+        SparkCheckpoint("s3a://lake/cp", storage_options=own).read()
+    assert not refused.value.retriable
+
+    fs = s3fs.S3FileSystem(**own)
+    note_credentials(fs, "Airflow connection 'lake'")
+    with pytest.raises(
+        CheckpointError, match=r"NoCredentialsError.* from Airflow connection 'lake'"
+    ) as refused:
+        SparkCheckpoint("s3a://lake/cp", fs=fs).read()
+    assert not refused.value.retriable
 
 
 @pytest.fixture

@@ -512,8 +512,10 @@ def test_all_reasons_are_given_at_once(
 # --- sinks
 
 SINK_REFUSALS = {
-    None: "the checkpoint does not say where it writes to: set sink to 'foreachBatch'",
+    None: "the checkpoint does not say where it writes to: set sink to 'idempotent'",
     "delta": "Delta skips ids that it has seen",
+    "iceberg": "Iceberg skips ids that it has seen",
+    "hudi": "Hudi skips ids that it has seen",
     "file": "set sink_location, the directory it writes to",
 }
 
@@ -526,7 +528,7 @@ def test_a_batch_is_not_discarded_nor_truncated_for_a_sink_that_may_lose_it(
     assert_refused(begun, truncate(begun, 1, sink=sink), SINK_REFUSALS[sink])
 
 
-@pytest.mark.parametrize("sink", ["foreachBatch", "kafka", "noop"])
+@pytest.mark.parametrize("sink", ["idempotent", "foreachBatch", "kafka", "noop"])
 def test_a_batch_is_discarded_or_truncated_for_a_sink_that_takes_its_id_again(
     sink: str, begun: Path, spark_starts: SparkStarts
 ) -> None:

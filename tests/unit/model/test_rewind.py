@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
 from airflow_kafka_offsets.model.rewind import (
     Rewind,
     RewindPolicy,
+    Sink,
     Step,
     read_rewind_receipt,
     read_sources,
@@ -72,7 +74,12 @@ def test_a_sink_that_a_template_left_empty_is_none_of_the_sinks(nothing):
         RewindPolicy.parse("fail", nothing, None, False)
 
 
-@pytest.mark.parametrize("sink", ["foreachBatch", "kafka", "noop", "file", "delta"])
+def test_foreachbatch_is_an_old_name_of_idempotent():
+    assert RewindPolicy(sink="foreachBatch") == RewindPolicy(sink="idempotent")
+    assert RewindPolicy.parse("discard", "foreachBatch", None, False).sink == "idempotent"
+
+
+@pytest.mark.parametrize("sink", get_args(Sink))
 def test_a_policy_is_read_from_texts(sink):
     assert RewindPolicy.parse("discard", sink, "s3a://lake/out", True) == RewindPolicy(
         "discard", sink, "s3a://lake/out", True
@@ -87,9 +94,10 @@ def test_a_policy_is_read_from_texts(sink):
         ((None, None, None, False), r"pending_batch=None: expected one of"),
         (
             ("fail", "parquet", None, False),
-            r"sink='parquet': .*'foreachBatch', 'kafka', 'noop', 'file', 'delta'",
+            r"sink='parquet': expected 'idempotent' .*'kafka', 'noop', 'file' \(parquet, .*'delta', 'iceberg' or 'hudi'; "
+            "for any other sink: seek only",
         ),
-        (("fail", "ForeachBatch", None, False), r"sink='ForeachBatch': expected one of"),
+        (("fail", "ForeachBatch", None, False), r"sink='ForeachBatch': expected 'idempotent'"),
         (("fail", None, None, "False"), r"allow_state='False': expected True or False, not a text"),
         (("fail", None, None, None), r"allow_state=None: expected True or False"),
         (("fail", None, None, 1), r"allow_state=1: expected True or False"),

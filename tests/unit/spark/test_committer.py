@@ -14,6 +14,7 @@ from airflow_kafka_offsets.spark.committer import Committer
 from airflow_kafka_offsets.spark.outcomes import Counts
 from airflow_kafka_offsets.spark.query_sources import ConnectQuery, SourceState, commit_group
 from airflow_kafka_offsets.spark.targets import Target, group_targets
+from airflow_kafka_offsets.spark.time_limit import LimitedCalls
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -225,7 +226,7 @@ class Source(NamedTuple):
 
 
 def test_progress_of_spark_connect_is_read_in_both_of_its_spellings_and_never_backwards():
-    query = ConnectQuery("q-1", None, None)
+    query = ConnectQuery("q-1", None, None, LimitedCalls("asks", 1.0))
     other = Source("RateStreamV2[rowsPerSecond=1]", "3")
     for batch, text in [(1, '{"orders":{"0":4}}'), (2, "{'orders': {'0': 6}}"), (0, '{"orders":{"0":2}}')]:
         query.note(Progress(batch, [other, Source("KafkaV2[Subscribe[orders]]", text)]))
