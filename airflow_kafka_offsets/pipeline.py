@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.names import check_group
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
@@ -126,8 +127,13 @@ PIPELINE_PARAMETERS = ("group_id", "topics", "checkpoint_location", "checkpoint_
 
 
 def group_uri(kafka_config_id: str, group_id: str) -> str:
-    """Return the URI of a group's asset; no broker is asked."""
-    return f"{KAFKA_GROUP_SCHEME}://{quote(kafka_config_id, safe='')}/{quote(group_id, safe='')}"
+    """
+    Return the URI of a group's asset; no broker is asked.
+
+    :raises UsageError: for a group whose name the client would change, or die of.
+    """
+    group = quote(check_group(group_id), safe="")
+    return f"{KAFKA_GROUP_SCHEME}://{quote(kafka_config_id, safe='')}/{group}"
 
 
 def check_location(

@@ -177,7 +177,7 @@ def make_certificates(directory: Path) -> None:
     other, _ = _authority("Another CA")
     (directory / "ca.pem").write_bytes(_pem(authority))
     (directory / "other-ca.pem").write_bytes(_pem(other))
-    now = datetime.datetime.now(datetime.UTC)
+    now = datetime.datetime.now(datetime.timezone.utc)
     here = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(LOOPBACK))]
     elsewhere = [x509.DNSName("kafka.example.org")]
     certificates = {
@@ -199,7 +199,7 @@ def make_certificates(directory: Path) -> None:
 
 def _authority(name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.UTC)
+    now = datetime.datetime.now(datetime.timezone.utc)
     certificate = (
         _certificate(name, now - 3 * _DAY, now + _YEAR, key, _name(name))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -65,6 +66,8 @@ class Archive:
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
     :param files: path -> digests of what the file held before and was to hold after, ``None`` for no file.
+    :param nonce: tells it from a move that another process began at the same time under the same name.
+    :param carried: ``before`` is from an earlier move that this one went on from; the copies are not.
     :param undoes: name of the archive that the move put back.
     :param copies: whether it put the files back, and not the offsets alone.
     :param done: the move was finished.
@@ -82,6 +85,8 @@ class Archive:
     before: Mapping[str, Offsets]
     after: Mapping[str, Offsets]
     files: Mapping[str, tuple[str | None, str | None]]
+    nonce: str = ""
+    carried: bool = False
     undoes: str | None = None
     copies: bool = False
     done: bool = False
@@ -120,8 +125,9 @@ def write_archive(
     newest_committed: int,
     by: CommitMetadata,
     attachments: Mapping[str, str],
-) -> None:
-    """Keep what a move will overwrite; the manifest comes last."""
+) -> str:
+    """Keep what a move will overwrite; the manifest comes last. Return the archive's nonce."""
+    nonce = uuid.uuid4().hex
     root = f"{DIRECTORY}/{rewind.archive}"
     for path, data in rewind.found.items():
         if data is not None:
@@ -139,6 +145,8 @@ def write_archive(
         "newest_committed": newest_committed,
         "by": by.as_json(),
         "request": rewind.request,
+        "nonce": nonce,
+        "carried": rewind.carried,
         "undoes": rewind.undoes,
         "copies": rewind.copies,
         "before": sources_json(rewind.before),
@@ -149,6 +157,7 @@ def write_archive(
         },
     }
     checkpoint.write_file(f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
+    return nonce
 
 
 def mark_done(checkpoint: SparkCheckpoint, name: str) -> None:
@@ -284,6 +293,8 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         newest_committed=field("newest_committed", int),
         by=CommitMetadata.parse(json.dumps(field("by", dict))) or CommitMetadata(),
         request=field("request", str),
+        nonce=field("nonce", str),
+        carried=field("carried", bool),
         before=read_sources(field("before", dict), "before", show=kind_of),
         after=read_sources(field("after", dict), "after", show=kind_of),
         files=files,

@@ -51,11 +51,13 @@ class CheckpointSource:
     :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset yet.
     :param kafka: whether the offsets have Kafka's form. False for a source that had no offset yet: the
         checkpoint's newest batch does not say what it is.
+    :param begun: whether it has an offset. Kafka's has none either while its pattern matches no topic.
     """
 
     source: str
     offsets: Offsets | None
     kafka: bool
+    begun: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,20 @@ class CheckpointState:
         They are not merged: two sources may read the same topic and stand at different offsets.
         """
         return {source.source: source.offsets for source in self.sources if source.offsets is not None}
+
+    @property
+    def without_kafka(self) -> str | None:
+        """
+        Why there will be no Kafka offsets: the newest batch has none; ``None`` if it has, or a later one may.
+
+        A source that has not begun may be Kafka's.
+        """
+        if self.batch_id is None or not all(source.begun and not source.kafka for source in self.sources):
+            return None
+        return (
+            f"{self.location}: batch {self.batch_id} has no Kafka offsets; it has {len(self.sources)} sources of other "
+            "kinds: check checkpoint_location"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON, offsets in Spark's form."""
@@ -301,7 +317,10 @@ def _span(batches: set[int]) -> str:
 
 def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
     known = entry.kafka_offsets
-    sources = [CheckpointSource(source, known.get(source), source in known) for source, _ in entry.sources]
+    sources = [
+        CheckpointSource(source, known.get(source), source in known, text not in (None, "{}"))
+        for source, text in entry.sources
+    ]
     # Version 2 has its lines in any order, and another one in each file.
     return tuple(sorted(sources, key=_plan_order))
 

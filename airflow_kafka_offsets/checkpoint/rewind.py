@@ -50,7 +50,12 @@ from airflow_kafka_offsets.checkpoint.guards import (
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import whole_states_after
 from airflow_kafka_offsets.checkpoint.storage import modified
-from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    CheckpointMovedError,
+    MoveUnfinishedError,
+    PlanRefusedError,
+)
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.rewind import (
@@ -157,6 +162,11 @@ def plan_undo(
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     kept = find_archive(checkpoint, archive)
+    if kept.undoes is not None and not kept.over:
+        raise CheckpointError(
+            f"{checkpoint.location}: {kept.name} is itself an undo, and was not finished: undo {kept.undoes} again, which "
+            "finishes it"
+        )
     request = fingerprint("undo", kept.name)
     survey = take_survey(checkpoint)
     if kept.query_id != survey.state.query_id:
@@ -168,7 +178,7 @@ def plan_undo(
         )
     # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
     begun = [one for one in read_archives(checkpoint) if one.undoes == kept.name and not one.copies]
-    if begun or _has_run_since(checkpoint, survey, kept):
+    if begun or kept.carried or _has_run_since(checkpoint, survey, kept):
         return plan_seek(checkpoint, kept.before, policy, kind="undo", undoes=kept.name, request=request)
     earlier = _same_request(checkpoint, survey, request, kept.name)
     known = [Step(path, read_copy(checkpoint, kept, path)) for path in kept.files]
@@ -205,7 +215,8 @@ def unfinished_refusal(checkpoint: SparkCheckpoint, kept: Archive) -> MoveUnfini
         [
             f"{checkpoint.location}: move {kept} was begun and not finished: it is under way, or has stopped half-way. The "
             "same task, or the same command, finishes it when it runs again; 'airflow-kafka-offsets group restore GROUP "
-            f"--checkpoint {checkpoint.location} --archive {kept.name}' takes it back"
+            f"--checkpoint {checkpoint.location} --archive {kept.undoes or kept.name}' "
+            f"{'finishes it' if kept.undoes else 'takes it back'}"
         ],
         retriable=True,
     )
@@ -225,7 +236,7 @@ def resume(checkpoint: SparkCheckpoint, rewind: Rewind, kept: Archive) -> Rewind
     :param kept: the archive of the interrupted move.
     """
     if _has_run_since(checkpoint, take_survey(checkpoint), kept):
-        return replace(rewind, before=kept.before)
+        return rewind
     removed = [path for path, (_, after) in kept.files.items() if after is None]
     batches = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))
     discarded = tuple(batch for batch in batches if batch > kept.batch_id)
@@ -257,8 +268,9 @@ def apply_rewind(
     check_seconds(quiet_period, "quiet_period", most=LONGEST_QUIET_PERIOD, zero=True)
     if rewind.steps:
         survey = _wait_until_quiet(checkpoint, rewind, quiet_period)
+        nonce = None
         if not rewind.resumes:
-            write_archive(
+            nonce = write_archive(
                 checkpoint,
                 rewind,
                 newest_planned=max(survey.planned),
@@ -268,6 +280,10 @@ def apply_rewind(
             )
         if last_check is not None:
             _check_last(checkpoint, rewind, last_check)
+        if nonce is not None and ((newest := newest_archive(checkpoint)) is None or newest.nonce != nonce):
+            raise CheckpointMovedError(
+                f"{checkpoint.location}: another move of it was begun at the same time; nothing was changed"
+            )
         for path in rewind.derived:
             _carry_out(checkpoint, Step(path, None))
         for step in rewind.steps:

@@ -72,7 +72,7 @@ def checkpoint_show(uri: str, output: str) -> None:
 @output_option
 def checkpoint_seek(
     uri: str,
-    topics: Sequence[str],
+    topics: Sequence[str] | None,
     on_out_of_range: Any,
     quiet_period: float,
     output: str,
@@ -95,7 +95,7 @@ def checkpoint_seek(
             client,
             spark_checkpoint,
             scenario,
-            scope=TopicScope.parse(list(topics)),
+            scope=TopicScope.parse(topics),
             now=datetime.now(tz=timezone.utc),
             on_out_of_range=on_out_of_range,
             policy=policy,

@@ -32,7 +32,9 @@ from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
 )
 @broker_options
 @output_option
-def drift(uri: str, group_id: str, topics: Sequence[str], grace: str, output: str, **broker: Any) -> None:
+def drift(
+    uri: str, group_id: str, topics: Sequence[str] | None, grace: str, output: str, **broker: Any
+) -> None:
     """
     Compare GROUP with the checkpoint at URI, and both with the log; exit 1 if they have drifted.
 
@@ -41,7 +43,7 @@ def drift(uri: str, group_id: str, topics: Sequence[str], grace: str, output: st
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.joint.drift import pipeline_drift
 
-    groups, scope, wait = parse_group_id(group_id), TopicScope.parse(list(topics)), parse_grace(grace)
+    groups, scope, wait = parse_group_id(group_id), TopicScope.parse(topics), parse_grace(grace)
     checkpoint = SparkCheckpoint(uri)
     with open_client(**broker) as client:
         reports = pipeline_drift(client, checkpoint, groups, scope, grace=wait)

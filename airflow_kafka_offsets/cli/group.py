@@ -57,13 +57,15 @@ def group() -> None:
 )
 @broker_options
 @output_option
-def group_lag(group_id: str, topics: Sequence[str], isolation_level: Any, output: str, **broker: Any) -> None:
+def group_lag(
+    group_id: str, topics: Sequence[str] | None, isolation_level: Any, output: str, **broker: Any
+) -> None:
     """Show how far GROUP is behind, partition by partition."""
     from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
 
     check_group(group_id, "GROUP")
     with open_client(**broker) as client:
-        positions = group_positions(client, group_id, TopicScope.parse(list(topics)))
+        positions = group_positions(client, group_id, TopicScope.parse(topics))
         lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
     if output == "json":
         print_json({"group_id": group_id, **lag.as_json()})
@@ -144,7 +146,7 @@ def group_describe(group_ids: Sequence[str], output: str, **broker: Any) -> None
 def group_reset(
     group_ids: Sequence[str],
     all_groups: bool,
-    topics: Sequence[str],
+    topics: Sequence[str] | None,
     all_topics: bool,
     on_out_of_range: Any,
     on_no_commit: Any,
@@ -171,7 +173,7 @@ def group_reset(
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if location and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
-    scope = TopicScope.parse(list(topics))
+    scope = TopicScope.parse(topics)
     for name in () if location else group_ids:
         check_group(name, "GROUP")
     policies: dict[str, Any] = {

@@ -59,7 +59,12 @@ output_option = click.option(
 )
 
 topics_option = click.option(
-    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only these; may be repeated."
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:0,1]",
+    callback=lambda _context, _option, topics: list(topics) or None,
+    help="Only these; may be repeated.",
 )
 
 

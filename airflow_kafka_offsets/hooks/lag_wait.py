@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.wait import NO_BATCH_YET, SHOWN, Reading, Wait, check_in_log
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
 from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
 from airflow_kafka_offsets.model.plan import one_of
+from airflow_kafka_offsets.model.scenarios import check_number
 
 _TIMES_WITHIN = 2.0
 """Seconds for the records that tell how late a partition is: the next look can go on where this one ended."""
@@ -40,9 +40,7 @@ class LagWait(Wait):
         super().__post_init__()
         one_of(self.on_no_commit, NoCommitPolicy, "on_no_commit")
         for name in ("max_lag", "max_partition_lag", "max_time_lag", "tolerance"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise UsageError(f"{name}={value}: expected 0 or more")
+            check_number(getattr(self, name), name)
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Measure the lag of every group or source; all of them count together."""
@@ -82,7 +80,8 @@ class LagWait(Wait):
             check_in_log(name, beyond, client.log_ranges(beyond))
         else:
             check_in_log(name, beyond, logs)
-        lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance)
+        named = self.topics is not None
+        lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
         if self.max_time_lag is None:
             return lag
         now_ms = int(time.time() * 1000)

@@ -16,8 +16,10 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.config import SERVERS, client_config
+from airflow_kafka_offsets.kafka.config import SERVERS
+from airflow_kafka_offsets.kafka.config import client_config as check_config
 from airflow_kafka_offsets.kafka.positions import (
+    check_partitions,
     group_positions,
     lag_of,
     log_ranges,
@@ -51,7 +53,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
     def _build_config(self) -> dict[str, Any]:
         try:
             config: dict[str, Any] = super()._build_config()
-            client_config(config)
+            check_config(config)
         except AirflowNotFoundException as error:
             raise UsageError(
                 f"connection {self.kafka_config_id!r} is not defined: correct kafka_config_id, or add a connection of type "
@@ -102,8 +104,11 @@ class KafkaOffsetsHook(KafkaBaseHook):
 
         :param topics: topics or ``topic:0,1``; by default all that the group has commits for.
         """
+        scope = TopicScope.parse(topics)
         with self.get_offsets_client() as client:
-            return offsets_json(group_positions(client, group_id, TopicScope.parse(topics)))
+            positions = group_positions(client, group_id, scope)
+            check_partitions(client, scope.numbered)
+        return offsets_json(positions)
 
     def lag(
         self,

@@ -22,8 +22,8 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.plan import align
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.scenarios import offsets_at_time, parse_time, timestamp_ms
-from airflow_kafka_offsets.model.scope import TopicScope
+from airflow_kafka_offsets.model.scenarios import check_number, offsets_at_time, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.scope import TopicScope, group_scopes, misnamed, parse_group_id
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ class ReachedWait(Wait):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tolerance < 0:
-            raise UsageError(f"tolerance={self.tolerance}: expected 0 or more")
+        check_number(self.tolerance, "tolerance")
 
     @property
     def _wanted(self) -> Offsets:
@@ -53,7 +52,8 @@ class ReachedWait(Wait):
         wanted = self._wanted
         if not wanted:
             return {}
-        return self.positions_in(client, state, TopicScope().narrowed(tp.topic for tp in wanted))
+        named = TopicScope(dict.fromkeys(sorted({tp.topic for tp in wanted})), named_by="target")
+        return self.positions_in(client, state, named)
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Compare every group or source with the target."""
@@ -90,15 +90,21 @@ class ReachedWait(Wait):
         Turn what the user asked for into offsets that no longer move.
 
         :param target: ``latest`` (the log end now); a time (the first record at or after it, else the log
-            end now); offsets in Spark's form; or a receipt (the offsets it moved to). The last two also as JSON text.
-        :raises UsageError: if it is none of these.
+            end now); offsets in Spark's form; or a receipt (the offsets it moved to). The last two also as JSON text,
+            and without what ``topics`` leaves out.
+        :raises UsageError: if it is none of these, or has nothing of what ``topics`` names.
         """
         if isinstance(target, str) and target.lstrip().startswith("{"):
             target = load_json(target, "target")
-        if isinstance(target, Mapping):
-            return _moved_to(target) if "version" in target else parse_offsets(target, "target")
-        moment = None if target == "latest" else parse_time(target, "target")
         scope = TopicScope.parse(self.topics)
+        if isinstance(target, Mapping):
+            offsets = _moved_to(target) if "version" in target else parse_offsets(target, "target")
+            if refusals := misnamed(None, scope, {"target": offsets}, "the target", partitions=True):
+                raise UsageError("; ".join(refusals))
+            return {tp: offset for tp, offset in offsets.items() if tp in scope}
+        moment = None if target == "latest" else parse_time(target, "target")
+        if self.group_id is not None and not self.checkpoint_location:
+            group_scopes(parse_group_id(self.group_id), scope)
         if scope.topics is not None:
             partitions = partitions_in(client, scope)
         else:

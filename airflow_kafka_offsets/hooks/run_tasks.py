@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.model.recovery import Work
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
+
+    from airflow_kafka_offsets.model.metadata import CommitMetadata
 
 
 def work_between(
@@ -32,6 +35,23 @@ def work_between(
     }
     downstream = {name: _flat(task, upstream=False) for name, task in tasks.items()}
     return Work(_states(context, tasks), downstream)
+
+
+def tasks_that_move(task: BaseOperator) -> list[str]:
+    """Return the tasks of a task's DAG, mapped ones too, that reset or restore: those with ``moves_on_purpose``."""
+    if not task.has_dag():  # type: ignore[no-untyped-call]
+        return []
+    kinds = {each.task_id: getattr(each, "operator_class", type(each)) for each in task.dag.tasks}
+    return [name for name, kind in kinds.items() if getattr(kind, "moves_on_purpose", False) is True]
+
+
+def identities(by: CommitMetadata, task_ids: Collection[str]) -> set[str]:
+    """Return how commits of other tasks of a task's run name themselves, mapped with the same index or not mapped."""
+    return {
+        replace(by, task=name, map_index=index, key="").identity
+        for name in task_ids
+        for index in {-1, by.map_index}
+    }
 
 
 def _flat(task: Any, *, upstream: bool) -> set[str]:

@@ -18,15 +18,29 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointNotFoundError, DriftError, UsageError
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.hooks.given import check_rendered
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition, offsets_json, summarize
+from airflow_kafka_offsets.model.offsets import (
+    LogRange,
+    Offsets,
+    Positions,
+    TopicPartition,
+    offsets_json,
+    summarize,
+)
 from airflow_kafka_offsets.model.plan import one_of
 from airflow_kafka_offsets.model.scenarios import check_seconds
-from airflow_kafka_offsets.model.scope import TopicScope, group_scopes, parse_group_id
+from airflow_kafka_offsets.model.scope import (
+    TopicScope,
+    group_scopes,
+    misnamed,
+    names_sources,
+    parse_group_id,
+)
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -121,15 +135,18 @@ class Wait:
 
     def __post_init__(self) -> None:
         one_of(self.isolation_level, IsolationLevel, "isolation_level")
-        if self.position:
-            one_of(self.position, PositionSource, "position")
-        if self.group_id:
+        TopicScope.parse(self.topics)
+        if self.group_id is not None:
             parse_group_id(self.group_id)
-        if self.needs_position and not self.group_id and not self.checkpoint_location:
-            raise UsageError("no position to look at: group_id and checkpoint_location are both empty")
+        for name in ("checkpoint_location", "checkpoint_conn_id", "kafka_config_id", "position"):
+            check_rendered(name, getattr(self, name), getattr(self, name))
+        if self.position is not None:
+            one_of(self.position, PositionSource, "position")
+        if self.needs_position and self.group_id is None and not self.checkpoint_location:
+            raise UsageError("no position to look at: group_id and checkpoint_location are both missing")
         if self.position == "checkpoint" and not self.checkpoint_location:
             raise UsageError("position='checkpoint' and no checkpoint_location: name the checkpoint")
-        if self.position == "group" and not self.group_id:
+        if self.position == "group" and self.group_id is None:
             raise UsageError("position='group' and no group_id: name the group, or use position='checkpoint'")
         if self.stalled_after is not None:
             check_seconds(self.stalled_after, "stalled_after")
@@ -202,12 +219,23 @@ class Wait:
     def positions_in(
         self, client: OffsetsReader, state: CheckpointState | None, scope: TopicScope
     ) -> dict[str, Positions]:
-        """Return where each group, or each source of the checkpoint, stands in a scope."""
+        """
+        Return where each group, or each source of the checkpoint, stands in a scope.
+
+        :raises UsageError: if names select nothing, see :mod:`airflow_kafka_offsets.model.scope`.
+        :raises CheckpointError: if the checkpoint's newest batch has no Kafka offsets.
+        """
+        sources = None
+        if state is not None and state.batch_id is not None:
+            sources = state.kafka_offsets
+            if state.without_kafka:
+                raise CheckpointError(state.without_kafka)
         if self.from_checkpoint:
-            return {} if state is None else _checkpoint_positions(client, state, scope)
+            return _checkpoint_positions(client, sources, scope) if sources else {}
         group_id = parse_group_id(self.group_id)
-        sources = None if state is None or state.batch_id is None else state.kafka_offsets
-        scopes = group_scopes(group_id, scope, sources)
+        if not sources and self.checkpoint_location and names_sources(group_id):
+            return {}
+        scopes = group_scopes(group_id, scope, sources or None)
         return {group: group_positions(client, group, partitions) for group, partitions in scopes.items()}
 
     def base_value(self, **values: Any) -> dict[str, Any]:
@@ -240,17 +268,11 @@ def check_in_log(
 
 
 def _checkpoint_positions(
-    client: OffsetsReader, state: CheckpointState, scope: TopicScope
+    client: OffsetsReader, sources: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Positions]:
     """Return the position of each Kafka source; a partition that was added since has none."""
-    sources = state.kafka_offsets
-    known = {tp.topic for offsets in sources.values() for tp in offsets}
-    missing = [topic for topic in scope.topics or () if topic not in known]
-    if missing and state.batch_id is not None:
-        raise UsageError(
-            f"the checkpoint has no topic {', '.join(map(repr, missing))} (it has {', '.join(sorted(known))}): correct the "
-            "name, or name a group as well"
-        )
+    if refusals := misnamed(None, scope, sources):
+        raise UsageError("; ".join(refusals))
     result: dict[str, Positions] = {}
     for source, offsets in sources.items():
         topics = scope.narrowed(tp.topic for tp in offsets)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_kafka_offsets.checkpoint.storage import open_location, read_bytes, replace_file
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
 from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import load_json
@@ -43,7 +43,6 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
 
     :param value: what ``PlanOffsetWindowOperator`` returned, as a mapping or as JSON text, or the URI of its file.
     :param conn_id: Airflow connection of the file's storage.
-    :raises UsageError: if there is none.
     :raises PlanRefusedError: if the file is gone, or by now holds the window of another run, or another one than was
         planned: the job reads what is in the file.
     """
@@ -51,13 +50,8 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
         value = load_json(value, "window")
     if isinstance(value, Mapping) and value.get("window_file"):
         return _in_its_file(value, str(value["window_file"]), conn_id)
-    if isinstance(value, str) and value.strip() not in ("", "None"):
+    if isinstance(value, str):
         return _existing(value.strip(), conn_id)
-    if value is None or isinstance(value, str):
-        raise UsageError(
-            "window is empty; expected what PlanOffsetWindowOperator returned, such as plan.output: it has no XCom if it "
-            "has not run in this run, or was cleared since"
-        )
     return OffsetWindow.parse(value)
 
 

@@ -78,7 +78,7 @@ class KnownMoves:
         self, run: CommitMetadata, positions: Mapping[TopicPartition, int], client: OffsetsClient
     ) -> None:
         """
-        See that the query has worked since a reset of this same run, if there is anything to read.
+        See that the query has worked since a reset of this same run has moved it back.
 
         :param run: who commits.
         :param positions: the checkpoint's.
@@ -89,8 +89,15 @@ class KnownMoves:
             return
         if (moved.by.dag, moved.by.run) != (run.dag, run.run) or has_run_since(self.checkpoint, moved):
             return
-        logs = client.log_ranges(positions)
-        unread = [tp for tp, position in positions.items() if position < logs[tp].end]
+        # Where it moved forward, to the end of the log, there was nothing to read when it was moved.
+        back = {
+            tp
+            for source, offsets in moved.after.items()
+            for tp, offset in offsets.items()
+            if offset < moved.before.get(source, {}).get(tp, 0)
+        }
+        logs = client.log_ranges(back & positions.keys())
+        unread = [tp for tp in logs if positions[tp] < logs[tp].end]
         if unread:
             raise PlanRefusedError(
                 [
@@ -116,7 +123,11 @@ class KnownMoves:
                 known[tp] = said.move
         if not known:
             return ()
-        later = [each for each in read_archives(self.checkpoint) if each.number > min(known.values())]
+        later = [
+            each
+            for each in read_archives(self.checkpoint)
+            if not each.undone and each.number > min(known.values())
+        ]
         moves = {
             each.number: read_images(read_attachment(self.checkpoint, each, GROUPS_FILE))[1] for each in later
         }

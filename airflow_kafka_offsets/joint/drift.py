@@ -14,10 +14,11 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
     UsageError,
 )
+from airflow_kafka_offsets.kafka.positions import check_partitions, partitions_in
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.scope import SOURCE_PREFIX, GroupIds, TopicScope, group_offsets
+from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, group_offsets, group_scopes, names_sources
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
@@ -117,11 +118,19 @@ def _committed(
 ) -> dict[str, dict[TopicPartition, Committed | None]]:
     """Return what each group holds, on every partition that is to be looked at."""
     if state.batch_id is None:
+        scopes = (
+            dict.fromkeys(group_id.values(), scope)  # type: ignore[union-attr]
+            if names_sources(group_id)
+            else group_scopes(group_id, scope)
+        )
+        if named := {topic for partitions in scopes.values() for topic in partitions.topics or ()}:
+            partitions_in(client, scope.narrowed(named))
+            check_partitions(client, scope.numbered)
         return {
             group: {
                 tp: commit for tp, commit in client.committed_everywhere(group).items() if tp in partitions
             }
-            for group, partitions in _scopes_without_batch(group_id, scope).items()
+            for group, partitions in scopes.items()
         }
     read = {tp for offsets in state.kafka_offsets.values() for tp in offsets}
     on_broker = client.partitions({tp.topic for offsets in targets.values() for tp in offsets})
@@ -131,19 +140,6 @@ def _committed(
         # A partition of another source, which has another group, was not added.
         found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
     return found
-
-
-def _scopes_without_batch(group_id: GroupIds, scope: TopicScope) -> dict[str, TopicScope]:
-    """Return where to look for a group's commits while it is not known what the query reads."""
-    if isinstance(group_id, str):
-        return {group_id: scope}
-    topics: dict[str, set[str]] = {}
-    for key, group in group_id.items():
-        topics.setdefault(group, set()).add(key)
-    return {
-        group: scope if any(key.startswith(SOURCE_PREFIX) for key in keys) else scope.narrowed(keys)
-        for group, keys in topics.items()
-    }
 
 
 def _ahead(

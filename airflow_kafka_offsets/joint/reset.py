@@ -7,23 +7,32 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import archive_of_run, read_attachment
+from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives, read_attachment
 from airflow_kafka_offsets.checkpoint.rewind import (
     fingerprint,
+    has_run_since,
     plan_seek,
     resume,
     unfinished_move,
     unfinished_refusal,
 )
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
+from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.kafka.resets import given_offsets, plan_positions, plan_resets, scenario_json
 from airflow_kafka_offsets.model.joint import GROUPS_FILE, JointPlan, offsets_after, read_images
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
 from airflow_kafka_offsets.model.rewind import RewindPolicy
-from airflow_kafka_offsets.model.scenarios import NoCommit, Scenario, ToOffset
-from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, group_offsets, source_offsets
+from airflow_kafka_offsets.model.scenarios import (
+    NoCommit,
+    Scenario,
+    ShiftBy,
+    ToOffset,
+    is_relative,
+    needs_commits,
+)
+from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, group_offsets, misnamed, source_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -61,14 +70,27 @@ def plan_joint_reset(
     """
     sources = moving_sources(checkpoint)
     held = group_offsets(sources, group_id, scope).by_group
-    request = fingerprint(repr(scenario), group_id, scope.as_json(), on_out_of_range, on_no_commit)
-    earlier = archive_of_run(checkpoint, by.token if by else "")
-    unfinished = unfinished_move(checkpoint)
-    if unfinished is not None and (earlier is None or unfinished.name != earlier.name):
-        if unfinished.request != request:
-            raise unfinished_refusal(checkpoint, unfinished)
-        earlier = unfinished
-    if earlier is None:
+    request = fingerprint(repr(scenario), group_id, scope.as_json())
+    who = by or CommitMetadata()
+    open_move = _open_move(client, checkpoint, who, request, scenario)
+    goes_on = open_move is not None and (open_move.request == request or not open_move.over)
+    if open_move is not None and goes_on:
+        # It has kept what it found and where it was to go: that is what is done now.
+        _, after = read_images(read_attachment(checkpoint, open_move, GROUPS_FILE))
+        groups = []
+        for group, offsets in after.items():
+            scopes = {group: TopicScope.of(offsets)}
+            groups += plan_resets(client, scopes, ToOffset(offsets), now=now, on_out_of_range=on_out_of_range)
+        groups = [replace(plan, source=scenario_json(scenario)) for plan in groups]
+    elif open_move is not None and (is_relative(scenario) or needs_commits(scenario)):
+        raise PlanRefusedError(
+            [
+                f"{checkpoint.location}: this task has moved it before with other parameters (archive {open_move.name}), and nothing "
+                "was committed since: take that back first ('airflow-kafka-offsets group restore GROUP --checkpoint "
+                f"{checkpoint.location} --archive {open_move.name}'), or trigger a new run"
+            ]
+        )
+    else:
         groups = plan_resets(
             client,
             {group: TopicScope.of(offsets) for group, offsets in held.items()},
@@ -80,18 +102,55 @@ def plan_joint_reset(
             by=by,
             interrupted=interrupted,
         )
-        targets = source_offsets(sources, group_id, offsets_after(groups))
-        return JointPlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
-    # An earlier try has saved what it found and where it was to go: that is what is finished now.
-    before, after = read_images(read_attachment(checkpoint, earlier, GROUPS_FILE))
-    groups = []
-    for group, offsets in after.items():
-        scopes = {group: TopicScope.of(offsets)}
-        groups += plan_resets(client, scopes, ToOffset(offsets), now=now, on_out_of_range=on_out_of_range)
     targets = source_offsets(sources, group_id, offsets_after(groups))
-    rewind = plan_seek(checkpoint, targets, policy, request=earlier.request)
-    groups = [replace(plan, source=scenario_json(scenario)) for plan in groups]
-    return JointPlan.make(groups, resume(checkpoint, rewind, earlier)).with_before(before)
+    if open_move is None:
+        return JointPlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
+    before, _ = read_images(read_attachment(checkpoint, open_move, GROUPS_FILE))
+    if not goes_on or has_run_since(checkpoint, open_move):
+        rewind = plan_seek(checkpoint, targets, policy, request=request)
+        rewind = replace(rewind, before=open_move.before, carried=True)
+    else:
+        rewind = plan_seek(checkpoint, targets, policy, request=open_move.request)
+        rewind = resume(checkpoint, rewind, open_move)
+    return JointPlan.make(groups, rewind).with_before(before)
+
+
+def _open_move(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    by: CommitMetadata,
+    request: str,
+    scenario: Scenario,
+) -> Archive | None:
+    """
+    Return the move that a reset goes on from: one that was not finished, or that nobody has gone on from.
+
+    The second is this same task's, cleared before its work was committed: what was there at first is in its archive.
+
+    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
+    """
+    unfinished = unfinished_move(checkpoint)
+    if unfinished is not None:
+        same = _same_task(unfinished.by, by) or not (by.run or unfinished.by.run)
+        lasting = not (is_relative(scenario) or needs_commits(scenario)) or isinstance(scenario, ShiftBy)
+        if unfinished.request == request and (same or lasting):
+            return unfinished
+        raise unfinished_refusal(checkpoint, unfinished)
+    mine = [each for each in read_archives(checkpoint) if not each.undone and _same_task(each.by, by)]
+    if not mine:
+        return None
+    _, after = read_images(read_attachment(checkpoint, mine[-1], GROUPS_FILE))
+    still = [
+        commit.by is not None and _same_task(commit.by, by)
+        for group, offsets in after.items()
+        for commit in last_commits(client, group, offsets).values()
+        if commit is not None
+    ]
+    return mine[-1] if any(still) else None
+
+
+def _same_task(one: CommitMetadata, other: CommitMetadata) -> bool:
+    return one.same_task(other) or bool(one.token and one.token == other.token)
 
 
 def plan_checkpoint_seek(
@@ -110,20 +169,14 @@ def plan_checkpoint_seek(
     :param scope: partitions outside stay where they are.
     """
     scope = scope or TopicScope()
-    request = fingerprint(repr(scenario), None, scope.as_json(), on_out_of_range)
+    request = fingerprint(repr(scenario), None, scope.as_json())
     sources = moving_sources(checkpoint)
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None and unfinished.request == request:
         return JointPlan((), plan_seek(checkpoint, unfinished.after, policy, request=request))
     everything = {tp for offsets in sources.values() for tp in offsets}
-    known = {tp.topic for tp in everything}
-    strangers = [topic for topic in scope.topics or () if topic not in known]
-    if strangers:
-        raise PlanRefusedError(
-            [
-                f"{checkpoint.location}: topics names {', '.join(strangers)}, and the newest batch has {', '.join(sorted(known))}"
-            ]
-        )
+    if refusals := misnamed(None, scope, sources, partitions=True):
+        raise PlanRefusedError(refusals)
     given = given_offsets(scenario, "", scope, 1)
     named = given.to if given is not None and isinstance(given.to, Mapping) else None
     unknown = sorted(set(named or ()) - everything)

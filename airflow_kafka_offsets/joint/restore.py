@@ -11,6 +11,7 @@ from airflow_kafka_offsets.checkpoint.rewind import plan_seek, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.joint.reset import moving_sources
 from airflow_kafka_offsets.kafka.apply import plan_moves
+from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.resets import active_groups, read_file
 from airflow_kafka_offsets.model.joint import GROUPS_FILE, JointPlan, offsets_after, read_images
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
@@ -18,7 +19,13 @@ from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.rewind import Rewind, RewindPolicy, RewindReceipt, read_rewind_receipt
 from airflow_kafka_offsets.model.scenarios import RestoreNoCommit
-from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, group_offsets, source_offsets
+from airflow_kafka_offsets.model.scope import (
+    GroupIds,
+    TopicScope,
+    group_offsets,
+    names_sources,
+    source_offsets,
+)
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -148,10 +155,13 @@ def plan_restore_file(
     :param group_id: the pipeline's groups.
     :param scope: partitions outside are left out.
     :raises UsageError: if the file cannot be read.
+    :raises UnknownTopicPartitionError: if neither the file nor the broker has a topic that is named.
+    :raises PlanRefusedError: if the file has nothing of what is named.
     :raises OffsetsFormatError: if it is not Kafka's CSV, or has no line for a group.
     """
     scope = scope or TopicScope()
     offsets = read_file(uri).groups(_names(group_id))
+    _check_names(client, uri, offsets, group_id, scope)
     left_out = [tp for held in offsets.values() for tp in held if tp not in scope]
     within = {group: {tp: held[tp] for tp in held if tp in scope} for group, held in offsets.items()}
     plans = _moves(client, within, {"restore": uri}, on_out_of_range)
@@ -169,6 +179,26 @@ def plan_restore_file(
         for plan in plans
     ]
     return JointPlan.make(plans, rewind)
+
+
+def _check_names(
+    client: OffsetsClient,
+    uri: str,
+    offsets: Mapping[str, Offsets],
+    group_id: GroupIds,
+    scope: TopicScope,
+) -> None:
+    """Refuse names that are not there; a topic of which nothing was committed is in no file."""
+    saved = {tp.topic for held in offsets.values() for tp in held}
+    keys = [] if isinstance(group_id, str) or names_sources(group_id) else [*group_id]
+    if absent := {*(scope.topics or ()), *keys} - saved:
+        partitions_in(client, TopicScope(dict.fromkeys(sorted(absent))))
+    if not any(tp in scope for held in offsets.values() for tp in held):
+        raise PlanRefusedError(
+            [
+                f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or the file"
+            ]
+        )
 
 
 def _restored_checkpoint(
@@ -200,7 +230,8 @@ def _restored_checkpoint(
     if archive is not None and targets == kept.before:
         rewind = plan_undo(checkpoint, archive.name, policy)
     else:
-        rewind = plan_seek(checkpoint, targets, policy, kind="undo")
+        undoes = None if archive is None else archive.name
+        rewind = plan_seek(checkpoint, targets, policy, kind="undo", undoes=undoes)
     return rewind.judged(plans.values())
 
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
     BrokerError,
     BrokerUnavailableError,
     SetupError,
@@ -36,6 +37,7 @@ from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
     OCCUPIED,
     RETRIABLE,
+    TOPIC_HIDDEN,
     UNKNOWN_PARTITION,
     Causes,
     Deadline,
@@ -83,7 +85,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
+_OFFSETS_TOPIC = "__consumer_offsets"
+"""Kafka's own, which only those may see who were granted all topics, or nobody asks for rights."""
+_INTERNAL = (_OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata")
 _PASSES = RETRIABLE | UNKNOWN_PARTITION
 _ABSENT_TWICE = 2
 """A broker that was just told of a topic may not know it for a moment."""
@@ -134,6 +138,8 @@ class OffsetsClient:
         self._connections = Connections(self._config, keep)
         self._groups = GroupCalls(self._config)
         self._closed = False
+        self._sees_all: bool | None = None
+        self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
     def keep(self, connections: int) -> None:
         """Keep so many connections from now on; those beyond are closed when the next one is opened."""
@@ -178,9 +184,11 @@ class OffsetsClient:
         )
 
         found: dict[str, list[int]] = {}
-        todo: list[str | None] = [None] if wanted is None else list(wanted)
+        todo = list(wanted or ())
 
         def question(connection: Connection, timeout: float) -> dict[str, list[int]]:
+            if wanted is None:
+                found.update(self._all_topics(connection, timeout))
             while todo:
                 found.update(read_topics(connection, todo[-1], timeout))
                 todo.pop()
@@ -220,17 +228,39 @@ class OffsetsClient:
         check_group(group_id)
         what = f"reading all offsets of group {group_id!r}"
         with self._asking(what) as deadline:
-            topics = self._ask(
-                what, lambda connection, timeout: read_topics(connection, None, timeout), deadline
-            )
+            topics = self._ask(what, self._all_topics, deadline)
             wanted = [
                 TopicPartition(topic, number)
                 for topic, numbers in topics.items()
                 if topic not in _INTERNAL
                 for number in numbers
             ]
+            if not wanted and not self._sees_all:
+                self._explain_nothing(what, group_id, deadline)
             everywhere = self._committed(what, group_id, wanted, deadline)
         return {tp: commit for tp, commit in sorted(everywhere.items()) if commit is not None}
+
+    def sees_all_topics(self) -> bool:
+        """
+        Whether the user may see all topics, as far as the broker tells.
+
+        A broker shows a user only the topics that it may describe, and says nothing of the others. Kafka's own topics are
+        among those of a user who may describe all.
+        """
+        if self._sees_all is None:
+            self.partitions()
+        return bool(self._sees_all)
+
+    def assigned(self, group_id: str) -> frozenset[TopicPartition]:
+        """
+        Return what the members of a group read. It is asked once, in a child process.
+
+        :raises BrokerAuthenticationError: if they read what this user may not see, and the broker says so.
+        """
+        if group_id not in self._assigned:
+            members = self.describe_groups([group_id])[group_id].members
+            self._assigned[group_id] = frozenset(tp for member in members for tp in member.partitions)
+        return self._assigned[group_id]
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
@@ -291,6 +321,8 @@ class OffsetsClient:
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
         timeout = min(self._timeout, _TIMES) if within is None else within
+        if timeout <= 0:
+            raise UsageError(f"within={within} leaves no time; expected seconds above 0")
         check_seconds(timeout, "within", most=LONGEST_TIMEOUT)
         wanted = sorted(offsets)
         what = f"looking up the times of records in {summarize(wanted)}"
@@ -516,6 +548,40 @@ class OffsetsClient:
                 self._connections.discard(connection)
             raise explain(
                 what, error.failure, connection.causes, self._servers, deadline.timeout, needs
+            ) from None
+
+    def _all_topics(self, connection: Connection, timeout: float) -> dict[str, list[int]]:
+        topics = read_topics(connection, None, timeout)
+        sees_all = _OFFSETS_TOPIC in topics
+        if not sees_all and self._sees_all is not False:
+            # It is not there before the first commit on a cluster: then nobody says that it may not be seen.
+            try:
+                read_topics(connection, _OFFSETS_TOPIC, timeout)
+                sees_all = True
+            except Failed as error:
+                if error.failure.code != TOPIC_HIDDEN:
+                    raise
+        if self._sees_all is not False and not sees_all:
+            log.warning(
+                "The broker at %s hides topics that a user may not describe, and this user sees only the topics that were "
+                "granted to it, %d: where topics are not named, all topics of a group, and all that fit a pattern, are of "
+                "those. Name topics=, or grant it Describe on all of the group's",
+                self._servers,
+                len(topics),
+            )
+        self._sees_all = sees_all
+        return topics
+
+    def _explain_nothing(self, what: str, group_id: str, deadline: Deadline) -> None:
+        """Say which right is missing to a user who sees no topic, so that nothing would be asked."""
+        try:
+            self._committed(what, group_id, [TopicPartition(_OFFSETS_TOPIC, 0)], deadline)
+        except BrokerAuthenticationError as error:
+            if error.code != TOPIC_HIDDEN:
+                raise
+            raise BrokerAuthenticationError(
+                f"{what}: this user may see no topic at all: grant it Describe on the topics that the group reads",
+                code=error.code,
             ) from None
 
     def _committed(

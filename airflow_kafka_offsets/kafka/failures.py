@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 NO_LEADER = "LEADER_NOT_AVAILABLE"
 
+TOPIC_HIDDEN = "TOPIC_AUTHORIZATION_FAILED"
+"""Said of a topic that is named, and that the user may not describe, or that is not there."""
+
 RETRIABLE = frozenset(
     {
         "_ALL_BROKERS_DOWN",

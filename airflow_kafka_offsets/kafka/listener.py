@@ -87,13 +87,18 @@ def _look_at_certificate(
         try:
             context.wrap_socket(plain, server_hostname=host).close()
         except ssl.SSLCertVerificationError as error:
-            return _about_certificate(f"{host}:{port}", error, authority)
+            trusted = (
+                f"ssl.ca.location={authority}" if authority else "the authorities that this machine trusts"
+            )
+            return _about_certificate(
+                f"{host}:{port}", error, "ssl.ca.pem" if config.get("ssl.ca.pem") else trusted
+            )
         except OSError:
             return None
     return None
 
 
-def _about_certificate(address: str, error: ssl.SSLCertVerificationError, authority: str) -> Failure:
+def _about_certificate(address: str, error: ssl.SSLCertVerificationError, trusted: str) -> Failure:
     found = f"the certificate of {address}"
     code, why = error.verify_code, error.verify_message.rstrip(".")
     if code == _EXPIRED:
@@ -109,7 +114,6 @@ def _about_certificate(address: str, error: ssl.SSLCertVerificationError, author
             "have the certificate made for this name too",
         )
     if code in _UNKNOWN_AUTHORITY:
-        trusted = f"ssl.ca.location={authority}" if authority else "the authorities that this machine trusts"
         return _refused(
             f"{found} is not signed by {trusted} ({why})",
             "set ssl.ca.location to a PEM file with the authority that signed it",
@@ -132,14 +136,19 @@ def _look_at_protocol(config: Mapping[str, Any], host: str, port: int, deadline:
     listener = ("SASL_" if wanted else "") + ("SSL" if tls else "PLAINTEXT")
     if listener == configured:
         return None
-    remedy = f"set security.protocol={listener}"
+    change = f"set security.protocol={listener}"
     if wanted and not configured.startswith("SASL_"):
         offered = f" ({', '.join(login.mechanisms)})" if login is not None and login.mechanisms else ""
-        remedy += f", sasl.mechanisms{offered}, sasl.username and sasl.password"
+        change += f", sasl.mechanisms{offered} and what it needs, such as sasl.username and sasl.password"
+    elsewhere = "name another listener in bootstrap.servers"
+    # Nobody is to give TLS up without a thought.
+    remedy = (
+        f"{elsewhere}, or {change}" if configured.endswith("SSL") and not tls else f"{change}, or {elsewhere}"
+    )
     return Failure(
         "_SSL" if tls != configured.endswith("SSL") else "_AUTHENTICATION",
         f"the listener at {host}:{port} is {listener}, and the connection has security.protocol={configured}",
-        f"{remedy}, or name another listener in bootstrap.servers",
+        remedy,
     )
 
 

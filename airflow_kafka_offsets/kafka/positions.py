@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import NoCommitError, UnknownTopicPartitionError
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    NoCommitError,
+    UnknownTopicPartitionError,
+    UsageError,
+)
 from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
 from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
 from airflow_kafka_offsets.model.metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.recovery import LastCommit
 from airflow_kafka_offsets.model.scope import TopicScope
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.requests import Committed
 
 
 def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartition]:
     """
     Return the partitions on the broker that a scope with named topics allows.
 
+    A partition that is named by its number is returned also if it is not there: the broker says so to whoever asks
+    for its log.
+
     :raises UnknownTopicPartitionError: if one of the topics is not there.
+    :raises UsageError: if no topic is named.
     """
-    topics = scope.topics or []
+    topics = scope.topics
+    if not topics:
+        raise UsageError("topics is missing: name the topics to look at")
     on_broker = client.partitions(topics)
     missing = [topic for topic in topics if topic not in on_broker]
     if missing:
@@ -30,6 +45,23 @@ def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartiti
     return scope.on_broker(on_broker)
 
 
+def check_partitions(client: OffsetsReader, partitions: Collection[TopicPartition]) -> None:
+    """
+    Refuse partitions that are not on the broker, where nobody asks for their logs.
+
+    :raises UnknownTopicPartitionError: naming them, and those that are there.
+    """
+    on_broker = client.partitions({tp.topic for tp in partitions})
+    missing = [tp for tp in sorted(partitions) if tp.partition not in on_broker.get(tp.topic, ())]
+    if missing:
+        there = [TopicPartition(topic, number) for topic, numbers in on_broker.items() for number in numbers]
+        has = f"; of the same topics it has {summarize(there)}" if there else ""
+        raise UnknownTopicPartitionError(
+            f"{summarize(missing)} is not on the broker{has}: correct topics=, or the connection",
+            missing=missing,
+        )
+
+
 def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> Positions:
     """
     Return where a group stands in every partition in scope; ``None`` where it has no commit.
@@ -38,10 +70,14 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
     that was added to one of them shows as one without a commit.
 
     :raises NoCommitError: if no topics are named and the group has no commit anywhere.
+    :raises BrokerAuthenticationError: if no topics are named, and anything shows that the group has some that this user may
+        not see.
     :raises UnknownTopicPartitionError: if a named topic is not on the broker.
     """
     if scope.topics is None:
         everywhere = client.committed_everywhere(group_id)
+        if not client.sees_all_topics():
+            _check_hidden(client, group_id, everywhere)
         if not everywhere:
             raise NoCommitError(
                 f"group {group_id!r} has no committed offsets on this broker: correct group_id or the connection; Kafka "
@@ -64,6 +100,27 @@ def last_commits(
         tp: None if commit is None else LastCommit(commit.offset, CommitMetadata.parse(commit.metadata))
         for tp, commit in client.committed(group_id, partitions).items()
     }
+
+
+def _check_hidden(
+    client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Committed]
+) -> None:
+    """Refuse to take what a user may see for all of a group, where anything shows that there is more."""
+    # A broker hides the commits on topics that a user may not see, but not what members read, and no text of a commit.
+    if read := {tp.topic for tp in client.assigned(group_id)}:
+        client.partitions(read)
+    said = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
+    committed = max((metadata.partitions or 0 for metadata in said if metadata is not None), default=0)
+    if committed > len(everywhere):
+        raise BrokerAuthenticationError(
+            f"group {group_id!r} was committed on {committed} partitions at once, and this user sees {len(everywhere)} of "
+            f"them ({summarize(everywhere)}): grant it Describe on all topics of the group, or name those to look at with topics="
+        )
+    if not everywhere:
+        raise NoCommitError(
+            f"group {group_id!r} has no committed offsets on the topics that this user may see: correct group_id, grant it "
+            "Describe on the topics of the group, or name topics="
+        )
 
 
 def lag_of(

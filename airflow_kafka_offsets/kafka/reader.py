@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
@@ -26,6 +26,12 @@ class OffsetsReader(Protocol):
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Committed]:
         """Return all that a group committed."""
+
+    def sees_all_topics(self) -> bool:
+        """Whether the user may see all topics, as far as the broker tells."""
+
+    def assigned(self, group_id: str) -> Collection[TopicPartition]:
+        """Return what the members of a group read, as far as it is asked for."""
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_kafka_offsets.errors import BrokerError, OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.groups import name_members
-from airflow_kafka_offsets.kafka.positions import group_positions
+from airflow_kafka_offsets.kafka.positions import check_partitions, group_positions, partitions_in
 from airflow_kafka_offsets.model.metadata import CommitMetadata, stopped_half_way
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
@@ -216,6 +216,11 @@ def _positions_to_move(
     client: OffsetsClient, group_id: str, scope: TopicScope, given: ToOffset | None
 ) -> Positions:
     if given is not None and isinstance(given.to, Mapping):
+        # The offsets may name less than topics; but what topics names has to be there.
+        if unused := set(scope.topics or ()) - {tp.topic for tp in given.to}:
+            partitions_in(client, scope.narrowed(unused))
+        if numbered := set(scope.numbered) - given.to.keys():
+            check_partitions(client, numbered)
         committed = client.committed(group_id, given.to)
         return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
     positions = group_positions(client, group_id, scope)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
@@ -138,6 +138,14 @@ class RoundClient:
         everywhere = self._client.committed_everywhere(group_id)
         self._topics_of[group_id] = (time.monotonic(), frozenset(tp.topic for tp in everywhere))
         return everywhere
+
+    def sees_all_topics(self) -> bool:
+        """Whether the user may see all topics, as far as the broker tells."""
+        return self._client.sees_all_topics()
+
+    def assigned(self, group_id: str) -> Collection[TopicPartition]:  # noqa: ARG002
+        """Return nothing: it takes a child process, and the first look of a wait has asked."""
+        return ()
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"

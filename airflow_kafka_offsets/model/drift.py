@@ -315,7 +315,7 @@ def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
 
 def parse_grace(value: object) -> timedelta:
     """
-    Read ``grace``: a timedelta, seconds, or ISO 8601 text such as ``PT10M``; none and empty mean 0.
+    Read ``grace``: a timedelta, seconds, or ISO 8601 text such as ``PT10M``; none means 0.
 
     :raises UsageError: if it is anything else, or negative.
     """

@@ -76,6 +76,8 @@ class Lag:
         logs: Mapping[TopicPartition, LogRange],
         on_no_commit: NoCommitPolicy | None = None,
         tolerance: int = 0,
+        *,
+        named: bool = False,
     ) -> Lag:
         """
         Lay positions beside the logs.
@@ -85,6 +87,7 @@ class Lag:
 
         :param on_no_commit: see :data:`NoCommitPolicy`; ``None`` leaves such a partition's lag ``None``.
         :param tolerance: see the class.
+        :param named: whether the topics were named, so that the error need not ask for them.
         :raises NoCommitError: under ``fail``, if a partition whose log is not empty has no commit.
         """
         without = [
@@ -92,8 +95,9 @@ class Lag:
         ]
         if without and on_no_commit == "fail":
             raise NoCommitError(
-                f"{name} has no committed offset for {summarize(without)}, so its lag is undefined: commit first, name "
-                "the topics= that it reads, or say with on_no_commit what such a partition counts as"
+                f"{name} has no committed offset for {summarize(without)}, so its lag is undefined: commit first, "
+                f"{'correct the name of the group' if named else 'name the topics= that it reads'}, or say with on_no_commit "
+                "what such a partition counts as"
             )
         partitions = tuple(
             PartitionLag(tp, positions[tp], logs[tp], _lag(positions[tp], logs[tp], on_no_commit))

@@ -8,6 +8,7 @@ DAG moved the group, and from which Spark query and batch.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -22,7 +23,7 @@ MAX_BYTES = 4_000
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 200
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
-_NUMBERS = ("map_index", "batch", "move", "at")
+_NUMBERS = ("map_index", "batch", "move", "partitions", "at")
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 _MOST_CHARACTERS = 65_536
@@ -44,7 +45,10 @@ class CommitMetadata:
     :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was never
         moved. A commit made before a move says less than the checkpoint says after it.
     :param tool: what committed, where it was no DAG.
+    :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who sees fewer of
+        the group's may not see all of its topics.
     :param token: names the task run over its retries; clearing the task makes it another one.
+    :param key: in place of DAG, task and map index where these take too many bytes, see :attr:`identity`.
     :param at: when the commit was made, in seconds since 1970.
     """
 
@@ -57,8 +61,10 @@ class CommitMetadata:
     batch: int | None = None
     move: int | None = None
     tool: str = ""
+    partitions: int | None = None
     token: str = ""
     at: int | None = None
+    key: str = ""
 
     def text(self, partitions: int = 1) -> str:
         """
@@ -68,10 +74,11 @@ class CommitMetadata:
         two queries in one group reads it.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
-        values = self.as_json()
+        values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
         for least in (
             "",
             "user",
+            "partitions",
             "at",
             "task",
             "dag",
@@ -81,18 +88,28 @@ class CommitMetadata:
             "batch",
             "move",
             "token",
+            "key",
             "query",
         ):
             values.pop(least, None)
+            if least == "task" and self.identity:
+                values["key"] = self.identity
             text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
             if len(text) <= limit:
                 return text
         return ""
 
+    @property
+    def identity(self) -> str:
+        """What tells one task of one run from others, whichever of its tries it is; empty if it is none."""
+        if self.key or not (self.run and self.task):
+            return self.key
+        text = json.dumps([self.dag, self.run, self.task, self.map_index])
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
     def same_task(self, other: CommitMetadata) -> bool:
         """Whether both are of one task of one run, whichever of its tries it was."""
-        names = ("dag", "run", "task", "map_index")
-        return bool(self.run) and all(getattr(self, name) == getattr(other, name) for name in names)
+        return bool(self.identity) and self.identity == other.identity
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON, without what is empty."""

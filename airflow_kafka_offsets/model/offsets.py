@@ -38,6 +38,8 @@ _OFFSET = re.compile(r"0|[1-9][0-9]{0,18}")
 _MOST_DIGITS = 1_000
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """What Kafka accepts as a topic's name (``org.apache.kafka.common.internals.Topic``)."""
+_PYTHON = re.compile(r"\s*[\[({][\s\[({]*'")
+"""How the text of a dict, a list or a tuple begins that Python wrote, and not a JSON writer."""
 
 
 class TopicPartition(NamedTuple):
@@ -233,10 +235,12 @@ def format_csv(groups: Mapping[str, Mapping[TopicPartition, int]]) -> str:
     return out.getvalue()
 
 
-def load_json(text: str, what: str, *, show: Show = shorten) -> Any:
+def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = shorten) -> Any:
     """
     Read JSON text in which no key may stand twice.
 
+    :param what: what the text is, for the error text.
+    :param expected: what it should hold, likewise.
     :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
     :raises OffsetsFormatError: if it is no JSON, holds a key twice, or is larger than
         :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`.
@@ -253,7 +257,7 @@ def load_json(text: str, what: str, *, show: Show = shorten) -> Any:
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise OffsetsFormatError(
-            f"{what}: {show(text)} is not JSON ({reason}); expected {SPARK_FORM}"
+            f"{what}: {show(text)} is not JSON ({reason}); expected {expected}{repr_hint(text)}"
         ) from None
 
 
@@ -282,6 +286,13 @@ def _number(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise ValueError(f"a number of {len(digits):,} digits")
     return int(digits)
+
+
+def repr_hint(value: object) -> str:
+    """Return a remedy for a text that is a dict or a list as Python spells it, else nothing."""
+    if not isinstance(value, str) or not _PYTHON.match(value):
+        return ""
+    return ". This is how Python spells a dict or a list: write it as JSON, in a template with the filter `| tojson`"
 
 
 def summarize(partitions: Iterable[TopicPartition], limit: int = 5) -> str:

@@ -80,8 +80,8 @@ class LastCommit:
 def is_finished(
     commits: Mapping[TopicPartition, LastCommit | None],
     reached: Mapping[TopicPartition, int],
-    run: CommitMetadata,
     movers: Collection[str],
+    move: int | None = None,
 ) -> bool:
     """
     Return whether the pipeline has gone on from a move: it was committed since, past where it was.
@@ -89,16 +89,18 @@ def is_finished(
     :param commits: the last commit of the partitions that moved.
     :param reached: the offset that each of them has to be at, or past: where it was before the move, and where it went.
         Partitions that are not in it only need a commit since.
-    :param run: the run that made the move.
-    :param movers: the tasks of the run that reset and restore.
+    :param movers: the identities of the tasks that reset and restore.
+    :param move: number of the checkpoint's move: a commit that did not know it was overtaken, and does not count.
     """
 
     def since(tp: TopicPartition, commit: LastCommit | None) -> bool:
         if commit is None or commit.offset < reached.get(tp, 0):
             return False
         by = commit.by
-        # A commit of many partitions leaves its task out, and then counts as the mover's own.
-        return by is None or (by.dag, by.run) != (run.dag, run.run) or by.task not in ("", *movers)
+        if by is None:
+            return True
+        overtaken = move is not None and by.move is not None and by.move < move
+        return not overtaken and by.identity not in movers
 
     return bool(commits) and all(since(tp, commit) for tp, commit in commits.items())
 

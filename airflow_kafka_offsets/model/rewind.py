@@ -81,7 +81,7 @@ class RewindPolicy:
         cls, pending_batch: object, sink: object, sink_location: object, allow_state: object
     ) -> RewindPolicy:
         """
-        Read the parameters of an operator, where empty text means not given.
+        Read the parameters of an operator.
 
         :raises UsageError: naming the parameter, what was found and the choices.
         """
@@ -89,8 +89,8 @@ class RewindPolicy:
             raise UsageError(f"allow_state={allow_state!r}: expected True or False, not a text")
         return cls(
             one_of(pending_batch, PendingBatch, "pending_batch"),
-            None if sink in (None, "", "None") else _known_sink(sink),
-            str(sink_location) if sink_location else None,
+            None if sink is None else _known_sink(sink),
+            None if sink_location is None else str(sink_location),
             allow_state,
         )
 
@@ -130,6 +130,7 @@ class Rewind:
     :param notes: what the reader should know.
     :param archive: name of the archive that keeps what is overwritten; ``None`` if nothing is.
     :param request: identifies what was asked for, so that an interrupted move is finished only by the same request.
+    :param carried: ``before`` is from an earlier move that this one goes on from.
     :param resumes: the archive is there already: an earlier try has written it.
     :param undoes: name of the archive that is put back.
     :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
@@ -151,6 +152,7 @@ class Rewind:
     notes: tuple[str, ...] = ()
     archive: str | None = None
     request: str = ""
+    carried: bool = False
     resumes: bool = False
     undoes: str | None = None
     copies: bool = False

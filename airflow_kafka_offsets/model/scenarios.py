@@ -260,13 +260,13 @@ def parse_time(value: object, parameter: str) -> datetime:
 
 def parse_duration(value: object, parameter: str) -> timedelta | None:
     """
-    Read a duration: a timedelta, seconds, or ISO 8601 text such as ``PT10M``; none and empty mean ``None``.
+    Read a duration: a timedelta, seconds, or ISO 8601 text such as ``PT10M``; none means ``None``.
 
     :raises UsageError: if it is anything else, or negative.
     """
     if isinstance(value, str):
         value = value.strip()
-    if value is None or value in ("", "None"):
+    if value is None:
         return None
     try:
         if isinstance(value, str) and value[:1] in ("P", "p"):
@@ -303,6 +303,18 @@ def check_seconds(
         return number
     least = "from 0" if zero else "above 0"
     raise UsageError(f"{parameter}={shorten(value)}: expected seconds {least}, at most {most:g}")
+
+
+def check_number(value: object, parameter: str) -> None:
+    """
+    Refuse a threshold that is no number from 0; ``None`` is none at all.
+
+    :raises UsageError: for a text too, even if it reads as a number.
+    """
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise UsageError(f"{parameter}={value!r}: expected 0 or more, as a number")
 
 
 def timestamp_ms(moment: datetime) -> int:

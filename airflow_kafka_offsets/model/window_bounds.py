@@ -51,11 +51,6 @@ class WindowBound:
             return cls(text)  # type: ignore[arg-type]
         if isinstance(text, Mapping) or (isinstance(text, str) and text.startswith("{")):
             return cls(parse_offsets(text, parameter))
-        if text in (None, "", "None"):
-            raise UsageError(
-                f"{parameter} is empty; expected {', '.join(map(repr, places))}, a time or offsets. A run without a data "
-                "interval, as one that an asset triggered, has no data_interval_start and no data_interval_end"
-            )
         try:
             return cls(parse_time(text, parameter))
         except UsageError:

@@ -15,6 +15,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.clears import clear_mark
 from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.hooks.given import GivenOptions, check_names
 from airflow_kafka_offsets.hooks.metrics import count_commit, count_refused, count_reset
 from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.apply import apply_joint, look_up_times
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
-class OffsetsOperator(BaseOperator):
+class OffsetsOperator(GivenOptions, BaseOperator):
     """
     Base of the operators that move a pipeline's offsets.
 
@@ -40,10 +41,14 @@ class OffsetsOperator(BaseOperator):
     for those whose group it has moved or committed. A mapped task may name the assets of all pipelines; elsewhere the
     asset of another group is refused. An ``AssetAlias`` stands for the groups that are committed.
 
+    Every name selects something, see :mod:`airflow_kafka_offsets.model.scope`; and an option that is given must not render
+    to nothing, see :mod:`airflow_kafka_offsets.hooks.given`.
+
     :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"`` tells two
         sources of one topic apart. (templated, the mapping's keys are not)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all that the group has commits for. What it leaves out is named in the log. (templated)
+        all that the group has commits for and the connection's user may see. What it leaves out is named in the log.
+        (templated)
     :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
     :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
@@ -78,6 +83,7 @@ class OffsetsOperator(BaseOperator):
             raise UsageError(
                 f"task {self.task_id}: group_id is missing: name the consumer group, or **pipeline"
             )
+        check_names(group_id, topics)
 
     def open_client(self) -> OffsetsClient:
         """Return a client for the connection, to be closed by the caller."""
@@ -88,13 +94,17 @@ class OffsetsOperator(BaseOperator):
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Return the pipeline's checkpoint, ``None`` if it names none."""
-        if not self.checkpoint_location:
+        if self.checkpoint_location is None:
             return None
         return spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Count what is refused within this, and let Airflow retry only what may pass by itself."""
+        """
+        Count what is refused within this, and let Airflow retry only what may pass by itself.
+
+        It begins with the options: one that was given and is nothing once rendered is refused.
+        """
         # Until there is a plan only the groups are known, if any is named.
         self._moving = {group: set() for group in self._named_groups()}
         # A task that runs twice in one process has lost some of its outlets by then.
@@ -102,6 +112,7 @@ class OffsetsOperator(BaseOperator):
         self.outlets = self._group_outlets.present
         with failing_at_once():
             try:
+                self.check_given()
                 yield
             except KafkaOffsetsError as error:
                 count_refused(self._moving, error)
@@ -177,6 +188,7 @@ class RewindingOperator(OffsetsOperator):
         task waits for them if it must.
     """
 
+    moves_on_purpose: ClassVar[bool] = True
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, "pending_batch", "sink", "sink_location")
 
     def __init__(

@@ -20,7 +20,13 @@ from airflow_kafka_offsets.model.joint import JointPlan
 from airflow_kafka_offsets.model.metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import offsets_json, parse_offsets, summarize
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
-from airflow_kafka_offsets.model.scope import GroupOffsets, TopicScope, group_offsets, parse_group_id
+from airflow_kafka_offsets.model.scope import (
+    GroupOffsets,
+    TopicScope,
+    group_offsets,
+    names_of_window,
+    parse_group_id,
+)
 from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
 
 if TYPE_CHECKING:
@@ -153,13 +159,11 @@ class CommitOffsetsOperator(OffsetsOperator):
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
         window = load_window(self.window, self.window_conn_id)
         group_id, scope = parse_group_id(self.group_id), TopicScope.parse(self.topics)
-        # A topic that the plan has left out, since nobody has committed it, is not missing.
-        planned = {tp.topic for tp in window.ranges}
-        if without := sorted({*(scope.topics or ())} - planned):
+        # What the plan was asked for and has left out, such as a topic that nobody has committed, is not missing.
+        group_id, scope, without = names_of_window(group_id, scope, window.ranges, window.source)
+        if without:
             self.log.info("Not in the window: %s", ", ".join(without))
-        if not isinstance(group_id, str):
-            group_id = {topic: group for topic, group in group_id.items() if topic in planned} or group_id
-        targets = group_offsets({"window": window.end}, group_id, scope.narrowed(planned), "the window")
+        targets = group_offsets({"window": window.end}, group_id, scope, "the window")
         self._name_left_out(targets)
         groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
         memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
@@ -198,7 +202,7 @@ class CommitOffsetsOperator(OffsetsOperator):
     def _commit_checkpoint(self, context: Context, policy: OutOfRangePolicy) -> dict[str, Any]:
         """Commit the checkpoint's position; again, if the checkpoint was moved meanwhile."""
         if not self.checkpoint_location:
-            raise UsageError("checkpoint_location and offsets are both empty: give one of them")
+            raise UsageError("checkpoint_location and offsets are both missing: give one of them")
         checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
         with self.open_client() as client:
             again = Retrying(
@@ -248,7 +252,7 @@ class CommitOffsetsOperator(OffsetsOperator):
             )
 
     def _given_offsets(self) -> _Target | None:
-        if self.offsets is None or self.offsets == "":
+        if self.offsets is None:
             return None
         offsets = parse_offsets(self.offsets, "offsets")
         group_id = parse_group_id(self.group_id)
@@ -258,10 +262,8 @@ class CommitOffsetsOperator(OffsetsOperator):
     def _stored_offsets(self) -> _Target | None:
         if self.store_conn_id is None:
             return None
-        if not self.store_conn_id:
-            raise UsageError("store_conn_id is empty: expected an Airflow connection, check its template")
         group_id = parse_group_id(self.group_id)
-        pipeline = self.store_pipeline or group_id
+        pipeline = group_id if self.store_pipeline is None else self.store_pipeline
         if not isinstance(pipeline, str):
             raise UsageError(
                 "store_pipeline is missing: with several groups name what the job saves its offsets under"

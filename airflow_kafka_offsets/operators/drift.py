@@ -15,6 +15,7 @@ from airflow.sdk import BaseOperator
 from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.hooks.given import GivenOptions, check_names, check_rendered
 from airflow_kafka_offsets.hooks.metrics import report_drift
 from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.drift import pipeline_drift
@@ -78,7 +79,7 @@ class CheckedPipeline:
         ]
 
 
-class CheckOffsetDriftOperator(BaseOperator):
+class CheckOffsetDriftOperator(GivenOptions, BaseOperator):
     """
     Compare checkpoints, consumer groups and logs, partition by partition. Nothing is ever changed.
 
@@ -141,10 +142,12 @@ class CheckOffsetDriftOperator(BaseOperator):
                 f"task {self.task_id}: nothing to compare: give group_id and checkpoint_location, **pipeline, or "
                 "pipelines=[...]"
             )
+        check_names(group_id, topics)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, and return the report."""
         with failing_at_once():
+            self.check_given()
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
@@ -222,10 +225,18 @@ class CheckOffsetDriftOperator(BaseOperator):
         # Airflow renders a dict, and passes over a KafkaPipeline as over any object that it does not know.
         return [
             _pipeline(
-                self.render_template(dict(entry), context) if isinstance(entry, KafkaPipeline) else entry
+                self._rendered(f"pipelines[{number}]", entry, context)
+                if isinstance(entry, KafkaPipeline)
+                else entry
             )
-            for entry in entries
+            for number, entry in enumerate(entries)
         ]
+
+    def _rendered(self, name: str, pipeline: KafkaPipeline, context: Context) -> object:
+        names = dict(pipeline)
+        rendered = self.render_template(names, context)
+        check_rendered(name, names, rendered)
+        return rendered
 
 
 def _pipeline(names: object) -> KafkaPipeline:
@@ -238,4 +249,7 @@ def _pipeline(names: object) -> KafkaPipeline:
             f"pipelines: found an entry with {', '.join(map(str, names)) or 'nothing in it'}; expected group_id and "
             f"checkpoint_location, and of the rest {', '.join(PIPELINE_PARAMETERS)}"
         )
-    return KafkaPipeline(**{name: value for name, value in names.items() if value not in (None, "")})
+    given = {name: value for name, value in names.items() if value is not None}
+    for name, value in given.items():
+        check_rendered(f"pipelines, {name}", value, value)
+    return KafkaPipeline(**given)

@@ -80,8 +80,13 @@ class GroupOutlets:
             context["outlet_events"][outlet].extra = _totals(by_uri[_uri(outlet)], metadata)
         for alias in self.declared:
             if isinstance(alias, AssetAlias):
+                events = context["outlet_events"][alias]
+                # A commit that finds its checkpoint moved begins again.
+                events.asset_alias_events = [
+                    event for event in events.asset_alias_events if not _uri(event.dest_asset_key)
+                ]
                 for uri, plan in by_uri.items():
-                    _add(context["outlet_events"][alias], uri, _totals(plan, metadata))
+                    _add(events, uri, _totals(plan, metadata))
 
     def note_untold(self) -> None:
         """Say in the log for which of the groups' assets there is no event."""

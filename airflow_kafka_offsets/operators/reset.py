@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.clears import clear_mark
-from airflow_kafka_offsets.hooks.run_tasks import work_between
+from airflow_kafka_offsets.hooks.run_tasks import identities, tasks_that_move, work_between
 from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.reset import plan_joint_reset
 from airflow_kafka_offsets.kafka.apply import plan_moves
@@ -116,13 +116,17 @@ class ResetOffsetsOperator(RewindingOperator):
         self.on_no_commit = on_no_commit
         self.plan_only = plan_only
 
+    def may_be_nothing(self, name: str, template: object) -> bool:  # noqa: ARG002
+        """Whether it is a scenario: a DAG's ``params`` fill in one of them, see :func:`exactly_one`."""
+        return name in SCENARIOS
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the group, and return the receipt."""
         with self.refusing():
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
-        work = self._cleared_work(context)
+        work, has_work = self._cleared_work(context)
         scenario = parse_scenario(*exactly_one({name: getattr(self, name) for name in SCENARIOS}))
         group_id, scope = parse_group_id(self.group_id), TopicScope.parse(self.topics)
         metadata = commit_metadata(context)
@@ -137,7 +141,8 @@ class ResetOffsetsOperator(RewindingOperator):
                 "on_out_of_range": one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range"),
                 "on_no_commit": one_of(self.on_no_commit, NoCommit, "on_no_commit"),
                 "by": metadata,
-                "interrupted": images.interrupted,
+                # Of a recovery that was cleared before its work was committed nobody has gone on from here.
+                "interrupted": images.interrupted or has_work or None,
             }
             if checkpoint is None:
                 plan = JointPlan(plan_resets(client, group_scopes(group_id, scope), scenario, **policies))
@@ -161,17 +166,19 @@ class ResetOffsetsOperator(RewindingOperator):
                 images.finish()
             return receipt
 
-    def _cleared_work(self, context: Context) -> Work | None:
+    def _cleared_work(self, context: Context) -> tuple[Work | None, bool]:
         """
-        Return the tasks after this one, if some have succeeded already: then this one was cleared without them.
+        Return the tasks after this one, if some have succeeded already, and whether there are any.
+
+        If some have succeeded, this one was cleared without them.
 
         :raises PlanRefusedError: if tasks are to be cleared as well.
         """
         if self.plan_only or not hasattr(context.get("ti"), "get_task_states") or not self.has_dag():  # type: ignore[no-untyped-call]
-            return None
-        work = work_between(context, self, None, without=self._restores())
+            return None, False
+        work = work_between(context, self, None, without=self._movers())
         if not work.done:
-            return None
+            return None, bool(work.states)
         if work.cut_off:
             raise PlanRefusedError(
                 [
@@ -179,7 +186,7 @@ class ResetOffsetsOperator(RewindingOperator):
                     "would read again what this task moves. Clear it as well (with Downstream), or trigger a new run"
                 ]
             )
-        return work
+        return work, True
 
     def _kept(
         self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, work: Work, metadata: CommitMetadata
@@ -195,11 +202,15 @@ class ResetOffsetsOperator(RewindingOperator):
             group: group_positions(client, group, partitions)
             for group, partitions in group_scopes(group_id, scope, sources).items()
         }
-        movers = {self.task_id, *self._restores()}
+        movers = identities(metadata, {self.task_id, *self._movers()})
         unfinished = [
             group
             for group, partitions in positions.items()
-            if not is_finished(last_commits(client, group, partitions), {}, metadata, movers)
+            if not is_finished(
+                last_commits(client, group, (tp for tp, at in partitions.items() if at is not None)),
+                {},
+                movers,
+            )
         ]
         if unfinished:
             raise PlanRefusedError(
@@ -222,17 +233,9 @@ class ResetOffsetsOperator(RewindingOperator):
         )
         return plan.receipt(verified=True)
 
-    def _restores(self) -> list[str]:
-        """Return the tasks that take this one back."""
-        if not self.has_dag():  # type: ignore[no-untyped-call]
-            return []
-        return [task.task_id for task in self.dag.tasks if is_restore(task)]
-
-
-def is_restore(task: object) -> bool:
-    """Whether a task, mapped or not, is a :class:`~airflow_kafka_offsets.operators.restore.RestoreOffsetsOperator`."""
-    kind = getattr(task, "operator_class", type(task))
-    return getattr(kind, "takes_back", False) is True
+    def _movers(self) -> list[str]:
+        """Return the other tasks of the DAG that reset or restore."""
+        return [name for name in tasks_that_move(self) if name != self.task_id]
 
 
 class BeforeImages:
@@ -262,14 +265,9 @@ class BeforeImages:
         """Return the plan with what the groups held before the first write, which is kept from now on."""
         if self._store is None:
             return plan
-        if self.interrupted or self._kept.get("mark") == self._mark:
-            return plan.with_before(
-                {
-                    group.group_id: self._before(group, client, by)
-                    for group in plan.groups
-                    if group.group_id in self._kept["groups"]
-                }
-            )
+        if self._kept:
+            known = [group for group in plan.groups if group.group_id in self._kept["groups"]]
+            plan = plan.with_before({group.group_id: self._before(group, client, by) for group in known})
         held: Any = {group.group_id: offsets_json(group.before) for group in plan.groups if group.before}
         self._kept = {"mark": self._mark, "groups": held, "done": False}
         self._store.set(self._KEY, self._kept)

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import XComArg
 
+from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.rewind import has_run_since
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.hooks.run_tasks import work_between
+from airflow_kafka_offsets.hooks.run_tasks import identities, tasks_that_move, work_between
 from airflow_kafka_offsets.hooks.xcom import push_result
 from airflow_kafka_offsets.joint.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.kafka.positions import last_commits
@@ -17,6 +20,7 @@ from airflow_kafka_offsets.model.offsets import load_json
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import FAILED, Work, is_finished
+from airflow_kafka_offsets.model.rewind import read_rewind_receipt
 from airflow_kafka_offsets.model.scenarios import RestoreNoCommit
 from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
 from airflow_kafka_offsets.operators.base import RewindingOperator, commit_metadata
@@ -63,7 +67,8 @@ class RestoreOffsetsOperator(RewindingOperator):
 
     Returns the receipt of the restore, or ``None`` if there was nothing to do.
 
-    :param receipt: what the reset returned, usually ``reset.output``. (templated)
+    :param receipt: what the reset returned, usually ``reset.output``. All of it is restored, whatever ``topics`` says.
+        (templated)
     :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such as the
         ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
     :param when: ``failed`` (default) restores only if the tasks since the reset have not all succeeded; ``always``
@@ -86,7 +91,6 @@ class RestoreOffsetsOperator(RewindingOperator):
         **RewindingOperator.template_fields_renderers,
         "receipt": "json",
     }
-    takes_back: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -106,6 +110,10 @@ class RestoreOffsetsOperator(RewindingOperator):
         self.on_no_commit = on_no_commit
         self.on_out_of_range = on_out_of_range
 
+    def may_be_nothing(self, name: str, template: object) -> bool:
+        """Whether it is the output of a reset that was skipped, and so has none."""
+        return name == "receipt" and isinstance(template, XComArg) and self.receipt is None
+
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Put back what was overwritten, and return the receipt of that."""
         with self.refusing():
@@ -113,12 +121,16 @@ class RestoreOffsetsOperator(RewindingOperator):
 
     def _execute(self, context: Context) -> dict[str, Any] | None:
         when = one_of(self.when, When, "when")
-        if self.receipt and self.from_file:
+        if self.receipt is not None and self.from_file is not None:
             raise UsageError("receipt and from_file are both given: give one of them")
         work = self._work(context) if when == "failed" else None
         if work is not None and not work.not_done:
             self.log.info("Nothing to restore: every task since the reset has succeeded (when='failed')")
             return None
+        if self.is_teardown and not self.on_failure_fail_dagrun:
+            self.log.warning(
+                "The run will not fail with this task: set on_failure_fail_dagrun=True, where as_teardown() is that of a mapped task"
+            )
         restored = self._restore(context, work)
         if work is not None and (restored is not None or work.failed):
             if restored is not None:
@@ -145,13 +157,13 @@ class RestoreOffsetsOperator(RewindingOperator):
         return self
 
     def _restore(self, context: Context, work: Work | None) -> dict[str, Any] | None:
-        if not self.receipt and not self.from_file:
+        if self.receipt is None and self.from_file is None:
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return None
         metadata = commit_metadata(context)
         checkpoint = self.open_checkpoint()
         with self.open_client() as client:
-            if work is not None and self._is_finished(client, metadata):
+            if work is not None and self._is_finished(client, checkpoint, metadata):
                 self.log.info(
                     "Nothing to restore: the pipeline was committed since the reset, past where it was before (%s)",
                     work.describe(work.not_done),
@@ -181,16 +193,29 @@ class RestoreOffsetsOperator(RewindingOperator):
         }
         return Work(states, upstream.downstream)
 
-    def _is_finished(self, client: OffsetsClient, metadata: CommitMetadata) -> bool:
-        """Whether every group was committed since the move of the receipt, past where it was."""
-        groups = [] if self.from_file else [each for each in read_receipt(self._receipt()) if each.after]
-        movers = [self.task_id, *(task.task_id for task in self.upstream_list if task.is_setup)]
+    def _is_finished(
+        self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, metadata: CommitMetadata
+    ) -> bool:
+        """Whether every group was committed since the move of the receipt, past where it was, and the query has run."""
+        if self.from_file:
+            return False
+        groups = [each for each in read_receipt(self._receipt()) if each.after]
+        moved = read_rewind_receipt(self._receipt())
+        archive = None
+        if checkpoint is not None and moved is not None and moved.archive is not None:
+            archives = {each.name: each for each in read_archives(checkpoint)}
+            archive = archives.get(moved.archive)
+            if archive is not None and not has_run_since(checkpoint, archive):
+                logs = client.log_ranges({tp for group in groups for tp in group.after})
+                if any(offset < logs[tp].end for group in groups for tp, offset in group.after.items()):
+                    return False
+        movers = identities(metadata, {self.task_id, *tasks_that_move(self)})
         return bool(groups) and all(
             is_finished(
                 last_commits(client, group.group_id, group.after),
                 {tp: max(offset, group.before.get(tp) or 0) for tp, offset in group.after.items()},
-                metadata,
                 movers,
+                None if archive is None else archive.number,
             )
             for group in groups
         )
@@ -201,7 +226,7 @@ class RestoreOffsetsOperator(RewindingOperator):
     def _plan(self, client: OffsetsClient, checkpoint: SparkCheckpoint | None) -> JointPlan | None:
         group_id, policy = parse_group_id(self.group_id), self.rewind_policy()
         on_out_of_range = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
-        if self.from_file:
+        if self.from_file is not None:
             return plan_restore_file(
                 client,
                 self.from_file,

@@ -238,26 +238,21 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         """Return what is the same as long as the same is asked for."""
         asked = {name: getattr(self, name) for name in _ASKED}
         asked |= {"start": self._bounds()[0].as_text(), "end": self._bounds()[1].as_text()}
-        return fingerprint({name: None if _absent(value) else value for name, value in asked.items()})
+        return fingerprint(asked)
 
     def _group(self) -> GroupIds | None:
-        return None if _absent(self.group_id) else parse_group_id(self.group_id)
+        return None if self.group_id is None else parse_group_id(self.group_id)
 
     def _scope(self, client: OffsetsClient) -> TopicScope:
-        if _absent(self.topics_pattern) or self.topics_pattern is None:
+        if self.topics_pattern is None:
             return TopicScope.parse(self.topics)
-        if not _absent(self.topics):
+        if self.topics is not None:
             raise UsageError("topics and topics_pattern are both given: expected one of them")
         return topics_like(client, self.topics_pattern)
 
 
-def _absent(value: object) -> bool:
-    """Whether a parameter is not given, also by a template."""
-    return value in (None, "", "None")
-
-
 def _whole(value: object) -> int | None:
-    if _absent(value):
+    if value is None:
         return None
     text = str(value).strip()
     if isinstance(value, bool) or not (text.isascii() and text.isdigit()):

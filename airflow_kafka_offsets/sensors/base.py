@@ -21,6 +21,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.failures import failing_at_once
+from airflow_kafka_offsets.hooks.given import GivenOptions, check_duration, check_names
 from airflow_kafka_offsets.hooks.metrics import report_lag
 from airflow_kafka_offsets.hooks.progress import Progress
 from airflow_kafka_offsets.hooks.wait_memory import WaitMemory
@@ -39,19 +40,19 @@ TRIGGERER_MAY_BE_LATE = 120.0
 """Seconds after which Airflow ends a wait that the triggerer should have ended with its last reading."""
 
 
-class OffsetsSensor(BaseSensorOperator):
+class OffsetsSensor(GivenOptions, BaseSensorOperator):
     """
     Base of the sensors that wait for a position.
 
     A broker that is not reachable for a while does not end the wait, the sensor's ``timeout`` does. An error
-    that would come again at every look (a wrong password, a topic that does not exist) fails the task at once. The
-    last reading is the task's XCom also when the task fails or is skipped; in ``mode="reschedule"`` that is the reading of
-    the last look, if the broker answered then.
+    that would come again at every look (a wrong password, a name that selects nothing, an option that is given and
+    renders to nothing) fails the task at once. The last reading is the task's XCom also when the task fails or is
+    skipped; in ``mode="reschedule"`` that is the reading of the last look, if the broker answered then.
 
     :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
         (templated, a mapping's keys are not)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all that the group has commits for. (templated)
+        all that the group has commits for and the connection's user may see. (templated)
     :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
     :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
@@ -96,6 +97,8 @@ class OffsetsSensor(BaseSensorOperator):
             raise UsageError(
                 f"task {self.task_id}: no position to look at: give group_id, checkpoint_location, or **pipeline"
             )
+        check_names(group_id, topics)
+        check_duration(stalled_after, "stalled_after")
         self._client: OffsetsClient | None = None
         self._wait: Wait | None = None
         self._progress: Progress | None = None
@@ -113,7 +116,7 @@ class OffsetsSensor(BaseSensorOperator):
 
     def wait_parameters(self) -> dict[str, Any]:
         """Return the parameters that every wait has."""
-        return {name: _given(getattr(self, name)) for name in (*PIPELINE_PARAMETERS, "position")} | {
+        return {name: getattr(self, name) for name in (*PIPELINE_PARAMETERS, "position")} | {
             "isolation_level": self.isolation_level,
             "stalled_after": parse_seconds(self.stalled_after, "stalled_after"),
         }
@@ -201,6 +204,7 @@ class OffsetsSensor(BaseSensorOperator):
 
     def _look(self, context: Context, memory: WaitMemory) -> Reading:
         if self._progress is None:
+            self.check_given()
             stalled_after = parse_seconds(self.stalled_after, "stalled_after")
             if stalled_after is not None and self._forgets(memory):
                 raise UsageError(
@@ -267,8 +271,3 @@ class OffsetsSensor(BaseSensorOperator):
         if self._client is not None:
             self._client.close()
         self._client = None
-
-
-def _given(value: Any) -> Any:
-    """Return what a template gave, ``None`` if that is nothing: it may have rendered ``None`` as text."""
-    return None if isinstance(value, str) and value.strip() in ("", "None") else value or None

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.hooks.given import check_duration
 from airflow_kafka_offsets.hooks.lag_wait import LagWait
 from airflow_kafka_offsets.hooks.wait_memory import WaitMemory
 from airflow_kafka_offsets.model.lag import NoCommitPolicy
-from airflow_kafka_offsets.model.scenarios import parse_seconds
+from airflow_kafka_offsets.model.scenarios import check_number, parse_seconds
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class ConsumerGroupLagSensor(OffsetsSensor):
         self.max_time_lag = max_time_lag
         self.tolerance = tolerance
         self.on_no_commit = on_no_commit
+        for name in ("max_lag", "max_partition_lag", "tolerance"):
+            check_number(getattr(self, name), name)
+        check_duration(max_time_lag, "max_time_lag")
 
     def make_wait(self, context: Context, memory: WaitMemory) -> LagWait:  # noqa: ARG002
         """Return the wait for the thresholds."""

@@ -11,6 +11,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.reached_wait import ReachedWait
 from airflow_kafka_offsets.hooks.wait_memory import WaitMemory
 from airflow_kafka_offsets.model.offsets import offsets_json
+from airflow_kafka_offsets.model.scenarios import check_number
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class OffsetsReachedSensor(OffsetsSensor):
         super().__init__(**kwargs)
         self.target = target
         self.tolerance = tolerance
+        check_number(tolerance, "tolerance")
 
     def make_wait(self, context: Context, memory: WaitMemory) -> ReachedWait:  # noqa: ARG002
         """Return the wait for the target, which is worked out here unless it was before."""

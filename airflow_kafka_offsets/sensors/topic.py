@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.hooks.given import check_duration
 from airflow_kafka_offsets.hooks.topic_wait import IDLE_AFTER, IdlePartitionPolicy, TopicWait
 from airflow_kafka_offsets.hooks.wait_memory import WaitMemory
 from airflow_kafka_offsets.model.scenarios import iso_time, parse_seconds, parse_time, timestamp_ms
@@ -57,6 +58,7 @@ class TopicReachedSensor(OffsetsSensor):
         self.target = target
         self.on_idle_partition = on_idle_partition
         self.idle_after = idle_after
+        check_duration(idle_after, "idle_after")
         if self.topics is None and self.group_id is None and self.checkpoint_location is None:
             raise UsageError(f"task {self.task_id}: no topic to look at: give topics, or **pipeline")
 

@@ -252,10 +252,12 @@ def _offset(pipeline: str, topic: object, partition: object, until: object) -> t
         tp = TopicPartition(topic, whole[0])
         if 0 <= tp.partition <= MAX_PARTITION and 0 <= whole[1] <= MAX_OFFSET:
             return tp, whole[1]
-    found = ", ".join(map(shorten, (topic, partition, until)))
+    # '4' is no number, and that has to be seen.
+    found = ", ".join(shorten(repr(value)) for value in (topic, partition, until))
     raise OffsetsFormatError(
         f"pipeline {pipeline!r} of the store: found the row {found}; expected a topic, a partition and an offset from 0: the "
-        "table was edited, or is another one; correct the row, or remove it and save the offsets anew"
+        "table was edited, is another one, or its columns have other types than create_table() gives them; correct the row, or "
+        "remove it and save the offsets anew"
     )
 
 

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.hooks.wait import Reading
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.backlog import Backlog
 from airflow_kafka_offsets.model.lag import NoCommitPolicy
-from airflow_kafka_offsets.model.scenarios import check_seconds, parse_seconds
+from airflow_kafka_offsets.model.scenarios import check_number, check_seconds, parse_seconds
 from airflow_kafka_offsets.triggers.looks import looks
 from airflow_kafka_offsets.triggers.refused import refused_when_run
 
@@ -90,6 +90,12 @@ class LagEventTrigger(BaseEventTrigger):
         on_no_commit: NoCommitPolicy = "earliest",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        for name, number in (
+            ("min_lag", min_lag),
+            ("tolerance", tolerance),
+            ("poll_interval", poll_interval),
+        ):
+            check_number(number, name)
         self.min_lag = min_lag
         self.min_time_lag = parse_seconds(min_time_lag, "min_time_lag")
         seconds = parse_seconds(refire_after, "refire_after")
@@ -102,7 +108,7 @@ class LagEventTrigger(BaseEventTrigger):
                 raise UsageError(f"{name}={value:g} is always reached: expected more than 0")
         if self.refire_after <= 0:
             raise UsageError("refire_after=0 would fire at every look: expected more than 0")
-        if not group_id and not checkpoint_location:
+        if group_id is None and checkpoint_location is None:
             raise UsageError(
                 "LagEventTrigger has no position to look at: give group_id, checkpoint_location, or **pipeline"
             )

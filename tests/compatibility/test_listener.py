@@ -55,7 +55,7 @@ def test_a_union_with_one_shared_group(
     assert holds(group) == {(first, 0): 7, (first, 1): 0, (second, 0): 3}
     said = says(group, first)
     assert abs(said.pop("at") - time.time()) < 60
-    assert said == {"query": query.id, "batch": 1, "tool": "spark listener"}
+    assert said == {"query": query.id, "batch": 1, "tool": "spark listener", "partitions": 3}
 
 
 def test_a_union_with_a_group_each_and_a_source_that_is_none_of_kafka(

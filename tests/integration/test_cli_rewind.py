@@ -154,7 +154,10 @@ def test_a_checkpoint_is_truncated_and_its_receipt_printed(cli, topic, query):
     [
         (("group", "reset", "GROUP", "--checkpoint", "URI", "--to-offset", "5"), "outside its log"),
         (("checkpoint", "seek", "URI", "--to-offset", "5"), "outside its log"),
-        (("checkpoint", "seek", "URI", "--topic", "nowhere", "--to-earliest"), "topics names nowhere"),
+        (
+            ("checkpoint", "seek", "URI", "--topic", "nowhere", "--to-earliest"),
+            "topics names 'nowhere', which the checkpoint does not have",
+        ),
         (("checkpoint", "truncate", "URI", "--to-batch", "0"), "set sink to 'idempotent'"),
         (("checkpoint", "truncate", "URI", "--to-batch", "9", "--sink", "noop"), "batch 9 is not there"),
         (("checkpoint", "undo", "URI"), "found no move to take back; there are: none"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from spark_session import QUICK_JAVA
-from system.running_airflow import RunningAirflow
+from system.running_airflow import TRIGGERER, RunningAirflow
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -31,7 +31,7 @@ SEVERAL_LOOKS = 5.0
 @pytest.fixture(scope="module")
 def names(make_topic):
     """What the DAGs find in their environment: a topic and a group for each."""
-    dags = ("CROSSINGS", "BURSTS", "IDLE", "WAITING", "WINDOWS")
+    dags = ("CROSSINGS", "BURSTS", "IDLE", "LEFT", "WAITING", "WINDOWS")
     topics = {f"{dag}_TOPIC": make_topic(2) for dag in dags}
     return topics | {f"{dag}_GROUP": topics[f"{dag}_TOPIC"] for dag in dags}
 
@@ -69,6 +69,7 @@ def live(bootstrap_servers, names, make_topic, wait_for_topic, produce, spark_se
     ) as airflow:
         # What these start goes on while the first tests run.
         produce(names["IDLE_TOPIC"], {0: 60, 1: 60})
+        produce(names["LEFT_TOPIC"], {0: 1})
         produce("clicks", {0: 5_000, 1: 5_000})
         produce(names["WINDOWS_TOPIC"], {0: 5, 1: 5})
         for dag_id in ("many_pipelines", "refused", "windows"):
@@ -117,6 +118,20 @@ def clear(live, dag_id, run_id, task_id):
 
 def offsets(topic, offset):
     return dict.fromkeys([TopicPartition(topic, 0), TopicPartition(topic, 1)], offset)
+
+
+def test_a_trigger_that_cannot_be_used_does_not_end_the_triggerer(live):
+    run_id = live.trigger("left_behind")
+    live.wait_for_runs("left_behind", 1, "failed")
+    assert live.states("left_behind", run_id) == {"lag": "failed"}
+    said = live.log_file(TRIGGERER)
+    live.wait_until(
+        lambda: "This trigger cannot be used" in said.read_text(), "what is wrong with the watcher"
+    )
+    # The same triggerer serves the others: from the beginning, and all tests that follow.
+    live.wait_until(lambda: above(live, "idle_backlog"), "the event of another watcher")
+    assert live.runs("never") == []
+    assert said.read_text().count("This trigger cannot be used") == 1
 
 
 def test_what_waits_in_the_triggerer_outlives_it(live, names, produce, client):

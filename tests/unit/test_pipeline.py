@@ -110,3 +110,9 @@ def test_a_password_in_the_location_is_refused_and_not_repeated(location):
 )
 def test_other_locations_are_taken(location):
     assert KafkaPipeline(group_id="g", checkpoint_location=location).checkpoint_location == location
+
+
+@pytest.mark.parametrize("group", ["", " ", " orders", "a\0b", "\ud800"])
+def test_a_group_that_no_client_may_be_given_has_no_asset(group):
+    with pytest.raises(UsageError, match="expected the name of a consumer group"):
+        _ = KafkaPipeline(group_id={"orders": group}).assets

@@ -74,7 +74,7 @@ def test_what_moves_nothing_tells_nothing(orders, context):
     commit(orders, []).execute(context)
     for task in (
         ResetOffsetsOperator(task_id="t", to_offset="earliest", plan_only=True, **named),
-        RestoreOffsetsOperator(task_id="t", **named),
+        RestoreOffsetsOperator(task_id="t", when="always", **named),
         PlanOffsetWindowOperator(task_id="t", **named),
     ):
         assert told(task, context) == [REPORT]

@@ -37,7 +37,7 @@ def checkpoint(tmp_path):
         (root / "offsets").mkdir(parents=True, exist_ok=True)
         (root / "commits").mkdir(exist_ok=True)
         (root / "metadata").write_text(json.dumps({"id": "query-a"}))
-        head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}})
+        head = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
         line = json.dumps({t: {str(p): o for p, o in held.items()} for t, held in topics.items()})
         (root / "offsets" / str(batch)).write_text(f"v1\n{head}\n{line}")
         if done:

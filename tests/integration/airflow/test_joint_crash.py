@@ -34,7 +34,6 @@ TARGET = {0: 4, 1: 1, 2: 3}
 DRIVER = """
 import os, signal, sys
 from datetime import datetime, timezone
-from airflow_kafka_offsets.checkpoint import archive, rewind
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.joint.apply import apply_joint
 from airflow_kafka_offsets.joint.reset import plan_joint_reset
@@ -62,9 +61,8 @@ def run(last):
             return result
         return counting
 
-    for module in (archive, rewind):
-        module.replace_file = counted(module.replace_file)
-    rewind.remove_file = counted(rewind.remove_file)
+    SparkCheckpoint.write_file = counted(SparkCheckpoint.write_file)
+    SparkCheckpoint.remove_file = counted(SparkCheckpoint.remove_file)
     commit = counted(OffsetsClient.commit)
 
     def commit_counted(*args):

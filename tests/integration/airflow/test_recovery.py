@@ -142,6 +142,32 @@ def test_a_reset_whose_work_was_never_committed_is_refused_when_it_is_cleared_wi
     assert pipeline.at() == (BACK, ENDS)
 
 
+@pytest.mark.parametrize("ran", [False, True], ids=["before-the-job", "after-the-job"])
+def test_a_job_that_is_cleared_before_it_was_committed_does_not_move_the_pipeline_twice(pipeline, ran):
+    first = pipeline.run("reset")
+    if ran:
+        pipeline.job()
+    # Airflow clears the setup with the job.
+    again = pipeline.run("reset", tries=1)
+    assert pipeline.at() == (BACK, BACK)
+    assert (again["before"], again["after"]) == (first["before"], first["after"])
+    assert again["checkpoint"]["before"] == first["checkpoint"]["before"]
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        pipeline.run("restore", receipt=again, states={"job": "failed", "commit": "upstream_failed"})
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_reset_with_other_parameters_keeps_what_was_there_at_first_or_is_refused(pipeline):
+    pipeline.run("reset")
+    with pytest.raises(AirflowFailException, match="moved it before with other parameters"):
+        pipeline.run("reset", tries=1, shift_by=-5)
+    again = pipeline.run("reset", tries=1, shift_by=None, to_offset=40)
+    assert pipeline.at() == ({0: 40, 1: 40}, {0: 40, 1: 40})
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        pipeline.run("restore", receipt=again, states={"job": "failed"})
+    assert pipeline.at() == (READ, READ)
+
+
 # --- a recovery that is given up
 
 
@@ -182,6 +208,16 @@ def test_a_recovery_that_was_committed_is_no_failure_when_a_later_task_is_skippe
     assert pipeline.at() == (ENDS, ENDS)
 
 
+def test_a_reset_forward_that_is_given_up_is_taken_back_although_others_commit(pipeline):
+    receipt = pipeline.run("reset", shift_by=3)
+    other = pipeline.context("commit")
+    other["ti"].run_id = "hourly"
+    pipeline.tasks()["commit"].execute(other)
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        pipeline.run("restore", receipt=receipt, states={"job": "skipped", "commit": "skipped"})
+    assert pipeline.at() == (READ, READ)
+
+
 def test_a_restore_that_is_tried_again_fails_again(pipeline):
     receipt = pipeline.run("reset")
     states = {"reset": "success", "job": "failed", "commit": "upstream_failed"}
@@ -191,12 +227,11 @@ def test_a_restore_that_is_tried_again_fails_again(pipeline):
         assert pipeline.at() == (READ, READ)
 
 
-@pytest.mark.parametrize("receipt", [None, {}], ids=["none", "empty"])
-def test_without_a_receipt_nothing_is_done_but_a_failure_stays_one(pipeline, receipt, capsys):
-    assert pipeline.run("restore", receipt=receipt, states={"job": "skipped"}) is None
+def test_without_a_receipt_nothing_is_done_but_a_failure_stays_one(pipeline, capsys):
+    assert pipeline.run("restore", receipt=None, states={"job": "skipped"}) is None
     assert "Nothing to restore: there is no receipt" in capsys.readouterr().out
     with pytest.raises(AirflowFailException, match="nothing was put back"):
-        pipeline.run("restore", receipt=receipt, states={"job": "failed"})
+        pipeline.run("restore", receipt=None, states={"job": "failed"})
     assert pipeline.at() == (READ, READ)
 
 
@@ -212,10 +247,10 @@ def test_a_job_that_was_only_marked_is_found_out_by_the_commit(pipeline):
     assert pipeline.at() == (ENDS, ENDS)
 
 
-def test_a_reset_to_the_end_needs_no_batch_before_it_is_committed(pipeline):
-    pipeline.run("reset", shift_by=None, to_offset="latest")
+def test_a_reset_forward_needs_no_batch_before_it_is_committed(pipeline):
+    pipeline.run("reset", shift_by=3)
     pipeline.run("commit")
-    assert pipeline.at() == (ENDS, ENDS)
+    assert pipeline.at() == ({0: 63, 1: 65}, {0: 63, 1: 65})
 
 
 # --- a reset that stopped between checkpoint and groups
@@ -319,6 +354,85 @@ def test_the_same_command_finishes_what_it_has_begun(pipeline, monkeypatch, cli,
         == 0
     )
     assert pipeline.at() == (BACK, BACK)
+
+
+def test_an_undo_that_stopped_half_way_is_finished_by_the_command_that_its_error_names(
+    half_way, bootstrap_servers, cli, monkeypatch
+):
+    names = (half_way.group, "--bootstrap-server", bootstrap_servers, "--checkpoint", half_way.query.location)
+    undo = ("group", "restore", *names, "--quiet-period", "0", "--execute", "--archive")
+
+    def away(*_, **__):
+        raise BrokerUnavailableError("the broker went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(joint_apply, "commit_plans", away)
+        assert cli(*undo, "0001-seek").code == 1
+    assert half_way.at() == ({0: 60}, READ)
+    with pytest.raises(MoveUnfinishedError, match="--archive 0001-seek' finishes it"):
+        half_way.run("reset", tries=1)
+    assert "is itself an undo, and was not finished" in cli(*undo, "0002-undo").err
+    assert cli(*undo, "0001-seek").code == 0
+    assert half_way.run("reset", tries=1)["verified"]
+    assert half_way.at() == (BACK, BACK)
+
+
+def test_a_retry_after_the_query_has_run_on_plans_from_there_and_can_be_taken_back(half_way):
+    half_way.job()
+    receipt = half_way.run("reset")
+    # The partition without a commit is where the checkpoint is.
+    assert half_way.at() == ({0: 57, 1: 97}, {0: 57, 1: 97})
+    assert receipt["checkpoint"]["before"] == {"0": {half_way.topic: {"0": 100, "1": 100}}}
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        half_way.run("restore", receipt=receipt, states={"job": "failed"})
+    assert half_way.at() == ({0: 60, 1: 97}, ENDS)
+
+
+@pytest.mark.parametrize(
+    "scenario", [{"to_offset": "latest"}, {"by_duration": "PT0S"}], ids=["latest", "ago"]
+)
+def test_another_run_does_not_finish_what_depends_on_the_time(pipeline, monkeypatch, scenario):
+    def away(*_, **__):
+        raise BrokerUnavailableError("the broker went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(joint_apply, "commit_plans", away)
+        with pytest.raises(BrokerUnavailableError):
+            pipeline.run("reset", shift_by=None, **scenario)
+    other = pipeline.context("reset")
+    other["ti"].run_id = "next_day"
+    with pytest.raises(MoveUnfinishedError):
+        pipeline.tasks(shift_by=None, **scenario)["reset"].execute(other)
+    pipeline.run("reset", tries=1, shift_by=None, **scenario)
+    assert pipeline.at() == (ENDS, ENDS)
+
+
+def test_a_move_that_was_given_up_before_it_wrote_lets_nobody_go_back(
+    pipeline, monkeypatch, cli, bootstrap_servers
+):
+    pipeline.run("commit")
+
+    def moved(*_):
+        raise CheckpointMovedError("the group was committed; nothing was changed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(joint_apply, "_unmoved", lambda *_: moved)
+        with pytest.raises(CheckpointMovedError):
+            pipeline.run("reset")
+    seek = (
+        "checkpoint",
+        "seek",
+        pipeline.query.location,
+        "--shift-by",
+        "-10",
+        "--execute",
+        "--quiet-period",
+        "0",
+    )
+    assert cli(*seek, "--bootstrap-server", bootstrap_servers).code == 0
+    with pytest.raises(AirflowFailException, match="would go backwards"):
+        pipeline.run("commit")
+    assert pipeline.at()[0] == READ
 
 
 def test_a_query_that_runs_on_ends_a_half_done_move_and_the_commit_follows_it(half_way):

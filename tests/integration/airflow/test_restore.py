@@ -10,6 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
+from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, CheckpointUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -129,12 +130,16 @@ def test_an_unfinished_batch_comes_back_also_after_a_reset_of_two_tries(topic, q
     query.plan(2, {topic: ENDS})
     before = query.sparks_files()
 
-    def fail(*_):
-        raise OSError("the storage went away")
+    put = LocalFileSystem.makedirs
+
+    def fail(fs, path, exist_ok):
+        if path.endswith("/offsets") and "_kafka_offsets" not in path:
+            raise OSError("the storage went away")
+        put(fs, path, exist_ok=exist_ok)
 
     with pytest.MonkeyPatch.context() as patch:
         # The unfinished batch is gone by then, and the newest one as it was.
-        patch.setattr("airflow_kafka_offsets.checkpoint.rewind.replace_file", fail)
+        patch.setattr(LocalFileSystem, "makedirs", fail)
         with pytest.raises(CheckpointUnavailableError):
             reset(pending_batch="discard", sink="foreachBatch")
     assert set(before) - set(query.sparks_files()) == {"offsets/2"}
@@ -161,6 +166,12 @@ def test_a_partition_that_had_no_commit_is_left_or_goes_to_its_log_start(
 def test_a_receipt_may_be_json_text(query, committed, reset, restore):
     restore(json.dumps(reset()))
     assert (query.stands(), committed()) == (READ, COMMITTED | {2: 1})
+
+
+@pytest.mark.parametrize(("receipt", "says"), [("", "receipt='' is nothing"), ({}, "expected a receipt")])
+def test_a_receipt_that_is_empty_is_no_receipt(receipt, says, restore):
+    with pytest.raises(AirflowFailException, match=says):
+        restore(receipt)
 
 
 def test_the_receipt_of_a_plan_that_was_only_shown_changes_nothing(query, committed, reset, restore):

@@ -33,7 +33,7 @@ def test_the_commit_names_the_query_and_its_last_batch(
     commit(group, location)
     said = says(group)
     assert abs(said.pop("at") - time.time()) < 60
-    assert said == {"query": query.id, "batch": query.lastProgress.batchId}
+    assert said == {"query": query.id, "batch": query.lastProgress.batchId, "move": 0, "partitions": 3}
 
 
 def test_a_batch_without_data_of_a_stateful_query_is_committed_like_any_other(

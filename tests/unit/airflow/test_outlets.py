@@ -106,8 +106,11 @@ def test_an_alias_stands_for_the_groups_that_are_committed(supervisor):
     alias, run = AssetAlias("all orders"), context()
     outlets = GroupOutlets([alias])
     plans = [plan("orders-3"), plan("orders-4")]
-    outlets.tell(run, "kafka_default", plans, CommitMetadata())
+    outlets.tell(run, "kafka_default", plans, CommitMetadata(batch=1))
+    # A commit that finds its checkpoint moved begins again.
+    outlets.tell(run, "kafka_default", plans, CommitMetadata(batch=2))
     assert outlets.present == [alias]
+    assert [event.extra["batch_id"] for event in run["outlet_events"][alias].asset_alias_events] == [2, 2]
     added = {
         event.dest_asset_key.name: event.extra for event in run["outlet_events"][alias].asset_alias_events
     }

@@ -129,7 +129,7 @@ def test_sources_come_by_index_then_by_name_whatever_the_order_of_lines(
     sources = read(checkpoint({0: entry}, [0])).sources
 
     assert sources == (
-        CheckpointSource("2", None, kafka=False),
+        CheckpointSource("2", None, kafka=False, begun=False),
         CheckpointSource("10", None, kafka=False),
         CheckpointSource("orders", {ORDERS_0: 7}, kafka=True),
         CheckpointSource("rt", None, kafka=False),

@@ -27,6 +27,12 @@ def test_metadata_is_compact_json_without_what_is_empty():
     )
 
 
+def test_a_commit_of_several_partitions_says_of_how_many():
+    text = CommitMetadata(dag="d").text(3)
+    assert text == '{"dag":"d","partitions":3}'
+    assert CommitMetadata.parse(text).partitions == 3
+
+
 @given(metadata)
 def test_metadata_is_short_enough_and_keeps_the_query(value):
     few, many = value.text(1), value.text(10_000)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from airflow_kafka_offsets.model.recovery import LastCommit, Work, is_finished
 RUN = CommitMetadata(dag="recovery", run="manual__1", task="reset", map_index=-1)
 COMMIT = CommitMetadata(dag="recovery", run="manual__1", task="commit")
 RESTORE = CommitMetadata(dag="recovery", run="manual__1", task="restore")
-MOVERS = ("reset", "restore")
+MOVERS = {RUN.identity, RESTORE.identity}
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 ORDER = {"job": {"commit", "check"}, "commit": {"check"}, "check": set()}
 
@@ -43,21 +45,44 @@ def test_a_mapped_task_is_done_when_all_of_its_instances_are():
 
 
 def test_a_commit_by_another_task_past_where_the_pipeline_was_finishes_a_move():
-    assert is_finished({P0: LastCommit(60, COMMIT)}, {P0: 60}, RUN, MOVERS)
-    assert not is_finished({P0: LastCommit(59, COMMIT)}, {P0: 60}, RUN, MOVERS)
-    assert not is_finished({P0: None}, {P0: 0}, RUN, MOVERS)
-    assert not is_finished({}, {}, RUN, MOVERS)
+    assert is_finished({P0: LastCommit(60, COMMIT)}, {P0: 60}, MOVERS)
+    assert not is_finished({P0: LastCommit(59, COMMIT)}, {P0: 60}, MOVERS)
+    assert not is_finished({P0: None}, {P0: 0}, MOVERS)
+    assert not is_finished({}, {}, MOVERS)
 
 
-@pytest.mark.parametrize("by", [RUN, RESTORE, CommitMetadata(dag="recovery", run="manual__1")])
+@pytest.mark.parametrize("by", [RUN, RESTORE])
 def test_a_commit_of_the_reset_or_its_restore_finishes_nothing(by):
-    assert not is_finished({P0: LastCommit(60, by)}, {P0: 60}, RUN, MOVERS)
-    assert not is_finished({P0: LastCommit(60, COMMIT), P1: LastCommit(60, by)}, {}, RUN, MOVERS)
+    assert not is_finished({P0: LastCommit(60, by)}, {P0: 60}, MOVERS)
+    assert not is_finished({P0: LastCommit(60, COMMIT), P1: LastCommit(60, by)}, {}, MOVERS)
 
 
 @pytest.mark.parametrize("by", [None, CommitMetadata(dag="recovery", run="manual__2", task="reset")])
 def test_a_commit_of_another_run_or_client_finishes_a_move(by):
-    assert is_finished({P0: LastCommit(60, by)}, {P0: 60}, RUN, MOVERS)
+    assert is_finished({P0: LastCommit(60, by)}, {P0: 60}, MOVERS)
+
+
+def test_a_commit_that_a_move_has_overtaken_does_not_finish_it():
+    late = CommitMetadata(dag="recovery", run="manual__2", task="commit", move=1)
+    assert not is_finished({P0: LastCommit(60, late)}, {}, MOVERS, move=2)
+    assert is_finished({P0: LastCommit(60, late)}, {}, MOVERS, move=1)
+
+
+def test_a_task_is_known_by_its_commits_of_many_partitions_too():
+    long = CommitMetadata(
+        dag="d" * 60,
+        run="manual__2026-01-02T00:00:00+00:00",
+        task="group.reset",
+        query="q" * 36,
+        batch=7,
+        token="t" * 12,
+    )
+    text = long.text(200)
+    assert len(text) <= 200
+    found = CommitMetadata.parse(text)
+    assert (found.task, found.same_task(long), found.query) == ("", True, long.query)
+    other = CommitMetadata.parse(replace(long, task="group.commit").text(200))
+    assert not other.same_task(long)
 
 
 def at(by, seconds):

@@ -64,9 +64,14 @@ def test_a_policy_allows_nothing_by_default():
     assert RewindPolicy() == RewindPolicy("fail", None, None, False)
 
 
-@pytest.mark.parametrize("nothing", [None, "", "None"])
-def test_a_sink_that_a_template_left_empty_was_not_given(nothing):
-    assert RewindPolicy.parse("fail", nothing, "", False) == RewindPolicy()
+def test_a_sink_need_not_be_given():
+    assert RewindPolicy.parse("fail", None, None, False) == RewindPolicy()
+
+
+@pytest.mark.parametrize("nothing", ["", "None"])
+def test_a_sink_that_a_template_left_empty_is_none_of_the_sinks(nothing):
+    with pytest.raises(UsageError, match="sink="):
+        RewindPolicy.parse("fail", nothing, None, False)
 
 
 def test_foreachbatch_is_an_old_name_of_idempotent():

@@ -1,18 +1,59 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.scope import TopicScope, group_offsets, group_scopes, parse_group_id
 
-A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+A0, A1, A9, B0 = (TopicPartition(*name) for name in (("a", 0), ("a", 1), ("a", 9), ("b", 0)))
 
 
-@pytest.mark.parametrize("nothing", [None, "", "None", [], "[]"])
-def test_without_topics_everything_is_in_scope(nothing):
-    assert A0 in TopicScope.parse(nothing)
-    assert TopicScope.parse(nothing).topics is None
+def test_without_topics_everything_is_in_scope():
+    assert A0 in TopicScope.parse(None)
+    assert TopicScope.parse(None).topics is None
+
+
+@pytest.mark.parametrize("nothing", ["", " ", [], (), "[]", [""]])
+def test_topics_that_are_given_and_empty_are_not_everything(nothing):
+    with pytest.raises(UsageError, match="topics"):
+        TopicScope.parse(nothing)
+
+
+def test_none_as_text_is_a_name():
+    assert TopicScope.parse("None").topics == ["None"]
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("['a', 'b']", "is not JSON"),
+        ("('a', 'b')", "topics: found"),
+        ('{"a": "g"}', "topics: found"),
+        ("{'a': 'g'}", "is not JSON"),
+        ('["a"', "is not JSON"),
+    ],
+)
+def test_topics_that_are_no_json_are_told_their_form(value, found):
+    with pytest.raises(UsageError, match=found) as refused:
+        TopicScope.parse(value)
+    assert "expected the name of a topic" in str(refused.value)
+    assert ("| tojson" in str(refused.value)) is ("'" in value)
+
+
+@pytest.mark.parametrize("value", ["{'a': 'g'}", '{"a": }', "['g']", '["g"]'])
+def test_a_group_that_is_no_json_is_told_its_form(value):
+    with pytest.raises(UsageError, match="expected the name of a consumer group") as refused:
+        parse_group_id(value)
+    assert ("| tojson" in str(refused.value)) is ("'" in value)
+
+
+def test_brackets_are_allowed_in_a_group():
+    assert parse_group_id("[eu] orders") == "[eu] orders"
 
 
 @pytest.mark.parametrize("value", ["a:1", ["a:1"], '["a:1"]', ("a:1",)])
@@ -87,9 +128,87 @@ def test_with_a_checkpoint_a_source_says_which_topics_its_group_has():
     assert {group: scope.topics for group, scope in scopes.items()} == {"g": ["a"], "h": ["b"]}
 
 
-@pytest.mark.parametrize("value", [None, "", " ", 7, {}, {"a": ""}, {"a": None}, ["g"]])
+def test_a_topic_without_a_key_in_group_id_is_refused_with_the_keys_there_are():
+    with pytest.raises(UsageError, match="topics names 'oders', which no key of group_id is .it has orders"):
+        group_scopes({"orders": "g"}, TopicScope.parse("oders"))
+    with pytest.raises(UsageError, match="'oders'"):
+        group_scopes({"orders": "g"}, TopicScope.parse(["orders", "oders"]))
+
+
+def test_topics_may_leave_out_a_key_and_its_group():
+    scopes = group_scopes({"a": "g", "b": "h"}, TopicScope.parse("a:1"))
+    assert {group: scope.partitions for group, scope in scopes.items()} == {"g": {"a": frozenset({1})}}
+
+
+SOURCES = {"0": {A0: 1, A1: 1}, "1": {B0: 1}}
+
+
+@pytest.mark.parametrize("group_id", ["g", {"a": "g", "b": "h"}])
+@pytest.mark.parametrize("topics", ["oders", ["a", "oders"]])
+def test_a_topic_that_the_checkpoint_does_not_have_is_refused_with_those_it_has(group_id, topics):
+    with pytest.raises(UsageError, match="'oders', which the checkpoint does not have .it has a, b"):
+        group_scopes(group_id, TopicScope.parse(topics), SOURCES)
+
+
+def test_a_group_is_looked_at_only_with_the_names_that_it_is_committed_with():
+    with pytest.raises(UsageError, match="topic 'b' of source 1 has no group"):
+        group_scopes({"a": "g"}, TopicScope(), SOURCES)
+    with pytest.raises(UsageError, match="group_id names 'oders', which the checkpoint does not have"):
+        group_scopes({"a": "g", "b": "g", "oders": "h"}, TopicScope(), SOURCES)
+
+
+def test_a_partition_that_the_checkpoint_does_not_have_is_refused_unless_the_broker_is_asked():
+    with pytest.raises(
+        PlanRefusedError, match="topics names a-9, which the checkpoint does not have .it has a-0"
+    ):
+        group_offsets(SOURCES, "g", TopicScope.parse(["a:9", "b"]))
+    assert A9 in group_scopes("g", TopicScope.parse("a:9"), SOURCES)["g"]
+
+
+def test_a_source_that_topics_leaves_out_needs_no_group():
+    sources = {"0": {A0: 1}, "1": {A1: 1}}
+    assert group_offsets(sources, {"source:0": "g"}, TopicScope.parse("a:0")).by_group == {"g": {A0: 1}}
+    with pytest.raises(PlanRefusedError, match="topic 'a' of source 1 has no group"):
+        group_offsets(sources, {"source:0": "g"}, TopicScope.parse("a"))
+
+
+names = st.sampled_from(["a", "b", "c", "x"])
+groups = st.sampled_from(["g", "h"])
+sources_of = st.none() | st.dictionaries(
+    st.sampled_from(["0", "1"]),
+    st.dictionaries(st.builds(TopicPartition, names, st.integers(0, 2)), st.integers(0, 9), min_size=1),
+    min_size=1,
+)
+group_ids = groups | st.dictionaries(
+    names | st.sampled_from(["source:0", "source:1"]), groups, min_size=1, max_size=3
+)
+entries = st.tuples(names, st.none() | st.integers(0, 3)).map(
+    lambda named: named[0] if named[1] is None else f"{named[0]}:{named[1]}"
+)
+
+
+@given(group_ids, st.none() | st.lists(entries, min_size=1, max_size=3), sources_of)
+def test_names_select_something_each_or_are_refused(group_id, topics, sources):
+    scope = TopicScope.parse(topics)
+    with contextlib.suppress(UsageError):
+        scopes = group_scopes(group_id, scope, sources)
+        assert scopes
+        for topic in scope.topics or ():
+            assert any(found.allows(topic) for found in scopes.values())
+        assert all(found.topics is None or found.topics for found in scopes.values())
+    with contextlib.suppress(PlanRefusedError):
+        found = group_offsets(sources or {}, group_id, scope).by_group if sources else {"": {A0: 0}}
+        assert any(found.values())
+        selected = {tp for offsets in found.values() for tp in offsets}
+        assert not sources or set(scope.topics or ()) <= {tp.topic for tp in selected}
+        assert not sources or set(scope.numbered) <= selected
+
+
+@pytest.mark.parametrize(
+    "value", [None, "", " ", 7, {}, {"a": ""}, {"a": None}, ["g"], "None", {"a": "None"}, {"a": " "}]
+)
 def test_what_names_no_group_is_refused(value):
-    with pytest.raises(UsageError, match="group_id: found"):
+    with pytest.raises(UsageError, match=r"group_id: found|^group_id\['a'\] is (blank|empty)"):
         parse_group_id(value)
 
 

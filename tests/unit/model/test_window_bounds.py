@@ -55,8 +55,8 @@ def test_what_is_no_end_is_refused(value):
 
 
 @pytest.mark.parametrize("value", [None, "", " ", "None"])
-def test_a_run_without_a_data_interval_is_told_so(value):
-    with pytest.raises(UsageError, match="end is empty.*no data_interval_start and no data_interval_end"):
+def test_nothing_is_no_end(value):
+    with pytest.raises(UsageError, match="end=.*: expected 'latest', a time such as"):
         WindowBound.end(value)
 
 

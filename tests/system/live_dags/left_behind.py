@@ -1,0 +1,57 @@
+"""Two triggers with a name that an older version took: one watches an asset, the other goes on for a sensor."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, Asset, AssetWatcher, task
+
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.triggers.event import LagEventTrigger
+
+if TYPE_CHECKING:
+    from airflow.triggers.base import BaseTrigger
+
+    from airflow_kafka_offsets.triggers.wait import WaitTrigger
+
+TOPIC = os.environ["LEFT_TOPIC"]
+
+
+def left_behind(trigger: BaseTrigger) -> Any:
+    """Return a trigger that comes into the database as an older version would have written it."""
+    path, parameters = trigger.serialize()
+    trigger.serialize = lambda: (path, {**parameters, "group_id": {TOPIC: " "}})
+    return trigger
+
+
+class OlderSensor(ConsumerGroupLagSensor):
+    """Defers as an older version did."""
+
+    def make_trigger(self, wait: Any, **pace: Any) -> WaitTrigger:
+        """Return the trigger that goes on with the wait."""
+        return left_behind(super().make_trigger(wait, **pace))
+
+
+watched = LagEventTrigger(group_id="left", topics=[TOPIC], min_lag=1, poll_interval=1)
+backlog = Asset("left_backlog", watchers=[AssetWatcher(name="lag", trigger=left_behind(watched))])
+
+with DAG("left_behind", schedule=None):
+    OlderSensor(
+        task_id="lag",
+        group_id="left",
+        topics=[TOPIC],
+        max_lag=0,
+        on_no_commit="earliest",
+        deferrable=True,
+        poke_interval=1,
+        timeout=120,
+    )
+
+with DAG("never", schedule=[backlog]):
+
+    @task
+    def never() -> None:
+        """Do nothing."""
+
+    never()

@@ -1,0 +1,254 @@
+"""An option that was given and renders to nothing is an error, and never its default."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.reset import SCENARIOS, ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
+from airflow_kafka_offsets.triggers.event import LagEventTrigger
+
+ORDERS = {"group_id": "orders", "checkpoint_location": "/cp/orders"}
+GIVEN = {
+    CommitOffsetsOperator: ORDERS,
+    ResetOffsetsOperator: ORDERS | {"to_offset": "earliest"},
+    RestoreOffsetsOperator: ORDERS,
+    PlanOffsetWindowOperator: {"group_id": "orders"},
+    CheckOffsetDriftOperator: ORDERS,
+    ConsumerGroupLagSensor: ORDERS,
+    OffsetsReachedSensor: ORDERS,
+    TopicReachedSensor: ORDERS | {"target": "2026-03-01T00:00:00Z"},
+}
+OPTIONS = [(operator, name) for operator in GIVEN for name in operator.template_fields]
+ALONE = {
+    "pipelines": {"group_id": None, "checkpoint_location": None},
+    "offsets": {"checkpoint_location": None},
+}
+CONTEXT = {"nothing": None, "ti": None}
+
+
+def rendered(operator, *, native=False, context=CONTEXT, **parameters):
+    with DAG("d", render_template_as_native_obj=native):
+        task = operator(task_id="t", **parameters)
+    task.render_template_fields(context)
+    return task
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
+@pytest.mark.parametrize(("operator", "name"), OPTIONS, ids=lambda value: getattr(value, "__name__", value))
+def test_an_option_that_renders_to_nothing_is_refused_by_its_name(operator, name, native):
+    given = GIVEN[operator] | ALONE.get(name, {}) | {name: "{{ nothing }}"}
+    task = rendered(operator, native=native, **given)
+    if operator is ResetOffsetsOperator and name in SCENARIOS:
+        task.check_given()
+        return
+    with pytest.raises(
+        UsageError, match=rf"^{name}={{{{ nothing }}}} rendered to '?None'?, which is nothing"
+    ):
+        task.check_given()
+
+
+@pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
+def test_the_task_fails_at_once_and_asks_nobody(operator):
+    task = rendered(operator, **GIVEN[operator] | {"kafka_config_id": "{{ nothing or '' }}"})
+    with pytest.raises(AirflowFailException, match="kafka_config_id=.*rendered to '', which is nothing"):
+        task.execute({"ti": None})
+
+
+@pytest.mark.parametrize("nothing", ["", " ", "None"])
+def test_a_text_that_is_nothing_is_no_value_either(nothing):
+    task = rendered(ResetOffsetsOperator, **ORDERS, to_offset=1, topics="{{ it }}", context={"it": nothing})
+    with pytest.raises(UsageError, match="topics={{ it }} rendered to"):
+        task.check_given()
+
+
+def test_an_option_that_was_not_given_keeps_its_default():
+    task = rendered(CommitOffsetsOperator, **ORDERS, topics=None, kafka_config_id="{{ 'main' }}")
+    task.check_given()
+    assert (task.topics, task.kafka_config_id, task.on_out_of_range) == (None, "main", "fail")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"group_id": {"orders": "{{ nothing }}"}}, r"group_id\['orders'\]={{ nothing }}"),
+        ({"topics": ["orders", "{{ nothing }}"]}, r"topics\[1\]={{ nothing }}"),
+        ({"offsets": {"orders": {"0": "{{ nothing }}"}}}, r"offsets\['orders'\]\['0'\]={{ nothing }}"),
+    ],
+)
+@pytest.mark.parametrize("native", [False, True])
+def test_a_part_that_renders_to_nothing_is_named(options, named, native):
+    task = rendered(CommitOffsetsOperator, native=native, **ORDERS | options)
+    with pytest.raises(UsageError, match=named):
+        task.check_given()
+
+
+def test_what_is_given_whole_may_hold_nothings():
+    """As a receipt does, of partitions without a commit."""
+    receipt = {"version": 1, "before": {"orders": {"0": None}}, "discarded": [], "source": {"to_offset": ""}}
+    rendered(RestoreOffsetsOperator, **ORDERS, receipt=receipt).check_given()
+
+
+def test_a_mapped_task_is_checked_with_its_own_values():
+    with DAG("d") as dag:
+        mapped = CommitOffsetsOperator.partial(task_id="t", checkpoint_location="/cp").expand(
+            group_id=["orders", "{{ nothing }}"]
+        )
+    ti = SimpleNamespace(map_index=1)
+    context = {"nothing": None, "ti": ti, "dag": dag, "dag_run": SimpleNamespace(conf={})}
+    mapped.render_template_fields(context)
+    with pytest.raises(UsageError, match="group_id={{ nothing }} rendered to 'None'"):
+        context["task"].check_given()
+
+
+class Ti:
+    """Pulls nothing: the task that is asked for was skipped."""
+
+    task_id, map_index, dag_id, run_id = "restore", -1, "d", "r"
+
+    def xcom_pull(self, *_, default=None, **__):
+        return default
+
+    def get_task_states(self, **_):
+        return {"r": {"reset": "skipped"}}
+
+
+def restore(receipt):
+    with DAG("d"):
+        reset = ResetOffsetsOperator(task_id="reset", to_offset="earliest", **ORDERS)
+        task = RestoreOffsetsOperator(task_id="restore", receipt=receipt(reset), **ORDERS)
+    context = {"ti": Ti(), "nothing": None}
+    task.render_template_fields(context)
+    return task, context
+
+
+def test_a_restore_of_a_reset_that_was_skipped_does_nothing():
+    task, context = restore(lambda reset: reset.output)
+    assert task.receipt is None
+    assert task.execute(context) is None
+
+
+def test_a_restore_with_a_receipt_that_a_text_does_not_find_is_refused():
+    task, context = restore(lambda _: "{{ ti.xcom_pull(task_ids='resett') }}")
+    with pytest.raises(AirflowFailException, match="receipt=.* rendered to 'None'.*A task has no XCom if"):
+        task.execute(context)
+
+
+def test_a_window_whose_plan_has_no_xcom_is_refused():
+    with DAG("d"):
+        plan = PlanOffsetWindowOperator(task_id="plan", group_id="orders")
+        task = CommitOffsetsOperator(task_id="t", group_id="orders", window=plan.output)
+    context = {"ti": Ti()}
+    task.render_template_fields(context)
+    with pytest.raises(AirflowFailException, match="window=.* rendered to None.*A task has no XCom if"):
+        task.execute(context)
+
+
+def test_a_run_without_a_data_interval_is_told_so():
+    task = rendered(
+        PlanOffsetWindowOperator,
+        topics="orders",
+        end="{{ data_interval_end or '' }}",
+        context={"data_interval_end": None},
+    )
+    with pytest.raises(UsageError, match="end=.*no data_interval_start and no data_interval_end"):
+        task.check_given()
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_pipeline_in_a_list_is_checked_name_by_name(native):
+    entries = [dict(ORDERS), KafkaPipeline(**ORDERS, topics="{{ nothing }}")]
+    task = rendered(CheckOffsetDriftOperator, native=native, pipelines=entries)
+    with pytest.raises(AirflowFailException, match=r"pipelines\[1\]\['topics'\]={{ nothing }}"):
+        task.execute({"nothing": None})
+    task = rendered(CheckOffsetDriftOperator, native=native, pipelines=[ORDERS | {"topics": "{{ nothing }}"}])
+    with pytest.raises(AirflowFailException, match=r"pipelines\[0\]\['topics'\]={{ nothing }}"):
+        task.execute({})
+    task = rendered(CheckOffsetDriftOperator, pipelines='[{"group_id": "g", "checkpoint_conn_id": ""}]')
+    with pytest.raises(AirflowFailException, match="pipelines, checkpoint_conn_id=''"):
+        task.execute({})
+
+
+# -- what is written in the DAG's file --
+
+
+@pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ({"topics": "{'a': 'b'}"}, "topics: .*is not JSON.*| tojson"),
+        ({"topics": {"a": 1}}, "topics: found"),
+        ({"topics": []}, "topics is empty"),
+        ({"topics": ""}, "topics: found"),
+        ({"topics": "a b"}, "topics: found"),
+        ({"group_id": "{'a': 'b'}"}, "group_id: .*is not JSON.*| tojson"),
+        ({"group_id": ""}, "group_id: found"),
+        ({"group_id": "None"}, "group_id: found"),
+        ({"group_id": {"a": None}}, "group_id: found"),
+        ({"group_id": {}}, "group_id: found"),
+    ],
+)
+def test_names_that_cannot_be_names_are_refused_when_the_dag_is_parsed(operator, names, says):
+    with pytest.raises(UsageError, match=says):
+        operator(task_id="t", **GIVEN[operator] | names)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (
+            lambda: ConsumerGroupLagSensor(task_id="t", group_id="g", max_lag=-1),
+            "max_lag=-1: expected 0 or more",
+        ),
+        (lambda: ConsumerGroupLagSensor(task_id="t", group_id="g", max_lag="10"), "max_lag='10': expected 0"),
+        (
+            lambda: ConsumerGroupLagSensor(task_id="t", group_id="g", max_partition_lag=True),
+            "max_partition_lag",
+        ),
+        (lambda: ConsumerGroupLagSensor(task_id="t", group_id="g", max_lag=float("nan")), "max_lag=nan"),
+        (lambda: ConsumerGroupLagSensor(task_id="t", group_id="g", max_time_lag="soon"), "max_time_lag=soon"),
+        (lambda: OffsetsReachedSensor(task_id="t", group_id="g", tolerance="1"), "tolerance='1'"),
+        (lambda: OffsetsReachedSensor(task_id="t", group_id="g", stalled_after="-1"), "stalled_after=-1"),
+        (lambda: TopicReachedSensor(task_id="t", topics="a", target="x", idle_after=""), "idle_after="),
+        (
+            lambda: LagEventTrigger(group_id="g", min_lag="10"),
+            "min_lag='10': expected 0 or more, as a number",
+        ),
+        (lambda: LagEventTrigger(group_id="g", min_lag=-1), "min_lag=-1"),
+        (lambda: LagEventTrigger(group_id="g", min_lag=1, tolerance="1"), "tolerance='1'"),
+        (lambda: LagEventTrigger(group_id="g", min_lag=1, poll_interval="60"), "poll_interval='60'"),
+        (lambda: LagEventTrigger(group_id="g", min_lag=1, topics=""), "topics: found"),
+        (lambda: LagEventTrigger(group_id="None", min_lag=1), "group_id: found None"),
+        (lambda: LagEventTrigger(group_id="", checkpoint_location="/cp", min_lag=1), "group_id: found"),
+        (lambda: LagEventTrigger(group_id="g", min_lag=1, checkpoint_conn_id=""), "checkpoint_conn_id=''"),
+    ],
+)
+def test_thresholds_that_are_none_are_refused_when_the_dag_is_parsed(make, says):
+    with pytest.raises(UsageError, match=says):
+        make()
+
+
+def test_templates_are_not_judged_before_they_are_rendered():
+    ConsumerGroupLagSensor(
+        task_id="t",
+        group_id={"orders": "{{ group }}"},
+        topics=["{{ topic }}"],
+        max_time_lag="{{ minutes }}",
+        stalled_after="{% if x %}1{% endif %}",
+    )
+    with DAG("d"):
+        names = EmptyOperator(task_id="names")
+        ConsumerGroupLagSensor(task_id="t", group_id=names.output, topics=names.output["topics"])
