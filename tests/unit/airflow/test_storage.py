@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import shutil
 from pathlib import Path
 
@@ -86,6 +88,28 @@ def test_a_wait_in_the_triggerer_ends_at_once_for_a_connection_that_is_not_defin
     event = asyncio.run(asyncio.wait_for(anext(trigger.run()), DEADLINE))
     assert event.payload["status"] == "failed"
     assert "connection 'lakee' is not defined: correct checkpoint_conn_id" in event.payload["message"]
+
+
+@pytest.fixture
+def no_credentials(monkeypatch, tmp_path):
+    """A machine without credentials for S3, and a Kafka connection of which nothing is asked."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
+
+
+@pytest.mark.usefixtures("no_credentials")
+def test_a_wait_ends_at_once_for_a_storage_without_credentials():
+    wait = {"checkpoint_location": "s3a://lake-without-credentials/cp", "max_lag": 0}
+    with pytest.raises(AirflowFailException, match="NoCredentialsError"):
+        ConsumerGroupLagSensor(task_id="s", **wait).poke({})
+    trigger = ConsumerGroupLagTrigger(**wait, poll_interval=60)
+    event = asyncio.run(asyncio.wait_for(anext(trigger.run()), DEADLINE))
+    assert event.payload["status"] == "failed"
+    assert "no valid credentials" in event.payload["message"]
 
 
 @pytest.mark.parametrize(
