@@ -23,7 +23,10 @@ def attach(session: SparkSession, listener: Any) -> None:
     With Spark Connect this starts PySpark's thread for events, which does not end while the server is gone. Python
     waits at its end for threads that are no daemons; a thread inherits that it is one from the one that starts it.
     """
-    DaemonCall(lambda: session.streams.addListener(listener), "kafka-offset-committer-attaches").wait()
+    if _in_jvm(session):
+        session.streams.addListener(listener)
+    else:
+        DaemonCall(lambda: session.streams.addListener(listener), "kafka-offset-committer-attaches").wait()
 
 
 def detach(session: SparkSession, listener: Any, timeout: float) -> bool:
@@ -40,7 +43,7 @@ def detach(session: SparkSession, listener: Any, timeout: float) -> bool:
         except Exception as error:  # noqa: BLE001  # the session may be stopped
             log.debug("The listener was not removed: %s", error)
 
-    if getattr(session, "_jvm", None) is not None:
+    if _in_jvm(session):
         remove()
         return True
     try:
@@ -49,6 +52,10 @@ def detach(session: SparkSession, listener: Any, timeout: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _in_jvm(session: SparkSession) -> bool:
+    return getattr(session, "_jvm", None) is not None
 
 
 def _let_events_end(session: SparkSession) -> None:
