@@ -72,7 +72,7 @@ def plan_joint_reset(
     held = group_offsets(sources, group_id, scope).by_group
     request = fingerprint(repr(scenario), group_id, scope.as_json())
     who = by or CommitMetadata()
-    open_move = _open_move(client, checkpoint, who, request, scenario)
+    open_move = _open_move(client, checkpoint, who, request, scenario, cleared=bool(interrupted))
     goes_on = open_move is not None and (open_move.request == request or not open_move.over)
     if open_move is not None and goes_on:
         # It has kept what it found and where it was to go: that is what is done now.
@@ -121,12 +121,16 @@ def _open_move(
     by: CommitMetadata,
     request: str,
     scenario: Scenario,
+    *,
+    cleared: bool,
 ) -> Archive | None:
     """
     Return the move that a reset goes on from: one that was not finished, or that nobody has gone on from.
 
-    The second is this same task's, cleared before its work was committed: what was there at first is in its archive.
+    The second is this same task's: of an earlier try, or cleared before its work was committed. What was there at first is
+    in its archive.
 
+    :param cleared: whether the task goes on from its move also after a Clear: tasks come after it.
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     """
     unfinished = unfinished_move(checkpoint)
@@ -137,7 +141,7 @@ def _open_move(
             return unfinished
         raise unfinished_refusal(checkpoint, unfinished)
     mine = [each for each in read_archives(checkpoint) if not each.undone and _same_task(each.by, by)]
-    if not mine:
+    if not mine or not (cleared or (by.token and mine[-1].by.token == by.token)):
         return None
     _, after = read_images(read_attachment(checkpoint, mine[-1], GROUPS_FILE))
     still = [

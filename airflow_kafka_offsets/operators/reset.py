@@ -152,7 +152,7 @@ class ResetOffsetsOperator(RewindingOperator):
                 )
             moves = not (self.plan_only or plan.refused)
             if moves:
-                plan = images.keep(plan, client, metadata)
+                plan = images.keep(plan, client, metadata, goes_on=has_work)
             receipt = self.carry_out(
                 context,
                 client,
@@ -261,11 +261,15 @@ class BeforeImages:
         """Whether an earlier try has written and not come to its end; ``None`` if that is not known."""
         return None if self._store is None else bool(self._kept) and not self._kept.get("done")
 
-    def keep(self, plan: JointPlan, client: OffsetsClient, by: CommitMetadata) -> JointPlan:
-        """Return the plan with what the groups held before the first write, which is kept from now on."""
+    def keep(self, plan: JointPlan, client: OffsetsClient, by: CommitMetadata, *, goes_on: bool) -> JointPlan:
+        """
+        Return the plan with what the groups held before the first write, which is kept from now on.
+
+        :param goes_on: whether the task goes on from its move also after a Clear: tasks come after it.
+        """
         if self._store is None:
             return plan
-        if self._kept:
+        if self._kept and (goes_on or self.interrupted or self._kept.get("mark") == self._mark):
             known = [group for group in plan.groups if group.group_id in self._kept["groups"]]
             plan = plan.with_before({group.group_id: self._before(group, client, by) for group in known})
         held: Any = {group.group_id: offsets_json(group.before) for group in plan.groups if group.before}
