@@ -271,7 +271,7 @@ class Batch:
         self.file = [self._some(outside) for _ in self.commits]
 
     def in_scope(self, tp):
-        return tp in TopicScope.parse(self.topics)
+        return tp in TopicScope.parse(self.topics or None)
 
     def flags(self, file):
         """What to give to Kafka's tool."""
@@ -364,7 +364,7 @@ def check(batch, client, oracle, new_group, folder):
         min(batch.judge(number).values(), key=WORST.index, default="exact") for number in range(len(mine))
     ]
 
-    scopes = dict.fromkeys(mine, TopicScope.parse(batch.topics))
+    scopes = dict.fromkeys(mine, TopicScope.parse(batch.topics or None))
     scenario = batch.parsed(folder / "ours.csv")
     now = datetime.now(tz=timezone.utc)
     plans = plan_resets(client, scopes, scenario, now=now)
