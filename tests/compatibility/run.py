@@ -43,7 +43,7 @@ INSTALL_LIMIT, TEST_LIMIT, LAST_WORDS = 1200, 1200, 60
 REQUEST_LIMIT = 30
 # What the package needs outside Airflow, and what the tests need.
 NEEDS = ("click", "confluent-kafka", "fsspec", "rich", "sqlalchemy", "tenacity")
-TESTS_NEED = ("hypothesis", "pytest", "pytest-timeout")
+TESTS_NEED = ("cryptography", "hypothesis", "pytest", "pytest-timeout")
 
 
 class Version(NamedTuple):
