@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PARTS_OF_THE_BUS = {"_sqm", "_listener_bus", "_execution_thread", "_lock"}
+_LOOK = 0.05
+"""Seconds between two looks whether the thread for events is waited for."""
 
 
 def attach(session: SparkSession, listener: Any) -> None:
@@ -26,6 +28,8 @@ def attach(session: SparkSession, listener: Any) -> None:
     if _in_jvm(session):
         session.streams.addListener(listener)
     else:
+        # Before there is a thread that has seen the other lock.
+        _let_events_end(session)
         DaemonCall(lambda: session.streams.addListener(listener), "kafka-offset-committer-attaches").wait()
 
 
@@ -65,27 +69,56 @@ def _let_events_end(session: SparkSession) -> None:
     PySpark 4.0 to 4.2 would wait for ever, see apache/spark#58897. Other versions are left alone.
     """
     bus = getattr(session.streams, "_sqlb", None)
-    if bus is not None and vars(bus).keys() == _PARTS_OF_THE_BUS:
-        thread = bus._execution_thread
-        if isinstance(thread, threading.Thread):
-            bus._execution_thread = _JoinedWithoutLock(thread, bus._lock)
+    if bus is None or vars(bus).keys() != _PARTS_OF_THE_BUS:
+        return
+    if not isinstance(bus._lock, _BusLock):
+        bus._lock = _BusLock(bus._lock)
+    if isinstance(bus._execution_thread, threading.Thread):
+        bus._execution_thread = _Awaited(bus._execution_thread, bus._lock)
 
 
-class _JoinedWithoutLock:
+class _BusLock:
     """
-    A thread for which is waited without a lock that is held.
+    PySpark's lock, which its thread for events does without while somebody waits under it for that thread to end.
+
+    All others wait: who attaches a listener in between would have one that gets no events.
+
+    :param lock: PySpark's own.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.awaited: threading.Thread | None = None
+        self._lock = lock
+        self._without = False
+
+    def __enter__(self) -> None:
+        while not self._lock.acquire(timeout=_LOOK):
+            if threading.current_thread() is self.awaited:
+                self._without = True
+                return
+
+    def __exit__(self, *_: object) -> None:
+        if self._without and threading.current_thread() is self.awaited:
+            self._without = False
+        else:
+            self._lock.release()
+
+
+class _Awaited:
+    """
+    PySpark's thread for events, for which is waited with the lock held.
 
     :param thread: the thread.
-    :param lock: held by who waits.
+    :param lock: the lock.
     """
 
-    def __init__(self, thread: threading.Thread, lock: threading.Lock) -> None:
+    def __init__(self, thread: threading.Thread, lock: _BusLock) -> None:
         self._thread = thread
         self._lock = lock
 
     def join(self) -> None:
-        self._lock.release()
+        self._lock.awaited = self._thread
         try:
             self._thread.join()
         finally:
-            self._lock.acquire()
+            self._lock.awaited = None

@@ -35,11 +35,34 @@ def session():
 
 
 def test_an_event_that_comes_while_the_listener_is_taken_off_does_not_block_pyspark_for_ever(session):
-    idle = []
-    listener = SimpleNamespace(onQueryIdle=idle.append)
-    bus = session.streams._sqlb
+    bus, own_lock = session.streams._sqlb, session.streams._sqlb._lock
+    idle, held = [], []
+
+    def take(event):
+        idle.append(event)
+        # Else somebody could attach a listener now, which would get no events.
+        held.append(own_lock.locked())
+
+    listener = SimpleNamespace(onQueryIdle=take)
     bus._listener_bus.append(listener)
     assert detach(session, listener, DEADLINE)
     assert len(idle) == 1
+    assert held == [True]
     assert bus._listener_bus == []
-    assert not bus._lock.locked()
+    assert not own_lock.locked()
+
+
+def test_pysparks_lock_still_keeps_others_apart(session):
+    detach(session, SimpleNamespace(), DEADLINE)
+    lock, entered = session.streams._sqlb._lock, threading.Event()
+
+    def enter():
+        with lock:
+            entered.set()
+
+    with lock:
+        other = threading.Thread(target=enter)
+        other.start()
+        assert not entered.wait(0.2)
+    assert entered.wait(DEADLINE)
+    other.join(DEADLINE)
