@@ -133,7 +133,8 @@ class ResetOffsetsOperator(RewindingOperator):
         checkpoint = self.open_checkpoint()
         images = BeforeImages(context)
         with self.open_client() as client:
-            if work is not None and (receipt := self._kept(client, checkpoint, work, metadata)) is not None:
+            if work is not None:
+                receipt = self._kept(client, checkpoint, work, metadata)
                 push_result(context, receipt)
                 return receipt
             policies: dict[str, Any] = {
