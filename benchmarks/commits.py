@@ -11,13 +11,13 @@ from cluster import RECORDS, Cluster, ToolError
 from measuring import Contestant, Section, Target, interleaved
 from peers import KafkaPython
 
-from airflow_kafka_offsets.kafka.apply import apply_plans
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.resets import plan_resets
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import format_csv
-from airflow_kafka_offsets.model.scenarios import ToOffset
-from airflow_kafka_offsets.model.scope import TopicScope
+from airflow_kafka_offsets.model.reset_scenarios import ToOffset
+from airflow_kafka_offsets.moves.commit import apply_plans
+from airflow_kafka_offsets.moves.group_reset import plan_resets
 
 OURS = "ours"
 OUR_TOOL = "`airflow-kafka-offsets group reset --execute`, whole process"

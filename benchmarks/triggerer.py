@@ -135,8 +135,8 @@ def interval_of(groups: list[str], topic: str, sensors: int, servers: str) -> fl
     os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"] = json.dumps(
         {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
     )
-    from airflow_kafka_offsets.hooks.lag_wait import LagWait
-    from airflow_kafka_offsets.triggers.looks import looks
+    from airflow_kafka_offsets.triggers.poll import looks
+    from airflow_kafka_offsets.waits.lag import LagWait
 
     waits = [LagWait(group_id=groups[number % len(groups)], topics=topic) for number in range(sensors)]
 

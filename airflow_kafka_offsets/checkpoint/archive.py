@@ -29,12 +29,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.log import decode
-from airflow_kafka_offsets.checkpoint.storage import list_names
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets, load_json
-from airflow_kafka_offsets.model.rewind import Rewind, read_sources, sources_json
 from airflow_kafka_offsets.model.text import kind_of, printable
+from airflow_kafka_offsets.storage import list_names
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -119,7 +119,7 @@ def next_name(checkpoint: SparkCheckpoint, kind: str) -> str:
 
 def write_archive(
     checkpoint: SparkCheckpoint,
-    rewind: Rewind,
+    checkpoint_plan: CheckpointPlan,
     *,
     newest_planned: int,
     newest_committed: int,
@@ -128,32 +128,32 @@ def write_archive(
 ) -> str:
     """Keep what a move will overwrite; the manifest comes last. Return the archive's nonce."""
     nonce = uuid.uuid4().hex
-    root = f"{DIRECTORY}/{rewind.archive}"
-    for path, data in rewind.found.items():
+    root = f"{DIRECTORY}/{checkpoint_plan.archive}"
+    for path, data in checkpoint_plan.found.items():
         if data is not None:
             checkpoint.write_file(f"{root}/{path}", data)
     for name, text in attachments.items():
         checkpoint.write_file(f"{root}/{name}", text.encode())
     manifest = {
         "version": VERSION,
-        "kind": rewind.kind,
+        "kind": checkpoint_plan.kind,
         "created": datetime.now(tz=timezone.utc).isoformat(timespec="seconds"),
-        "location": rewind.location,
-        "query_id": rewind.query_id,
-        "batch_id": rewind.batch_id,
+        "location": checkpoint_plan.location,
+        "query_id": checkpoint_plan.query_id,
+        "batch_id": checkpoint_plan.batch_id,
         "newest_planned": newest_planned,
         "newest_committed": newest_committed,
         "by": by.as_json(),
-        "request": rewind.request,
+        "request": checkpoint_plan.request,
         "nonce": nonce,
-        "carried": rewind.carried,
-        "undoes": rewind.undoes,
-        "copies": rewind.copies,
-        "before": sources_json(rewind.before),
-        "after": sources_json(rewind.after),
+        "carried": checkpoint_plan.carried,
+        "undoes": checkpoint_plan.undoes,
+        "copies": checkpoint_plan.copies,
+        "before": sources_json(checkpoint_plan.before),
+        "after": sources_json(checkpoint_plan.after),
         "files": {
-            step.path: {"before": digest(rewind.found[step.path]), "after": digest(step.data)}
-            for step in rewind.steps
+            step.path: {"before": digest(checkpoint_plan.found[step.path]), "after": digest(step.data)}
+            for step in checkpoint_plan.steps
         },
     }
     checkpoint.write_file(f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())

@@ -9,13 +9,13 @@ from typing import NamedTuple
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import has_version, is_stateful
-from airflow_kafka_offsets.checkpoint.storage import list_names, open_location
 from airflow_kafka_offsets.errors import CheckpointError
+from airflow_kafka_offsets.model.checkpoint_plan import SINKS, CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
-from airflow_kafka_offsets.model.rewind import SINKS, RewindPolicy
+from airflow_kafka_offsets.storage import list_names, open_location
 
 HARMLESS_SINKS = ("idempotent", "kafka", "noop")
-"""Sinks to which a batch id may come again with other records, see :data:`~airflow_kafka_offsets.model.rewind.Sink`."""
+"""Sinks to which a batch id may come again with other records, see :data:`~airflow_kafka_offsets.model.checkpoint_plan.Sink`."""
 
 SKIPPING_SINKS = {"delta": "Delta", "iceberg": "Iceberg", "hudi": "Hudi"}
 """Table formats that record the batch ids that they have seen, and skip them."""
@@ -102,7 +102,7 @@ def link_refusals(checkpoint: SparkCheckpoint, paths: Iterable[str]) -> list[str
     return sorted({refusal for path in paths if (refusal := checkpoint.behind_link(path))})
 
 
-def state_refusals(checkpoint: SparkCheckpoint, policy: RewindPolicy) -> list[str]:
+def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> list[str]:
     """Return why a query that keeps state must not go on from other offsets."""
     if policy.allow_state or not is_stateful(checkpoint):
         return []
@@ -114,7 +114,7 @@ def state_refusals(checkpoint: SparkCheckpoint, policy: RewindPolicy) -> list[st
     ]
 
 
-def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: RewindPolicy) -> list[str]:
+def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: CheckpointPolicy) -> list[str]:
     """Return why batches that were begun and not finished stand in the way."""
     if not survey.pending:
         return []
@@ -132,7 +132,9 @@ def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: Rewind
     return _sink_refusals(checkpoint, survey.pending[0], f"discarding {batches}", policy)
 
 
-def _sink_refusals(checkpoint: SparkCheckpoint, first: int, doing: str, policy: RewindPolicy) -> list[str]:
+def _sink_refusals(
+    checkpoint: SparkCheckpoint, first: int, doing: str, policy: CheckpointPolicy
+) -> list[str]:
     """Return why batch ids from ``first`` on must not come again with other records."""
     if policy.sink in HARMLESS_SINKS:
         return []
@@ -171,7 +173,7 @@ def _recorded_by_file_sink(checkpoint: SparkCheckpoint, location: str) -> int | 
 
 
 def truncate_refusals(
-    checkpoint: SparkCheckpoint, survey: Survey, batch_id: int, policy: RewindPolicy
+    checkpoint: SparkCheckpoint, survey: Survey, batch_id: int, policy: CheckpointPolicy
 ) -> list[str]:
     """Return why the batches after one must not be removed."""
     location = checkpoint.location

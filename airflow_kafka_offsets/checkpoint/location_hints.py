@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsspec import AbstractFileSystem
 
-from airflow_kafka_offsets.checkpoint.storage import list_names
+from airflow_kafka_offsets.storage import list_names
 
 PARTS = ("metadata", "offsets", "commits", "sources", "state")
 """What Spark puts into a checkpoint; the first is always there."""

@@ -19,15 +19,6 @@ from airflow_kafka_offsets.checkpoint.log import (
     parse_offset_log,
     parse_query_id,
 )
-from airflow_kafka_offsets.checkpoint.storage import (
-    linked_directory,
-    list_names,
-    modified,
-    open_location,
-    read_bytes,
-    remove_file,
-    replace_file,
-)
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointFormatError,
@@ -36,6 +27,15 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_json
 from airflow_kafka_offsets.model.text import is_plain
+from airflow_kafka_offsets.storage import (
+    linked_directory,
+    list_names,
+    modified,
+    open_location,
+    read_bytes,
+    remove_file,
+    replace_file,
+)
 
 _BATCH = re.compile(r"0|[1-9][0-9]*")
 """Names of batch files. Beside them are ``.7.crc``, ``.7.<uuid>.tmp`` and whatever people leave behind."""

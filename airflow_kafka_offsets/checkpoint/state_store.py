@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.storage import list_names
+from airflow_kafka_offsets.storage import list_names
 
 _NUMBER = re.compile(r"[0-9]+")
 _WHOLE = re.compile(r"([0-9]+)\.(snapshot|zip)")

@@ -10,12 +10,12 @@ import click
 
 from airflow_kafka_offsets.cli.moves import (
     SCENARIO_OPTIONS,
+    checkpoint_options,
+    checkpoint_policy,
     execute_options,
     finish,
     is_executed,
     out_of_range_option,
-    rewind_options,
-    rewind_policy,
     scenario_of,
     scenario_options,
 )
@@ -27,7 +27,7 @@ from airflow_kafka_offsets.cli.options import (
     print_rows,
     topics_option,
 )
-from airflow_kafka_offsets.model.scope import TopicScope
+from airflow_kafka_offsets.model.groups import TopicScope
 
 
 @click.group()
@@ -67,7 +67,7 @@ def checkpoint_show(uri: str, output: str) -> None:
 @scenario_options
 @out_of_range_option()
 @execute_options
-@rewind_options
+@checkpoint_options
 @broker_options
 @output_option
 def checkpoint_seek(
@@ -85,10 +85,10 @@ def checkpoint_seek(
     it shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.joint.reset import plan_checkpoint_seek
+    from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek
 
     scenario = scenario_of({name: options.pop(name) for name in SCENARIO_OPTIONS})
-    execute, policy = is_executed(options), rewind_policy(options)
+    execute, policy = is_executed(options), checkpoint_policy(options)
     spark_checkpoint = SparkCheckpoint(uri)
     with open_client(**options) as client:
         plan = plan_checkpoint_seek(
@@ -115,7 +115,7 @@ def checkpoint_seek(
 @click.argument("uri")
 @click.option("--to-batch", type=click.IntRange(0), required=True, help="The batch that is to be the newest.")
 @execute_options
-@rewind_options
+@checkpoint_options
 @output_option
 def checkpoint_truncate(uri: str, to_batch: int, quiet_period: float, output: str, **options: Any) -> None:
     """
@@ -125,13 +125,13 @@ def checkpoint_truncate(uri: str, to_batch: int, quiet_period: float, output: st
     that skip ids they have seen, so --sink is needed. The Spark application must have ended, not the query alone.
     Without --execute it changes nothing.
     """
+    from airflow_kafka_offsets.checkpoint.move import plan_truncate
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.rewind import plan_truncate
-    from airflow_kafka_offsets.model.joint import JointPlan
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
     execute = is_executed(options)
     spark_checkpoint = SparkCheckpoint(uri)
-    plan = JointPlan((), plan_truncate(spark_checkpoint, to_batch, rewind_policy(options)))
+    plan = PipelinePlan((), plan_truncate(spark_checkpoint, to_batch, checkpoint_policy(options)))
     finish(
         plan,
         "checkpoint truncate",
@@ -147,7 +147,7 @@ def checkpoint_truncate(uri: str, to_batch: int, quiet_period: float, output: st
 @click.argument("uri")
 @click.option("--archive", help="Which move to take back; by default the newest that was not.")
 @execute_options
-@rewind_options
+@checkpoint_options
 @output_option
 def checkpoint_undo(uri: str, archive: str | None, quiet_period: float, output: str, **options: Any) -> None:
     """
@@ -156,13 +156,13 @@ def checkpoint_undo(uri: str, archive: str | None, quiet_period: float, output: 
     If the query has run since, the checkpoint is moved to the offsets that it had. No group moves: see
     "group restore". Without --execute it changes nothing.
     """
+    from airflow_kafka_offsets.checkpoint.move import plan_undo
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.rewind import plan_undo
-    from airflow_kafka_offsets.model.joint import JointPlan
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
     execute = is_executed(options)
     spark_checkpoint = SparkCheckpoint(uri)
-    plan = JointPlan((), plan_undo(spark_checkpoint, archive, rewind_policy(options)))
+    plan = PipelinePlan((), plan_undo(spark_checkpoint, archive, checkpoint_policy(options)))
     finish(
         plan,
         "checkpoint undo",

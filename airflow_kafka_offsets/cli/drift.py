@@ -16,7 +16,7 @@ from airflow_kafka_offsets.cli.options import (
     topics_option,
 )
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
-from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
 
 
 @click.command()
@@ -41,7 +41,7 @@ def drift(
     GROUP is a group, or JSON such as {"orders": "orders-etl", "source:1": "other"}.
     """
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.joint.drift import pipeline_drift
+    from airflow_kafka_offsets.moves.drift import pipeline_drift
 
     groups, scope, wait = parse_group_id(group_id), TopicScope.parse(topics), parse_grace(grace)
     checkpoint = SparkCheckpoint(uri)

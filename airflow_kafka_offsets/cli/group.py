@@ -11,12 +11,12 @@ import click
 
 from airflow_kafka_offsets.cli.moves import (
     SCENARIO_OPTIONS,
+    checkpoint_options,
+    checkpoint_policy,
     execute_options,
     finish,
     is_executed,
     out_of_range_option,
-    rewind_options,
-    rewind_policy,
     scenario_names_partitions,
     scenario_of,
     scenario_options,
@@ -32,11 +32,11 @@ from airflow_kafka_offsets.cli.options import (
     topics_option,
 )
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
+from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import load_json
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.rewind import read_rewind_receipt
-from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
 from airflow_kafka_offsets.model.text import kind_of, printable
 
 
@@ -140,7 +140,7 @@ def group_describe(group_ids: Sequence[str], output: str, **broker: Any) -> None
     metavar="URI",
     help="Move this Spark checkpoint along; GROUP may then be JSON as {topic: group}.",
 )
-@rewind_options
+@checkpoint_options
 @broker_options
 @output_option
 def group_reset(
@@ -159,12 +159,12 @@ def group_reset(
 ) -> None:
     """Move the offsets of each GROUP. Without --execute it shows what it would do and changes nothing."""
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.joint.reset import plan_joint_reset
-    from airflow_kafka_offsets.kafka.resets import plan_resets
-    from airflow_kafka_offsets.model.joint import JointPlan
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+    from airflow_kafka_offsets.moves.group_reset import plan_resets
+    from airflow_kafka_offsets.moves.reset import plan_pipeline_reset
 
     scenario = scenario_of({name: options.pop(name) for name in SCENARIO_OPTIONS})
-    execute, policy = is_executed(options), rewind_policy(options)
+    execute, policy = is_executed(options), checkpoint_policy(options)
     if bool(group_ids) == all_groups:
         raise UsageError("give the groups to move, or --all-groups")
     if bool(topics) and all_topics:
@@ -185,10 +185,12 @@ def group_reset(
     with open_client(**options) as client:
         if checkpoint is not None:
             group_id = parse_group_id(group_ids[0])
-            plan = plan_joint_reset(client, checkpoint, group_id, scope, scenario, policy=policy, **policies)
+            plan = plan_pipeline_reset(
+                client, checkpoint, group_id, scope, scenario, policy=policy, **policies
+            )
         else:
             names = [found.group_id for found in client.list_groups()] if all_groups else group_ids
-            plan = JointPlan(plan_resets(client, dict.fromkeys(names, scope), scenario, **policies))
+            plan = PipelinePlan(plan_resets(client, dict.fromkeys(names, scope), scenario, **policies))
         finish(
             plan,
             "group reset",
@@ -224,7 +226,7 @@ def group_reset(
     help="For a partition that had no commit: left where it is, or moved to its log start.",
 )
 @execute_options
-@rewind_options
+@checkpoint_options
 @broker_options
 @output_option
 def group_restore(
@@ -245,7 +247,7 @@ def group_restore(
     GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.joint.restore import (
+    from airflow_kafka_offsets.moves.restore import (
         plan_restore_archive,
         plan_restore_file,
         plan_restore_receipt,
@@ -257,14 +259,14 @@ def group_restore(
         raise UsageError(
             "--archive names a move of a checkpoint: give its location with --checkpoint as well"
         )
-    execute, policy = is_executed(options), rewind_policy(options)
+    execute, policy = is_executed(options), checkpoint_policy(options)
     checkpoint = SparkCheckpoint(location) if location else None
     with open_client(**options) as client:
         if receipt_file is not None:
             value = load_json(read_given(receipt_file), str(receipt_file), show=kind_of)
             # Here, where an error text does not show what is in the file.
             read_receipt(value, show=kind_of)
-            read_rewind_receipt(value, show=kind_of)
+            read_checkpoint_receipt(value, show=kind_of)
             plan = plan_restore_receipt(
                 client,
                 value,

@@ -11,14 +11,19 @@ import click
 
 from airflow_kafka_offsets.cli.options import Seconds, not_written, print_json
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import (
+    LONGEST_QUIET_PERIOD,
+    QUIET_PERIOD,
+    CheckpointPolicy,
+    Sink,
+)
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy
-from airflow_kafka_offsets.model.rewind import LONGEST_QUIET_PERIOD, QUIET_PERIOD, RewindPolicy, Sink
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.joint import JointPlan
-    from airflow_kafka_offsets.model.scenarios import Scenario
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+    from airflow_kafka_offsets.model.reset_scenarios import Scenario
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,8 +50,8 @@ def scenario_options(command: Any) -> Any:
 
 def scenario_of(options: Mapping[str, Any]) -> Scenario:
     """Return the scenario that the options name, and that one only."""
-    from airflow_kafka_offsets.kafka.resets import parse_scenario
-    from airflow_kafka_offsets.model.scenarios import exactly_one
+    from airflow_kafka_offsets.model.reset_scenarios import exactly_one
+    from airflow_kafka_offsets.moves.group_reset import parse_scenario
 
     given = {
         f"--{name.replace('_', '-')}": None if value is False else value for name, value in options.items()
@@ -71,7 +76,7 @@ SCENARIO_OPTIONS = (
 
 def scenario_names_partitions(scenario: Scenario) -> bool:
     """Whether a scenario says by itself which partitions it moves."""
-    from airflow_kafka_offsets.model.scenarios import FromFile, ToOffset
+    from airflow_kafka_offsets.model.reset_scenarios import FromFile, ToOffset
 
     return isinstance(scenario, FromFile) or (
         isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping)
@@ -91,7 +96,7 @@ def out_of_range_option(
     )
 
 
-def rewind_options(command: Any) -> Any:
+def checkpoint_options(command: Any) -> Any:
     """Add the options that say what may happen to a checkpoint."""
     for option in (
         click.option(
@@ -121,10 +126,10 @@ def rewind_options(command: Any) -> Any:
     return command
 
 
-def rewind_policy(options: dict[str, Any]) -> RewindPolicy:
-    """Take the options of :func:`rewind_options`, but for the quiet period, out of a command's."""
+def checkpoint_policy(options: dict[str, Any]) -> CheckpointPolicy:
+    """Take the options of :func:`checkpoint_options`, but for the quiet period, out of a command's."""
     names = ("pending_batch", "sink", "sink_location", "allow_state")
-    return RewindPolicy.parse(*(options.pop(name) for name in names))
+    return CheckpointPolicy.parse(*(options.pop(name) for name in names))
 
 
 def execute_options(command: Any) -> Any:
@@ -148,7 +153,7 @@ def is_executed(options: dict[str, Any]) -> bool:
 
 
 def finish(
-    plan: JointPlan,
+    plan: PipelinePlan,
     command: str,
     *,
     client: OffsetsClient | None,
@@ -167,9 +172,9 @@ def finish(
     :param save: file for the groups' offsets that will be overwritten, as Kafka's CSV.
     :param export: print the groups' planned offsets as Kafka's CSV, and no table.
     """
-    from airflow_kafka_offsets.joint.apply import apply_joint, look_up_times
-    from airflow_kafka_offsets.model.metadata import CommitMetadata
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.offsets import format_csv
+    from airflow_kafka_offsets.moves.apply import apply_plan, look_up_times
 
     if export:
         click.echo(format_csv({group.group_id: group.after for group in plan.groups}), nl=False)
@@ -187,7 +192,7 @@ def finish(
             ) from error
     if execute:
         metadata = CommitMetadata(tool=f"airflow-kafka-offsets {command}", at=int(time.time()))
-        apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
+        apply_plan(client, checkpoint, plan, metadata, quiet_period=quiet_period)
     if output == "json" and not export:
         try:
             print_json(plan.receipt(plan_only=not execute, verified=execute))

@@ -14,7 +14,7 @@ import click
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.plan import align
-from airflow_kafka_offsets.model.scenarios import check_seconds
+from airflow_kafka_offsets.model.reset_scenarios import check_seconds
 from airflow_kafka_offsets.model.text import MAX_SIZE, too_large
 
 REFUSED = 1

@@ -6,9 +6,9 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from fsspec import AbstractFileSystem
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.storage import note_credentials, storage_error
 from airflow_kafka_offsets.errors import CheckpointError, UsageError
 from airflow_kafka_offsets.pipeline import check_location
+from airflow_kafka_offsets.storage import note_credentials, storage_error
 
 
 def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoint:

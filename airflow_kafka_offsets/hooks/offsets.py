@@ -14,7 +14,6 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.kafka.config import client_config as check_config
@@ -27,9 +26,10 @@ from airflow_kafka_offsets.kafka.positions import (
 )
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
+from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
 from airflow_kafka_offsets.model.offsets import offsets_json
-from airflow_kafka_offsets.model.scenarios import offsets_at_time, parse_time, timestamp_ms
-from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time, parse_time, timestamp_ms
+from airflow_kafka_offsets.moves.drift import pipeline_drift
 
 CALL_TIMEOUT = 30.0
 """Seconds within which a call answers or fails."""

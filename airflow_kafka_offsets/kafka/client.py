@@ -64,7 +64,6 @@ from airflow_kafka_offsets.kafka.requests import (
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.kafka.topics import topic_ids
 from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     LogRange,
@@ -73,8 +72,9 @@ from airflow_kafka_offsets.model.offsets import (
     check_partitions,
     summarize,
 )
-from airflow_kafka_offsets.model.scenarios import check_seconds
+from airflow_kafka_offsets.model.reset_scenarios import check_seconds
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.window import OffsetWindow
 
 if TYPE_CHECKING:
     from typing import Self

@@ -45,8 +45,8 @@ from airflow_kafka_offsets.kafka.groups import COMMITTER, GroupCalls, GroupMembe
 from airflow_kafka_offsets.kafka.refusals import and_then, not_committed
 from airflow_kafka_offsets.kafka.requests import missing_partitions, read_commits
 from airflow_kafka_offsets.kafka.retry import until
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.window import OffsetWindow
 
 log = logging.getLogger(__name__)
 

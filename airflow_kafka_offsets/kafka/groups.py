@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError
-from airflow_kafka_offsets.kafka.child import IsolatedAdmin
+from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Deadline, Failed, Failure, Right, explain
 from airflow_kafka_offsets.kafka.retry import until
@@ -107,7 +107,7 @@ class GroupCalls:
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self._admin = IsolatedAdmin(config)
+        self._admin = AdminProcess(config)
         self._servers = str(config.get(SERVERS))
         self._scrub = scrubber(config)
 

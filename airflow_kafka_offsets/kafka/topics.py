@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_kafka_offsets.kafka.child import IsolatedAdmin
+from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
 from airflow_kafka_offsets.kafka.failures import (
     RETRIABLE,
@@ -29,7 +29,7 @@ def topic_ids(config: Mapping[str, Any], topics: Sequence[str], deadline: Deadli
     """
     if not topics:
         return {}
-    admin, scrub = IsolatedAdmin(config), scrubber(config)
+    admin, scrub = AdminProcess(config), scrubber(config)
     what = f"looking up the ids of topics {', '.join(topics[:5])}"
     found: dict[str, str | None] = {}
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from airflow_kafka_offsets.kafka.config import missing_file, scrubber
 from airflow_kafka_offsets.kafka.failures import Causes, Deadline, Failed, Failure
-from airflow_kafka_offsets.kafka.listener import look_at_listener
+from airflow_kafka_offsets.kafka.listener_probe import look_at_listener
 from airflow_kafka_offsets.kafka.retry import until
 
 RETENTION = "offsets.retention.minutes"

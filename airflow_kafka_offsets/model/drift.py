@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import align
-from airflow_kafka_offsets.model.scenarios import parse_duration
+from airflow_kafka_offsets.model.reset_scenarios import parse_duration
 
 REPORT_VERSION = 1
 

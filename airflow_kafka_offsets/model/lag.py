@@ -9,7 +9,7 @@ from typing import Any, Literal
 from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import align
-from airflow_kafka_offsets.model.scenarios import duration_text
+from airflow_kafka_offsets.model.reset_scenarios import duration_text
 from airflow_kafka_offsets.model.text import printable
 
 NoCommitPolicy = Literal["fail", "earliest", "latest", "skip", "zero"]

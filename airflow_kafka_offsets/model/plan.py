@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from airflow_kafka_offsets.errors import CommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
-from airflow_kafka_offsets.model.scenarios import iso_time
+from airflow_kafka_offsets.model.reset_scenarios import iso_time
 from airflow_kafka_offsets.model.text import printable
 
 RecordTimes = Mapping[tuple[TopicPartition, int], "int | None"]

@@ -9,7 +9,7 @@ from typing import Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_text, parse_offsets, summarize
-from airflow_kafka_offsets.model.scenarios import parse_time
+from airflow_kafka_offsets.model.reset_scenarios import parse_time
 from airflow_kafka_offsets.model.text import shorten
 
 NoStart = Literal["fail", "earliest", "latest", "skip"]

@@ -13,18 +13,18 @@ from airflow.sdk import BaseOperator
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.hooks.clears import clear_mark
-from airflow_kafka_offsets.hooks.failures import failing_at_once
-from airflow_kafka_offsets.hooks.given import GivenOptions, check_names
-from airflow_kafka_offsets.hooks.metrics import count_commit, count_refused, count_reset
-from airflow_kafka_offsets.hooks.xcom import push_result
-from airflow_kafka_offsets.joint.apply import apply_joint, look_up_times
-from airflow_kafka_offsets.model.joint import JointPlan
-from airflow_kafka_offsets.model.metadata import CommitMetadata
-from airflow_kafka_offsets.model.rewind import QUIET_PERIOD, PendingBatch, RewindPolicy, Sink
-from airflow_kafka_offsets.model.scope import parse_group_id
+from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPolicy, PendingBatch, Sink
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import parse_group_id
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.moves.apply import apply_plan, look_up_times
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+from airflow_kafka_offsets.task.clears import clear_mark
+from airflow_kafka_offsets.task.failures import failing_at_once
+from airflow_kafka_offsets.task.given import GivenOptions, check_names
+from airflow_kafka_offsets.task.metrics import count_commit, count_refused, count_reset
+from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -41,8 +41,8 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     for those whose group it has moved or committed. A mapped task may name the assets of all pipelines; elsewhere the
     asset of another group is refused. An ``AssetAlias`` stands for the groups that are committed.
 
-    Every name selects something, see :mod:`airflow_kafka_offsets.model.scope`; and an option that is given must not render
-    to nothing, see :mod:`airflow_kafka_offsets.hooks.given`.
+    Every name selects something, see :mod:`airflow_kafka_offsets.model.groups`; and an option that is given must not render
+    to nothing, see :mod:`airflow_kafka_offsets.task.given`.
 
     :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"`` tells two
         sources of one topic apart. (templated, the mapping's keys are not)
@@ -123,13 +123,13 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         self,
         context: Context,
         client: OffsetsClient,
-        plan: JointPlan,
+        plan: PipelinePlan,
         metadata: CommitMetadata,
         *,
         checkpoint: SparkCheckpoint | None = None,
         quiet_period: float = QUIET_PERIOD,
         plan_only: bool = False,
-        write: Callable[[JointPlan, CommitMetadata], None] | None = None,
+        write: Callable[[PipelinePlan, CommitMetadata], None] | None = None,
     ) -> dict[str, Any]:
         """
         Show a plan, store its receipt, carry it out and read it back.
@@ -155,7 +155,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         if write is not None:
             write(plan, metadata)
         else:
-            apply_joint(client, checkpoint, plan, metadata, quiet_period=quiet_period)
+            apply_plan(client, checkpoint, plan, metadata, quiet_period=quiet_period)
         self.count_move(self._moving)
         self.outlets = self._group_outlets.present
         return plan.receipt(verified=True)
@@ -171,7 +171,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         return [""]
 
 
-class RewindingOperator(OffsetsOperator):
+class MovingOperator(OffsetsOperator):
     """
     Base of the operators that may also move a checkpoint.
 
@@ -181,7 +181,7 @@ class RewindingOperator(OffsetsOperator):
         ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
     :param sink: where the query writes to, which the checkpoint does not say: ``idempotent`` (a ``foreachBatch`` that
         overwrites by the records' own key), ``kafka``, ``noop``, ``file``, ``delta``, ``iceberg`` or ``hudi``, see
-        :data:`~airflow_kafka_offsets.model.rewind.Sink`. (templated)
+        :data:`~airflow_kafka_offsets.model.checkpoint_plan.Sink`. (templated)
     :param sink_location: directory that a ``file`` sink writes to. (templated)
     :param allow_state: move a query that keeps state although its state stays as it is.
     :param quiet_period: seconds without a write to the checkpoint after which the query counts as stopped; the
@@ -212,9 +212,9 @@ class RewindingOperator(OffsetsOperator):
         """Count what was carried out, for each group and its topics."""
         count_reset(topics)
 
-    def rewind_policy(self) -> RewindPolicy:
+    def checkpoint_policy(self) -> CheckpointPolicy:
         """Return what the parameters allow."""
-        return RewindPolicy.parse(self.pending_batch, self.sink, self.sink_location, self.allow_state)
+        return CheckpointPolicy.parse(self.pending_batch, self.sink, self.sink_location, self.allow_state)
 
 
 def commit_metadata(

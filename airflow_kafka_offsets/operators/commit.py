@@ -11,23 +11,23 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.store import stored_offsets
-from airflow_kafka_offsets.hooks.window_file import load_window
-from airflow_kafka_offsets.hooks.window_memory import CommitMemory
-from airflow_kafka_offsets.joint.commit import KnownMoves, commit_position
-from airflow_kafka_offsets.kafka.apply import plan_moves
-from airflow_kafka_offsets.kafka.window_commits import apply_window_commits, plan_window_commits
-from airflow_kafka_offsets.model.joint import JointPlan
-from airflow_kafka_offsets.model.metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import offsets_json, parse_offsets, summarize
-from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
-from airflow_kafka_offsets.model.scope import (
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import (
     GroupOffsets,
     TopicScope,
     group_offsets,
     names_of_window,
     parse_group_id,
 )
+from airflow_kafka_offsets.model.offsets import offsets_json, parse_offsets, summarize
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
+from airflow_kafka_offsets.moves.checkpoint_commit import KnownMoves, commit_position
+from airflow_kafka_offsets.moves.commit import plan_moves
+from airflow_kafka_offsets.moves.window_commit import apply_window_commits, plan_window_commits
 from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
+from airflow_kafka_offsets.task.window_file import load_window
+from airflow_kafka_offsets.task.window_memory import CommitMemory
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -177,11 +177,11 @@ class CommitOffsetsOperator(OffsetsOperator):
                 committed_at=memory.committed_at,
             )
 
-            def write(plan: JointPlan, metadata: CommitMetadata) -> None:
+            def write(plan: PipelinePlan, metadata: CommitMetadata) -> None:
                 apply_window_commits(client, window, plan.groups, metadata, fenced=self.fenced)
                 memory.keep()
 
-            return self.carry_out(context, client, JointPlan(plans), commit_metadata(context), write=write)
+            return self.carry_out(context, client, PipelinePlan(plans), commit_metadata(context), write=write)
 
     def _execute(self, context: Context) -> dict[str, Any]:
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
@@ -197,7 +197,7 @@ class CommitOffsetsOperator(OffsetsOperator):
                 on_out_of_range=policy,
                 allow_rewind=self.allow_rewind,
             )
-            return self.carry_out(context, client, JointPlan(plans), commit_metadata(context))
+            return self.carry_out(context, client, PipelinePlan(plans), commit_metadata(context))
 
     def _commit_checkpoint(self, context: Context, policy: OutOfRangePolicy) -> dict[str, Any]:
         """Commit the checkpoint's position; again, if the checkpoint was moved meanwhile."""
@@ -240,7 +240,7 @@ class CommitOffsetsOperator(OffsetsOperator):
         return self.carry_out(
             context,
             client,
-            JointPlan(plans),
+            PipelinePlan(plans),
             metadata,
             write=lambda plan, metadata: commit_position(client, moves, plan.groups, metadata),
         )

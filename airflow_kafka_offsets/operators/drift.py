@@ -14,17 +14,17 @@ from airflow.sdk import BaseOperator
 
 from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.hooks.failures import failing_at_once
-from airflow_kafka_offsets.hooks.given import GivenOptions, check_names, check_rendered
-from airflow_kafka_offsets.hooks.metrics import report_drift
-from airflow_kafka_offsets.hooks.xcom import push_result
-from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
+from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
 from airflow_kafka_offsets.model.offsets import load_json
 from airflow_kafka_offsets.model.plan import one_of
-from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.moves.drift import pipeline_drift
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
+from airflow_kafka_offsets.task.failures import failing_at_once
+from airflow_kafka_offsets.task.given import GivenOptions, check_names, check_rendered
+from airflow_kafka_offsets.task.metrics import report_drift
+from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

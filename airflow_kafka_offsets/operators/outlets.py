@@ -15,7 +15,7 @@ from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kafka_offsets.model.metadata import CommitMetadata
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.plan import OffsetPlan
 
 log = logging.getLogger(__name__)

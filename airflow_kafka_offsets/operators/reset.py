@@ -7,32 +7,32 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.hooks.clears import clear_mark
-from airflow_kafka_offsets.hooks.run_tasks import identities, tasks_that_move, work_between
-from airflow_kafka_offsets.hooks.xcom import push_result
-from airflow_kafka_offsets.joint.reset import plan_joint_reset
-from airflow_kafka_offsets.kafka.apply import plan_moves
 from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
-from airflow_kafka_offsets.kafka.resets import parse_scenario, plan_resets
-from airflow_kafka_offsets.model.joint import JointPlan
+from airflow_kafka_offsets.model.groups import TopicScope, group_scopes, parse_group_id
 from airflow_kafka_offsets.model.offsets import Positions, offsets_json, parse_positions
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.recovery import Work, is_finished
-from airflow_kafka_offsets.model.scenarios import NoCommit, exactly_one
-from airflow_kafka_offsets.model.scope import TopicScope, group_scopes, parse_group_id
-from airflow_kafka_offsets.operators.base import RewindingOperator, commit_metadata
+from airflow_kafka_offsets.model.reset_scenarios import NoCommit, exactly_one
+from airflow_kafka_offsets.moves.commit import plan_moves
+from airflow_kafka_offsets.moves.group_reset import parse_scenario, plan_resets
+from airflow_kafka_offsets.moves.reset import plan_pipeline_reset
+from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
+from airflow_kafka_offsets.task.clears import clear_mark
+from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
+from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.metadata import CommitMetadata
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 SCENARIOS = ("to_offset", "to_datetime", "shift_by", "by_duration", "from_file")
 
 
-class ResetOffsetsOperator(RewindingOperator):
+class ResetOffsetsOperator(MovingOperator):
     """
     Move a pipeline to other offsets: its consumer groups, and its Spark checkpoint with them.
 
@@ -57,7 +57,7 @@ class ResetOffsetsOperator(RewindingOperator):
     cleared, and the log says so. Refused, with nothing changed: tasks that have succeeded after it, and were not cleared
     although one before them was.
 
-    What may happen to the checkpoint is said with the parameters of :class:`RewindingOperator`: ``pending_batch``,
+    What may happen to the checkpoint is said with the parameters of :class:`MovingOperator`: ``pending_batch``,
     ``sink``, ``sink_location``, ``allow_state`` and ``quiet_period``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
@@ -81,13 +81,13 @@ class ResetOffsetsOperator(RewindingOperator):
     """
 
     template_fields: Sequence[str] = (
-        *RewindingOperator.template_fields,
+        *MovingOperator.template_fields,
         *SCENARIOS,
         "on_out_of_range",
         "on_no_commit",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
-        **RewindingOperator.template_fields_renderers,
+        **MovingOperator.template_fields_renderers,
         "to_offset": "json",
     }
 
@@ -146,10 +146,10 @@ class ResetOffsetsOperator(RewindingOperator):
                 "interrupted": images.interrupted or has_work or None,
             }
             if checkpoint is None:
-                plan = JointPlan(plan_resets(client, group_scopes(group_id, scope), scenario, **policies))
+                plan = PipelinePlan(plan_resets(client, group_scopes(group_id, scope), scenario, **policies))
             else:
-                plan = plan_joint_reset(
-                    client, checkpoint, group_id, scope, scenario, policy=self.rewind_policy(), **policies
+                plan = plan_pipeline_reset(
+                    client, checkpoint, group_id, scope, scenario, policy=self.checkpoint_policy(), **policies
                 )
             moves = not (self.plan_only or plan.refused)
             if moves:
@@ -225,7 +225,7 @@ class ResetOffsetsOperator(RewindingOperator):
             group: {tp: offset for tp, offset in partitions.items() if offset is not None}
             for group, partitions in positions.items()
         }
-        plan = JointPlan(plan_moves(client, targets, source={"kept": work.done}, on_out_of_range="skip"))
+        plan = PipelinePlan(plan_moves(client, targets, source={"kept": work.done}, on_out_of_range="skip"))
         self.log.info(
             "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read it all again, "
             "clear it too",
@@ -262,7 +262,9 @@ class BeforeImages:
         """Whether an earlier try has written and not come to its end; ``None`` if that is not known."""
         return None if self._store is None else bool(self._kept) and not self._kept.get("done")
 
-    def keep(self, plan: JointPlan, client: OffsetsClient, by: CommitMetadata, *, goes_on: bool) -> JointPlan:
+    def keep(
+        self, plan: PipelinePlan, client: OffsetsClient, by: CommitMetadata, *, goes_on: bool
+    ) -> PipelinePlan:
         """
         Return the plan with what the groups held before the first write, which is kept from now on.
 

@@ -9,21 +9,21 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import XComArg
 
 from airflow_kafka_offsets.checkpoint.archive import read_archives
-from airflow_kafka_offsets.checkpoint.rewind import has_run_since
+from airflow_kafka_offsets.checkpoint.move import has_run_since
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.hooks.run_tasks import identities, tasks_that_move, work_between
-from airflow_kafka_offsets.hooks.xcom import push_result
-from airflow_kafka_offsets.joint.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.kafka.positions import last_commits
-from airflow_kafka_offsets.model.joint import JointPlan
+from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
+from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
 from airflow_kafka_offsets.model.offsets import load_json
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import FAILED, Work, is_finished
-from airflow_kafka_offsets.model.rewind import read_rewind_receipt
-from airflow_kafka_offsets.model.scenarios import RestoreNoCommit
-from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
-from airflow_kafka_offsets.operators.base import RewindingOperator, commit_metadata
+from airflow_kafka_offsets.model.reset_scenarios import RestoreNoCommit
+from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
+from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
+from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
+from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from typing import Self
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.metadata import CommitMetadata
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 When = Literal["failed", "always"]
 
 
-class RestoreOffsetsOperator(RewindingOperator):
+class RestoreOffsetsOperator(MovingOperator):
     """
     Take a reset back: put groups and checkpoint to the offsets that they had before.
 
@@ -62,7 +62,7 @@ class RestoreOffsetsOperator(RewindingOperator):
 
     Without a receipt (the reset was skipped, or only showed its plan) it does nothing and says so.
 
-    What may happen to the checkpoint is said with the parameters of :class:`RewindingOperator`. A job that failed
+    What may happen to the checkpoint is said with the parameters of :class:`MovingOperator`. A job that failed
     usually leaves an unfinished batch: ``pending_batch="discard"`` with the ``sink`` lets the restore remove it.
 
     Returns the receipt of the restore, or ``None`` if there was nothing to do.
@@ -80,7 +80,7 @@ class RestoreOffsetsOperator(RewindingOperator):
     """
 
     template_fields: Sequence[str] = (
-        *RewindingOperator.template_fields,
+        *MovingOperator.template_fields,
         "receipt",
         "from_file",
         "when",
@@ -88,7 +88,7 @@ class RestoreOffsetsOperator(RewindingOperator):
         "on_out_of_range",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
-        **RewindingOperator.template_fields_renderers,
+        **MovingOperator.template_fields_renderers,
         "receipt": "json",
     }
 
@@ -200,7 +200,7 @@ class RestoreOffsetsOperator(RewindingOperator):
         if self.from_file:
             return False
         groups = [each for each in read_receipt(self._receipt()) if each.after]
-        moved = read_rewind_receipt(self._receipt())
+        moved = read_checkpoint_receipt(self._receipt())
         archive = None
         if checkpoint is not None and moved is not None and moved.archive is not None:
             archives = {each.name: each for each in read_archives(checkpoint)}
@@ -223,8 +223,8 @@ class RestoreOffsetsOperator(RewindingOperator):
     def _receipt(self) -> Any:
         return load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
 
-    def _plan(self, client: OffsetsClient, checkpoint: SparkCheckpoint | None) -> JointPlan | None:
-        group_id, policy = parse_group_id(self.group_id), self.rewind_policy()
+    def _plan(self, client: OffsetsClient, checkpoint: SparkCheckpoint | None) -> PipelinePlan | None:
+        group_id, policy = parse_group_id(self.group_id), self.checkpoint_policy()
         on_out_of_range = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
         if self.from_file is not None:
             return plan_restore_file(

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.hooks.window_file import MAX_ARGUMENT, handed_over
-from airflow_kafka_offsets.hooks.window_memory import WindowMemory, fingerprint
-from airflow_kafka_offsets.hooks.xcom import push_result
-from airflow_kafka_offsets.kafka.windows import check_window, plan_window, topics_like
-from airflow_kafka_offsets.model.offset_window import WINDOW_CONF_KEY, OffsetWindow
+from airflow_kafka_offsets.model.groups import GroupIds, TopicScope, parse_group_id
 from airflow_kafka_offsets.model.plan import align, one_of
-from airflow_kafka_offsets.model.scope import GroupIds, TopicScope, parse_group_id
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import NoStart, WindowBound
+from airflow_kafka_offsets.moves.window import check_window, plan_window, topics_like
 from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, handed_over
+from airflow_kafka_offsets.task.window_memory import WindowMemory, fingerprint
+from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -60,7 +60,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     ``on_no_commit`` says otherwise. Where the group stands elsewhere than at the window's start, the window is
     planned, and the log says that it cannot be committed.
 
-    Returns :meth:`airflow_kafka_offsets.model.offset_window.OffsetWindow.as_json`; its ``source`` says what was asked
+    Returns :meth:`airflow_kafka_offsets.model.window.OffsetWindow.as_json`; its ``source`` says what was asked
     for, when and by which run. With ``window_file`` it also names the file, and of a window that is too large for an
     argument it holds only ``version``, ``records``, ``partitions``, ``source`` and ``window_file``. The XCom ``window`` is
     for the job, see :meth:`spark_conf`.

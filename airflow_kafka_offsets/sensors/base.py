@@ -20,21 +20,21 @@ from airflow.providers.common.compat.sdk import (
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.hooks.failures import failing_at_once
-from airflow_kafka_offsets.hooks.given import GivenOptions, check_duration, check_names
-from airflow_kafka_offsets.hooks.metrics import report_lag
-from airflow_kafka_offsets.hooks.progress import Progress
-from airflow_kafka_offsets.hooks.wait_memory import WaitMemory
-from airflow_kafka_offsets.hooks.xcom import push_result
-from airflow_kafka_offsets.model.scenarios import parse_seconds
+from airflow_kafka_offsets.model.reset_scenarios import parse_seconds
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+from airflow_kafka_offsets.task.failures import failing_at_once
+from airflow_kafka_offsets.task.given import GivenOptions, check_duration, check_names
+from airflow_kafka_offsets.task.metrics import report_lag
+from airflow_kafka_offsets.task.wait_memory import WaitMemory
+from airflow_kafka_offsets.task.xcom import push_result
+from airflow_kafka_offsets.waits.progress import Progress
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kafka_offsets.hooks.wait import Reading, Wait
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.triggers.wait import WaitTrigger
+    from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 TRIGGERER_MAY_BE_LATE = 120.0
 """Seconds after which Airflow ends a wait that the triggerer should have ended with its last reading."""

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.hooks.given import check_duration
-from airflow_kafka_offsets.hooks.lag_wait import LagWait
-from airflow_kafka_offsets.hooks.wait_memory import WaitMemory
 from airflow_kafka_offsets.model.lag import NoCommitPolicy
-from airflow_kafka_offsets.model.scenarios import check_number, parse_seconds
+from airflow_kafka_offsets.model.reset_scenarios import check_number, parse_seconds
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
+from airflow_kafka_offsets.task.given import check_duration
+from airflow_kafka_offsets.task.wait_memory import WaitMemory
+from airflow_kafka_offsets.waits.lag import LagWait
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kafka_offsets.hooks.wait import Wait
     from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
+    from airflow_kafka_offsets.waits.wait import Wait
 
 
 class ConsumerGroupLagSensor(OffsetsSensor):

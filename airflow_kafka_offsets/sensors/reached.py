@@ -8,17 +8,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.hooks.reached_wait import ReachedWait
-from airflow_kafka_offsets.hooks.wait_memory import WaitMemory
 from airflow_kafka_offsets.model.offsets import offsets_json
-from airflow_kafka_offsets.model.scenarios import check_number
+from airflow_kafka_offsets.model.reset_scenarios import check_number
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
+from airflow_kafka_offsets.task.wait_memory import WaitMemory
+from airflow_kafka_offsets.waits.reached import ReachedWait
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kafka_offsets.hooks.wait import Wait
     from airflow_kafka_offsets.triggers.wait import OffsetsReachedTrigger
+    from airflow_kafka_offsets.waits.wait import Wait
 
 
 class OffsetsReachedSensor(OffsetsSensor):

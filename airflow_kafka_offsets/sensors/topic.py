@@ -7,17 +7,17 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.hooks.given import check_duration
-from airflow_kafka_offsets.hooks.topic_wait import IDLE_AFTER, IdlePartitionPolicy, TopicWait
-from airflow_kafka_offsets.hooks.wait_memory import WaitMemory
-from airflow_kafka_offsets.model.scenarios import iso_time, parse_seconds, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.reset_scenarios import iso_time, parse_seconds, parse_time, timestamp_ms
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
+from airflow_kafka_offsets.task.given import check_duration
+from airflow_kafka_offsets.task.wait_memory import WaitMemory
+from airflow_kafka_offsets.waits.topic import IDLE_AFTER, IdlePartitionPolicy, TopicWait
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kafka_offsets.hooks.wait import Wait
     from airflow_kafka_offsets.triggers.wait import TopicReachedTrigger
+    from airflow_kafka_offsets.waits.wait import Wait
 
 
 class TopicReachedSensor(OffsetsSensor):

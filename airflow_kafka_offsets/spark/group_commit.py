@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from airflow_kafka_offsets.errors import CommitError, KafkaOffsetsError, PlanRefusedError
-from airflow_kafka_offsets.model.metadata import CommitMetadata, foreign_query
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 
 _AHEAD = "GROUP_AHEAD"

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
     UsageError,
 )
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
     OffsetRange,
@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.plan import one_of
-from airflow_kafka_offsets.model.scope import TopicScope
+from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark.broker import Broker, broker
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def starting_offsets(
 
 def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.storage import list_names
+    from airflow_kafka_offsets.storage import list_names
 
     if isinstance(checkpoint, str):
         checkpoint = SparkCheckpoint(checkpoint)

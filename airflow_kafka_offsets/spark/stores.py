@@ -51,7 +51,6 @@ from airflow_kafka_offsets.errors import (
     UsageError,
     WindowMismatchError,
 )
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -62,6 +61,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.window import OffsetWindow
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

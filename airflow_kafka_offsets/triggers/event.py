@@ -15,15 +15,15 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.hooks.lag_wait import LagWait
-from airflow_kafka_offsets.hooks.metrics import report_lag
-from airflow_kafka_offsets.hooks.wait import Reading
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.backlog import Backlog
 from airflow_kafka_offsets.model.lag import NoCommitPolicy
-from airflow_kafka_offsets.model.scenarios import check_number, check_seconds, parse_seconds
-from airflow_kafka_offsets.triggers.looks import looks
+from airflow_kafka_offsets.model.reset_scenarios import check_number, check_seconds, parse_seconds
+from airflow_kafka_offsets.task.metrics import report_lag
+from airflow_kafka_offsets.triggers.poll import looks
 from airflow_kafka_offsets.triggers.refused import refused_when_run
+from airflow_kafka_offsets.waits.lag import LagWait
+from airflow_kafka_offsets.waits.wait import Reading
 
 log = logging.getLogger(__name__)
 

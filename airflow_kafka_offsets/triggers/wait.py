@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.hooks.lag_wait import LagWait
-from airflow_kafka_offsets.hooks.metrics import report_lag
-from airflow_kafka_offsets.hooks.progress import Progress
-from airflow_kafka_offsets.hooks.reached_wait import ReachedWait
-from airflow_kafka_offsets.hooks.topic_wait import TopicWait
-from airflow_kafka_offsets.hooks.wait import Reading, Wait
-from airflow_kafka_offsets.triggers.looks import looks
+from airflow_kafka_offsets.task.metrics import report_lag
+from airflow_kafka_offsets.triggers.poll import looks
 from airflow_kafka_offsets.triggers.refused import refused_when_run
+from airflow_kafka_offsets.waits.lag import LagWait
+from airflow_kafka_offsets.waits.progress import Progress
+from airflow_kafka_offsets.waits.reached import ReachedWait
+from airflow_kafka_offsets.waits.topic import TopicWait
+from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class ConsumerGroupLagTrigger(WaitTrigger):
     """
     Wait until the lag of a consumer group is at or below thresholds.
 
-    Its parameters are those of :class:`~airflow_kafka_offsets.hooks.lag_wait.LagWait`.
+    Its parameters are those of :class:`~airflow_kafka_offsets.waits.lag.LagWait`.
     """
 
     wait_class = LagWait
@@ -137,7 +137,7 @@ class OffsetsReachedTrigger(WaitTrigger):
     """
     Wait until a position is at or past a frozen target.
 
-    Its parameters are those of :class:`~airflow_kafka_offsets.hooks.reached_wait.ReachedWait`.
+    Its parameters are those of :class:`~airflow_kafka_offsets.waits.reached.ReachedWait`.
     """
 
     wait_class = ReachedWait
@@ -147,7 +147,7 @@ class TopicReachedTrigger(WaitTrigger):
     """
     Wait until topics hold a record at or after a time in every partition.
 
-    Its parameters are those of :class:`~airflow_kafka_offsets.hooks.topic_wait.TopicWait`.
+    Its parameters are those of :class:`~airflow_kafka_offsets.waits.topic.TopicWait`.
     """
 
     wait_class = TopicWait

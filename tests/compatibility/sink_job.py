@@ -18,9 +18,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from airflow_kafka_offsets.checkpoint.move import apply_checkpoint_plan, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.rewind import apply_rewind, plan_seek, plan_truncate
-from airflow_kafka_offsets.model.rewind import RewindPolicy
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEADLINE = 120
 RECORDS, NEW = range(30), range(30, 50)
-HARMLESS = RewindPolicy(pending_batch="discard", sink="noop")
+HARMLESS = CheckpointPolicy(pending_batch="discard", sink="noop")
 """Not true of most of these sinks: what the refusals prevent is what is to be seen."""
 
 
@@ -198,7 +198,7 @@ def produce(servers: str, topic: str, numbers: Iterable[int]) -> None:
 
 def truncate(location: str) -> None:
     """Go back to batch 0: batches 1 and 2 come again."""
-    apply_rewind(
+    apply_checkpoint_plan(
         SparkCheckpoint(location), plan_truncate(SparkCheckpoint(location), 0, HARMLESS), quiet_period=0
     )
 
@@ -209,7 +209,7 @@ def discard(location: str) -> None:
         Path(location, "commits", name).unlink(missing_ok=True)
     checkpoint = SparkCheckpoint(location)
     plan = plan_seek(checkpoint, checkpoint.read().kafka_offsets, HARMLESS)
-    apply_rewind(checkpoint, plan, quiet_period=0)
+    apply_checkpoint_plan(checkpoint, plan, quiet_period=0)
 
 
 def experiment(sink: Sink, move: Callable[[str], None], topic: str) -> dict[str, int]:

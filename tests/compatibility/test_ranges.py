@@ -18,8 +18,8 @@ from airflow_kafka_offsets.errors import (
     WindowMismatchError,
 )
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark.read import batch_ranges, commit_ranges, starting_offsets
 
 

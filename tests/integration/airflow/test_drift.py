@@ -14,11 +14,11 @@ from fsspec.implementations.local import LocalFileSystem
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import DriftError, UnknownTopicPartitionError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-from airflow_kafka_offsets.joint.drift import pipeline_drift
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.scope import TopicScope
+from airflow_kafka_offsets.moves.drift import pipeline_drift
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 

@@ -691,7 +691,7 @@ def test_a_time_in_which_nothing_could_be_seen_is_no_stall(behind, context, boot
 @pytest.mark.parametrize("way", ["poke", "deferrable"])
 def test_a_timeout_says_that_the_broker_did_not_answer(way, group, context, monkeypatch):
     monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 0.7)
-    monkeypatch.setattr("airflow_kafka_offsets.triggers.looks.CALL", 0.7)
+    monkeypatch.setattr("airflow_kafka_offsets.triggers.poll.CALL", 0.7)
     connect(monkeypatch, UNREACHABLE)
     error, reading = ends(
         way, lambda **more: lag_sensor(group, timeout=1, **more), context, AirflowSensorTimeout

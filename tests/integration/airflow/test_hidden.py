@@ -13,13 +13,13 @@ from waiting import TaskInstance
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, NoCommitError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.positions import group_positions
-from airflow_kafka_offsets.kafka.rounds import RoundClient
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.scope import TopicScope
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
 pytestmark = pytest.mark.integration
 
@@ -123,7 +123,7 @@ def test_our_commits_show_that_they_were_of_more_partitions(user, admin, group, 
             task()
     assert run(ConsumerGroupLagSensor, group_id=group, topics=seen)["total_lag"] == 0
     with OffsetsClient(user) as client, pytest.raises(BrokerAuthenticationError, match=says):
-        group_positions(RoundClient(client), group, TopicScope())
+        group_positions(CachedReader(client), group, TopicScope())
 
 
 def test_where_nothing_shows_it_the_log_says_once_what_all_topics_are(user, group, seen, caplog):

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from airflow_kafka_offsets.hooks.metrics import count_commit, report_drift, report_lag
+from airflow_kafka_offsets.task.metrics import count_commit, report_drift, report_lag
 
 pytestmark = pytest.mark.integration
 pytest.importorskip("statsd")
@@ -31,11 +31,11 @@ with contextlib.suppress(AirflowException):
 """
 
 THE_REST = """
-from airflow_kafka_offsets.hooks.metrics import report_lag
+from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.scope import TopicScope
+from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 

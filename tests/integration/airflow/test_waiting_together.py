@@ -12,15 +12,15 @@ import pytest
 from waiting import again
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UnknownTopicPartitionError
-from airflow_kafka_offsets.hooks.lag_wait import LagWait
-from airflow_kafka_offsets.hooks.reached_wait import ReachedWait
-from airflow_kafka_offsets.hooks.wait import Reading
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.triggers import looks as sharing
-from airflow_kafka_offsets.triggers import owner
-from airflow_kafka_offsets.triggers.looks import looks
-from airflow_kafka_offsets.triggers.ticket import Ticket, next_looks
+from airflow_kafka_offsets.triggers import poll as sharing
+from airflow_kafka_offsets.triggers import shared_poller as owner
+from airflow_kafka_offsets.triggers.poll import looks
+from airflow_kafka_offsets.triggers.poll_request import PollRequest, next_polls
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
+from airflow_kafka_offsets.waits.lag import LagWait
+from airflow_kafka_offsets.waits.reached import ReachedWait
+from airflow_kafka_offsets.waits.wait import Reading
 
 pytestmark = pytest.mark.integration
 
@@ -261,21 +261,21 @@ def test_who_keeps_waiting_gets_the_corrected_connection_too(groups, bootstrap_s
 def test_a_thread_that_ended_is_replaced(groups, clients, monkeypatch):
     (group,), (topic,) = groups(1)
     broken = [RuntimeError("can't start new thread")]
-    read = owner.Owner._read_checkpoints
+    read = owner.SharedPoller._read_checkpoints
 
     def read_checkpoints(self, batch, storage):
         if broken:
             raise broken.pop()
         return read(self, batch, storage)
 
-    monkeypatch.setattr(owner.Owner, "_read_checkpoints", read_checkpoints)
+    monkeypatch.setattr(owner.SharedPoller, "_read_checkpoints", read_checkpoints)
     ((error, answer),) = look_at([LagWait(group_id=group, topics=topic)], times=2)
     assert "can't start new thread" in str(error)
     assert isinstance(answer, Reading)
 
 
 def ticket(interval, longest=None, ends=float("inf"), group="g"):
-    return Ticket(LagWait(group_id=group), interval, longest or interval, ends, None, None)
+    return PollRequest(LagWait(group_id=group), interval, longest or interval, ends, None, None)
 
 
 def looked_at(tickets, until, groups=48, took=0.5):
@@ -286,7 +286,7 @@ def looked_at(tickets, until, groups=48, took=0.5):
         if not any(each.due <= now for each in near):
             now = min(each.due for each in tickets)
             continue
-        for each in next_looks(near, now, groups):
+        for each in next_polls(near, now, groups):
             times[each].append(now)
             each.put_off(now, 1.0)
         now += took

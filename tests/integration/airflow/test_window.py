@@ -13,12 +13,12 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from airflow_kafka_offsets.hooks import window_file as files
-from airflow_kafka_offsets.model.offset_window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.operators import window as planning
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.task import window_file as files
 
 pytestmark = pytest.mark.integration
 

@@ -21,12 +21,12 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.kafka.apply import apply_plans
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.resets import parse_scenario, plan_resets
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.scope import TopicScope
+from airflow_kafka_offsets.moves.commit import apply_plans
+from airflow_kafka_offsets.moves.group_reset import parse_scenario, plan_resets
 
 pytestmark = pytest.mark.integration
 

@@ -7,13 +7,13 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_kafka_offsets.kafka.apply import plan_moves
-from airflow_kafka_offsets.kafka.resets import parse_scenario, plan_resets
-from airflow_kafka_offsets.kafka.windows import committed_by
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.scope import TopicScope
+from airflow_kafka_offsets.moves.commit import plan_moves
+from airflow_kafka_offsets.moves.group_reset import parse_scenario, plan_resets
+from airflow_kafka_offsets.moves.window import committed_by
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from airflow_kafka_offsets.errors import BrokerError, ClientCrashedError, SetupError
-from airflow_kafka_offsets.kafka.child import IsolatedAdmin
+from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import Deadline
 
@@ -98,7 +98,7 @@ def test_the_child_gets_the_token_of_a_function_that_only_we_have(python, tmp_pa
         "oauth_cb": lambda said: (f"token for {said}", 1.5),
     }
     with pytest.raises(ClientCrashedError):
-        IsolatedAdmin(config).call("listing", "list", None, Deadline(5))
+        AdminProcess(config).call("listing", "list", None, Deadline(5))
     assert '["token for scope=x", 1.5]' in (tmp_path / "stdin").read_text()
 
 

@@ -15,8 +15,8 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
 
 pytestmark = pytest.mark.integration
 

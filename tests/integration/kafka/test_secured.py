@@ -10,8 +10,8 @@ from secured_kafka import PASSWORD
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
 
 pytestmark = pytest.mark.integration
 

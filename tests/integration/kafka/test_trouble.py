@@ -9,8 +9,8 @@ import pytest
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, CommitError
 from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
 
 pytestmark = pytest.mark.integration
 

@@ -25,7 +25,7 @@ import time
 from pyspark.sql.connect.session import SparkSession
 
 from airflow_kafka_offsets.local.process import freeze
-from airflow_kafka_offsets.spark.listener import committing
+from airflow_kafka_offsets.spark.listener.listener import committing
 
 url, servers, topic, location, silent, gone, pid = sys.argv[1:]
 spark = SparkSession.builder.remote(url).getOrCreate()

@@ -30,10 +30,10 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.spark import launcher
-from airflow_kafka_offsets.spark import listener as listener_module
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
-from airflow_kafka_offsets.spark.listener import KafkaOffsetCommitterListener, committing
+from airflow_kafka_offsets.spark.listener import launcher
+from airflow_kafka_offsets.spark.listener import listener as listener_module
+from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
 
 pytestmark = [
     pytest.mark.integration,

@@ -11,12 +11,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kafka_offsets.checkpoint.log import kafka_offsets
+from airflow_kafka_offsets.checkpoint.move import apply_checkpoint_plan, plan_seek, plan_truncate, plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.rewind import apply_rewind, plan_seek, plan_truncate, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.rewind import RewindPolicy
 
 pytestmark = [
     pytest.mark.integration,
@@ -30,7 +30,7 @@ MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 READ = {0: 9, 1: 5, 2: 7}
 """Where the query stands that the tests move, after its batches 0, 1 and 2."""
-DISCARD = RewindPolicy(pending_batch="discard", sink="foreachBatch")
+DISCARD = CheckpointPolicy(pending_batch="discard", sink="foreachBatch")
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def test_a_kafka_sink_gets_the_records_of_a_seek_back_and_those_of_a_truncate_ag
     expected += in_kafka(topic, {0: 12, 1: 5, 2: 6})
 
     ends = _ends(location, 0)
-    truncate(location, 0, RewindPolicy(sink="kafka"))
+    truncate(location, 0, CheckpointPolicy(sink="kafka"))
     write(frame, location, "kafka", **into_kafka)
     expected += in_kafka(topic, ends)
 
@@ -320,7 +320,7 @@ def test_a_query_with_state_is_not_moved_unless_that_is_allowed(topic, stateful)
 def test_a_query_with_state_that_may_be_moved_counts_the_records_of_a_seek_back_twice(
     topic, stateful, count, in_kafka
 ):
-    seek(stateful, topic, {0: 4}, RewindPolicy(allow_state=True))
+    seek(stateful, topic, {0: 4}, CheckpointPolicy(allow_state=True))
     again = len(in_kafka(topic, {0: 4}))
     assert again == 9
     assert count(topic, stateful) == {0: 13 + again, 1: 5, 2: 9}
@@ -328,7 +328,7 @@ def test_a_query_with_state_that_may_be_moved_counts_the_records_of_a_seek_back_
 
 def test_a_query_with_state_counts_exactly_after_a_truncate(topic, stateful, count, in_kafka):
     ends = _ends(stateful, 0)
-    truncate(stateful, 0, RewindPolicy(sink="foreachBatch"))
+    truncate(stateful, 0, CheckpointPolicy(sink="foreachBatch"))
     # There is something to count again, and it comes in another number of batches than at first.
     assert len(in_kafka(topic, ends)) > 10
     assert count(topic, stateful) == {0: 13, 1: 5, 2: 9}
@@ -346,7 +346,7 @@ def test_a_query_with_state_counts_exactly_after_a_truncate_to_before_a_snapshot
             # What Spark's maintenance writes, each minute, of the newest version: the state as a whole. Here a
             # batch changes all of it, and both files have one form.
             shutil.copy(store / f"{version}.delta", store / f"{version}.snapshot")
-    truncate(location, 0, RewindPolicy(sink="foreachBatch"))
+    truncate(location, 0, CheckpointPolicy(sink="foreachBatch"))
     assert count(topic, location) == {0: 6}
     produce(topic, {0: 1})
     # Spark loads what the last run has left behind.
@@ -358,7 +358,7 @@ def test_an_unfinished_batch_of_a_query_with_state_is_not_discarded(topic, state
     _forget_commit(stateful, newest)
     before = _files(stateful)
     with pytest.raises(PlanRefusedError, match="state, which may hold the batch already"):
-        seek(stateful, topic, {0: 4}, RewindPolicy("discard", "foreachBatch", allow_state=True))
+        seek(stateful, topic, {0: 4}, CheckpointPolicy("discard", "foreachBatch", allow_state=True))
     assert _files(stateful) == before
 
 
@@ -368,7 +368,7 @@ def test_an_unfinished_batch_of_a_query_with_state_is_not_discarded(topic, state
 def test_after_a_truncate_everything_after_the_batch_is_read_again_from_its_id_on(
     topic, plain, read, in_kafka
 ):
-    truncate(plain, 0, RewindPolicy(sink="foreachBatch"))
+    truncate(plain, 0, CheckpointPolicy(sink="foreachBatch"))
     assert read(topic, plain) == {1: in_kafka(topic, {0: 4, 1: 3, 2: 3})}
 
 
@@ -378,7 +378,7 @@ def test_after_a_truncate_everything_after_the_batch_is_read_again_from_its_id_o
 def test_a_truncate_is_refused_for_delta_and_for_a_sink_that_is_not_named(sink, why, plain):
     before = _files(plain)
     with pytest.raises(PlanRefusedError, match=why):
-        truncate(plain, 0, RewindPolicy(sink=sink))
+        truncate(plain, 0, CheckpointPolicy(sink=sink))
     assert _files(plain) == before
 
 
@@ -396,7 +396,7 @@ def test_a_truncate_is_refused_for_a_file_sink_that_has_recorded_the_ids(filed, 
     _copy(whole, location)
     newest, before = SparkCheckpoint(location).read().batch_id, _files(location)
     with pytest.raises(PlanRefusedError, match=f"has recorded batch {newest} .* would skip it"):
-        truncate(location, 0, RewindPolicy(sink="file", sink_location=out))
+        truncate(location, 0, CheckpointPolicy(sink="file", sink_location=out))
     assert _files(location) == before
 
 
@@ -434,7 +434,7 @@ def test_an_unfinished_batch_that_the_file_sink_has_recorded_is_not_discarded(fi
     _forget_commit(location, newest)
     before = _files(location)
     with pytest.raises(PlanRefusedError, match=f"has recorded batch {newest} .* would skip it"):
-        seek(location, topic, {0: 2}, RewindPolicy("discard", "file", out))
+        seek(location, topic, {0: 2}, CheckpointPolicy("discard", "file", out))
     assert _files(location) == before
 
 
@@ -476,7 +476,7 @@ def test_a_discarded_batch_does_not_come_back_once_its_id_was_used_again(topic, 
 
 def test_a_truncate_that_is_taken_back_at_once_leaves_the_files_as_they_were(topic, plain, read, in_kafka):
     before = _files(plain)
-    truncate(plain, 0, RewindPolicy(sink="noop"))
+    truncate(plain, 0, CheckpointPolicy(sink="noop"))
     assert {"offsets/0", "commits/0"} == set(_files(plain)) & set(before)
     undo(plain)
     assert _files(plain) == before
@@ -486,7 +486,7 @@ def test_a_truncate_that_is_taken_back_at_once_leaves_the_files_as_they_were(top
 def test_a_truncate_after_which_the_query_has_run_is_taken_back_to_the_saved_offsets(
     topic, plain, read, in_kafka
 ):
-    truncate(plain, 0, RewindPolicy(sink="foreachBatch"))
+    truncate(plain, 0, CheckpointPolicy(sink="foreachBatch"))
     # The ids are below the newest one that there was before.
     assert list(read(topic, plain)) == [1]
     undo(plain)
@@ -521,7 +521,7 @@ def test_a_running_query_is_not_moved_and_goes_on(
 
         wait_until(planned_between_two_batches)
         with pytest.raises(PlanRefusedError, match="the query is running; stop it first"):
-            apply_rewind(checkpoint, plans[-1], quiet_period=2)
+            apply_checkpoint_plan(checkpoint, plans[-1], quiet_period=2)
     finally:
         done.set()
         producer.join()
@@ -550,7 +550,7 @@ def undo(location):
 
 def _apply(checkpoint, plan):
     # The query has ended: there is nothing to wait for.
-    apply_rewind(checkpoint, plan, quiet_period=0)
+    apply_checkpoint_plan(checkpoint, plan, quiet_period=0)
     return plan
 
 

@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError, WindowMismatchError
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark.stores import SqlOffsetStore
 
 pytestmark = pytest.mark.integration

@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, task
 
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-from airflow_kafka_offsets.joint import apply
+from airflow_kafka_offsets.moves import apply
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator

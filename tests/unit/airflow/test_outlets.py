@@ -10,7 +10,7 @@ from airflow.sdk.execution_time.comms import AssetResult, ErrorResponse
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.operators.outlets import GroupOutlets

@@ -13,11 +13,11 @@ from botocore.exceptions import ConnectTimeoutError, ProfileNotFound
 from airflow_kafka_offsets.errors import CheckpointError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.store import stored_offsets
-from airflow_kafka_offsets.hooks.window_file import load_window, write_window
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.task.window_file import load_window, write_window
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 
 DEADLINE = 30

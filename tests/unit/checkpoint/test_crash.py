@@ -20,12 +20,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from airflow_kafka_offsets.checkpoint.archive import archive_of_run
+from airflow_kafka_offsets.checkpoint.move import (
+    apply_checkpoint_plan,
+    plan_seek,
+    plan_truncate,
+    plan_undo,
+    resume,
+)
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.rewind import apply_rewind, plan_seek, plan_truncate, plan_undo, resume
 from airflow_kafka_offsets.errors import CheckpointError
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.rewind import RewindPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
     Query = Callable[[Path], Path]
 
 ORDERS_0, PAID_0 = TopicPartition("orders", 0), TopicPartition("paid", 0)
-DISCARD = RewindPolicy(pending_batch="discard", sink="foreachBatch")
+DISCARD = CheckpointPolicy(pending_batch="discard", sink="foreachBatch")
 TOKEN = "one-task-run"
 AT_MOST = 80
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -44,17 +50,17 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def seek(spark: SparkCheckpoint) -> None:
-    apply_rewind(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD), quiet_period=0)
 
 
 def seek_of_a_task(spark: SparkCheckpoint) -> None:
     """A seek whose retry takes up the archive of the first try, as a task does."""
-    rewind = plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD)
+    checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD)
     if (kept := archive_of_run(spark, TOKEN)) is not None:
-        rewind = resume(spark, rewind, kept)
-    apply_rewind(
+        checkpoint_plan = resume(spark, checkpoint_plan, kept)
+    apply_checkpoint_plan(
         spark,
-        rewind,
+        checkpoint_plan,
         quiet_period=0,
         by=CommitMetadata(token=TOKEN),
         attachments={"before.csv": "orders,0,7\n"},
@@ -62,11 +68,11 @@ def seek_of_a_task(spark: SparkCheckpoint) -> None:
 
 
 def truncate(spark: SparkCheckpoint) -> None:
-    apply_rewind(spark, plan_truncate(spark, 1, DISCARD), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_truncate(spark, 1, DISCARD), quiet_period=0)
 
 
 def undo(spark: SparkCheckpoint) -> None:
-    apply_rewind(spark, plan_undo(spark, policy=DISCARD), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_undo(spark, policy=DISCARD), quiet_period=0)
 
 
 MOVES = {move.__name__: move for move in (seek, seek_of_a_task, truncate, undo)}

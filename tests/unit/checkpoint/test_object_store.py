@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.storage import note_credentials
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointNotFoundError,
     CheckpointUnavailableError,
 )
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.storage import note_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,25 +18,25 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.archive import archive_of_run, digest, next_name, read_archives
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.rewind import (
-    apply_rewind,
+from airflow_kafka_offsets.checkpoint.move import (
+    apply_checkpoint_plan,
     plan_seek,
     plan_truncate,
     plan_undo,
     resume,
-    verify_rewind,
+    verify_checkpoint,
 )
-from airflow_kafka_offsets.checkpoint.storage import modified, remove_file, replace_file
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointFormatError,
     CheckpointNotFoundError,
     PlanRefusedError,
 )
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.rewind import Rewind, RewindPolicy
+from airflow_kafka_offsets.storage import modified, remove_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,21 +57,21 @@ def case_of(directory: Path) -> str:
     return directory.name.split("-", 2)[2]
 
 
-def seek(root: Path, offset: int = 3, **policy: Any) -> Rewind:
-    return plan_seek(SparkCheckpoint(str(root)), {"0": {ORDERS_0: offset}}, RewindPolicy(**policy))
+def seek(root: Path, offset: int = 3, **policy: Any) -> CheckpointPlan:
+    return plan_seek(SparkCheckpoint(str(root)), {"0": {ORDERS_0: offset}}, CheckpointPolicy(**policy))
 
 
-def truncate(root: Path, batch_id: int, **policy: Any) -> Rewind:
-    return plan_truncate(SparkCheckpoint(str(root)), batch_id, RewindPolicy(**policy))
+def truncate(root: Path, batch_id: int, **policy: Any) -> CheckpointPlan:
+    return plan_truncate(SparkCheckpoint(str(root)), batch_id, CheckpointPolicy(**policy))
 
 
-def undo(root: Path, archive: str | None = None, **policy: Any) -> Rewind:
-    return plan_undo(SparkCheckpoint(str(root)), archive, RewindPolicy(**policy))
+def undo(root: Path, archive: str | None = None, **policy: Any) -> CheckpointPlan:
+    return plan_undo(SparkCheckpoint(str(root)), archive, CheckpointPolicy(**policy))
 
 
-def carry_out(root: Path, rewind: Rewind, **how: Any) -> Rewind:
-    apply_rewind(SparkCheckpoint(str(root)), rewind, **({"quiet_period": 0} | how))
-    return rewind
+def carry_out(root: Path, checkpoint_plan: CheckpointPlan, **how: Any) -> CheckpointPlan:
+    apply_checkpoint_plan(SparkCheckpoint(str(root)), checkpoint_plan, **({"quiet_period": 0} | how))
+    return checkpoint_plan
 
 
 def offset_of(root: Path) -> int:
@@ -103,10 +103,10 @@ def begun(checkpoint: Callable[..., Path], with_checksums: Callable[[Path], Path
 def assert_refused(files: Files) -> Callable[..., None]:
     """assert_refused(root, plan, *texts): it has these refusals and no others, and nothing is written."""
 
-    def check(root: Path, rewind: Rewind, *says: str) -> None:
+    def check(root: Path, checkpoint_plan: CheckpointPlan, *says: str) -> None:
         before = files(root)
         with pytest.raises(PlanRefusedError) as refused:
-            carry_out(root, rewind)
+            carry_out(root, checkpoint_plan)
         assert len(refused.value.refusals) == len(says), refused.value.refusals
         for text, refusal in zip(says, refused.value.refusals, strict=True):
             assert text in refusal
@@ -211,7 +211,7 @@ def test_a_recorded_checkpoint_that_spark_would_not_start_from_is_refused_whatev
 ) -> None:
     root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
     spark = SparkCheckpoint(str(root))
-    policy = RewindPolicy("discard", "noop", None, allow_state=True)
+    policy = CheckpointPolicy("discard", "noop", None, allow_state=True)
 
     assert_refused(root, plan_seek(spark, targets_of(spark, "zero"), policy), REFUSED[case_of(directory)])
 
@@ -232,9 +232,9 @@ def test_a_recorded_checkpoint_is_sought_in_its_newest_offsets_alone_and_put_bac
     newest = f"offsets/{state.batch_id}"
     discarded = [] if state.pending_batch_id is None else [f"offsets/{state.pending_batch_id}"]
 
-    rewind = plan_seek(spark, targets, RewindPolicy(**ALLOWED_BY.get(case_of(directory), {})))
+    checkpoint_plan = plan_seek(spark, targets, CheckpointPolicy(**ALLOWED_BY.get(case_of(directory), {})))
     assert files(root) == original
-    carry_out(root, rewind)
+    carry_out(root, checkpoint_plan)
 
     found = files(root)
     archived = {
@@ -324,9 +324,9 @@ def test_a_recorded_query_with_state_is_truncated_with_its_state_as_it_is(
 def test_a_seek_to_where_the_query_stands_changes_nothing(three: Path, files: Files) -> None:
     before = files(three)
 
-    rewind = carry_out(three, seek(three, 7))
+    checkpoint_plan = carry_out(three, seek(three, 7))
 
-    assert (rewind.steps, rewind.archive) == ((), None)
+    assert (checkpoint_plan.steps, checkpoint_plan.archive) == ((), None)
     assert files(three) == before
 
 
@@ -334,10 +334,10 @@ def test_a_source_without_kafka_offsets_stays_as_it_is_and_is_named(checkpoint: 
     text = 'v1\n{"batchTimestampMs":1}\n{"logOffset":0}\n{"orders":{"0":7}}\n-'
     root = checkpoint({0: text}, [0])
 
-    rewind = plan_seek(SparkCheckpoint(str(root)), {"1": {ORDERS_0: 3}})
-    carry_out(root, rewind)
+    checkpoint_plan = plan_seek(SparkCheckpoint(str(root)), {"1": {ORDERS_0: 3}})
+    carry_out(root, checkpoint_plan)
 
-    assert rewind.notes == ("source 0, 2 has no Kafka offsets and stays as it is",)
+    assert checkpoint_plan.notes == ("source 0, 2 has no Kafka offsets and stays as it is",)
     assert (root / "offsets/0").read_text() == text.replace("7", "3")
 
 
@@ -346,10 +346,10 @@ def test_unfinished_batches_are_removed_newest_first_before_the_offsets_are_writ
 ) -> None:
     root = checkpoint(THREE | {3: 9, 4: 10}, [0, 1, 2])
 
-    rewind = seek(root, **DISCARD)
+    checkpoint_plan = seek(root, **DISCARD)
 
-    assert [step.path for step in rewind.steps] == ["offsets/4", "offsets/3", "offsets/2"]
-    assert rewind.discarded == (3, 4)
+    assert [step.path for step in checkpoint_plan.steps] == ["offsets/4", "offsets/3", "offsets/2"]
+    assert checkpoint_plan.discarded == (3, 4)
 
 
 def test_an_unfinished_batch_can_be_discarded_without_a_move(
@@ -380,13 +380,13 @@ def test_a_move_leaves_no_temporary_file(three: Path, files: Files) -> None:
 
 
 def test_what_is_read_back_must_be_what_was_planned(three: Path) -> None:
-    rewind = carry_out(three, seek(three))
-    verify_rewind(SparkCheckpoint(str(three)), rewind)
+    checkpoint_plan = carry_out(three, seek(three))
+    verify_checkpoint(SparkCheckpoint(str(three)), checkpoint_plan)
 
     carry_out(three, seek(three, 4))
 
     with pytest.raises(CheckpointError, match=r"read back .* archive 0001-seek"):
-        verify_rewind(SparkCheckpoint(str(three)), rewind)
+        verify_checkpoint(SparkCheckpoint(str(three)), checkpoint_plan)
 
 
 # --- guards
@@ -504,9 +504,11 @@ def test_all_reasons_are_given_at_once(
 ) -> None:
     root = checkpoint({0: 5, 2: 7, 3: 9}, [0, 2])
     (root / "state/0/0").mkdir(parents=True)
-    rewind = plan_seek(SparkCheckpoint(str(root)), {"1": {ORDERS_0: 1}})
+    checkpoint_plan = plan_seek(SparkCheckpoint(str(root)), {"1": {ORDERS_0: 1}})
 
-    assert_refused(root, rewind, "offsets/1 is not there", "has no offset for", "keeps state", "was begun")
+    assert_refused(
+        root, checkpoint_plan, "offsets/1 is not there", "has no offset for", "keeps state", "was begun"
+    )
 
 
 # --- sinks
@@ -598,28 +600,28 @@ def test_the_log_of_a_file_sink_is_found_on_the_storage_of_the_checkpoint(
 ) -> None:
     root = write_checkpoint(memory, f"/{uuid.uuid4()}/cp", THREE | {3: 9}, [0, 1, 2])
     memory.pipe_file(f"{root}-out/_spark_metadata/3", b"v1\n")
-    policy = RewindPolicy("discard", "file", f"memory://{root}-out")
+    policy = CheckpointPolicy("discard", "file", f"memory://{root}-out")
 
-    rewind = plan_seek(SparkCheckpoint(f"memory://{root}"), {"0": {ORDERS_0: 3}}, policy)
+    checkpoint_plan = plan_seek(SparkCheckpoint(f"memory://{root}"), {"0": {ORDERS_0: 3}}, policy)
 
-    assert "has recorded batch 3" in rewind.refusals[0]
+    assert "has recorded batch 3" in checkpoint_plan.refusals[0]
 
 
 # --- truncate
 
 
 def test_a_truncation_removes_newest_first_and_commits_before_offsets(begun: Path) -> None:
-    rewind = truncate(begun, 0, sink="noop")
+    checkpoint_plan = truncate(begun, 0, sink="noop")
 
-    assert [(step.path, step.data) for step in rewind.steps] == [
+    assert [(step.path, step.data) for step in checkpoint_plan.steps] == [
         ("offsets/3", None),
         ("commits/2", None),
         ("offsets/2", None),
         ("commits/1", None),
         ("offsets/1", None),
     ]
-    assert rewind.discarded == (3,)
-    assert rewind.after == {"0": {ORDERS_0: 5}}
+    assert checkpoint_plan.discarded == (3,)
+    assert checkpoint_plan.after == {"0": {ORDERS_0: 5}}
 
 
 def test_a_truncation_to_the_newest_batch_changes_nothing_and_needs_no_sink(
@@ -627,9 +629,9 @@ def test_a_truncation_to_the_newest_batch_changes_nothing_and_needs_no_sink(
 ) -> None:
     before = files(three)
 
-    rewind = carry_out(three, truncate(three, 2))
+    checkpoint_plan = carry_out(three, truncate(three, 2))
 
-    assert rewind.steps == ()
+    assert checkpoint_plan.steps == ()
     assert files(three) == before
 
 
@@ -740,11 +742,11 @@ def test_whole_states_of_removed_batches_go_with_their_checksums_and_changes_sta
     keep_state(three, ("1/0/{}.changelog", "1/0/{}.zip", "2/0/{}.zip"), range(1, 4))
     before = files(three)
 
-    rewind = carry_out(three, truncate(three, 1, sink="noop"))
+    checkpoint_plan = carry_out(three, truncate(three, 1, sink="noop"))
 
     gone = {path for path in before.keys() - files(three).keys() if path.startswith("state/")}
     expected = {f"{store}/3.snapshot" for store in stores} | {"state/1/0/3.zip"}
-    assert set(rewind.derived) == expected
+    assert set(checkpoint_plan.derived) == expected
     assert gone == expected | {
         f"{store}/{name}" for store in stores for name in (".3.snapshot.crc", "3.snapshot.crc")
     }
@@ -781,9 +783,9 @@ def test_an_undo_can_be_taken_back_by_its_name(three: Path) -> None:
     carry_out(three, seek(three))
     carry_out(three, undo(three))
 
-    rewind = carry_out(three, undo(three, "0002-undo"))
+    checkpoint_plan = carry_out(three, undo(three, "0002-undo"))
 
-    assert (rewind.undoes, rewind.archive) == ("0002-undo", "0003-undo")
+    assert (checkpoint_plan.undoes, checkpoint_plan.archive) == ("0002-undo", "0003-undo")
     assert offset_of(three) == 3
 
 
@@ -792,9 +794,9 @@ def test_a_move_can_be_taken_back_by_its_name_again_and_nothing_changes(three: P
     carry_out(three, undo(three))
     before = sparks_own(files(three))
 
-    rewind = carry_out(three, undo(three, "0001-seek"))
+    checkpoint_plan = carry_out(three, undo(three, "0001-seek"))
 
-    assert (rewind.steps, rewind.archive) == ((), None)
+    assert (checkpoint_plan.steps, checkpoint_plan.archive) == ((), None)
     assert sparks_own(files(three)) == before
 
 
@@ -802,9 +804,9 @@ def test_an_earlier_move_is_taken_back_by_its_name_as_a_seek(three: Path) -> Non
     carry_out(three, seek(three, 1))
     carry_out(three, seek(three, 2))
 
-    rewind = carry_out(three, undo(three, "0001-seek"))
+    checkpoint_plan = carry_out(three, undo(three, "0001-seek"))
 
-    assert rewind.undoes == "0001-seek"
+    assert checkpoint_plan.undoes == "0001-seek"
     assert offset_of(three) == 7
 
 
@@ -1001,10 +1003,10 @@ def test_an_undo_brings_a_discarded_batch_back(begun: Path, files: Files, spark_
     original = sparks_own(files(begun))
     carry_out(begun, seek(begun, **DISCARD))
 
-    rewind = carry_out(begun, undo(begun))
+    checkpoint_plan = carry_out(begun, undo(begun))
 
     # What comes back comes oldest first: batch 3 without the offsets that it starts at would be another batch.
-    assert [step.path for step in rewind.steps] == ["offsets/2", "offsets/3"]
+    assert [step.path for step in checkpoint_plan.steps] == ["offsets/2", "offsets/3"]
     assert sparks_own(files(begun)) == original
     assert spark_starts(begun) == (2, 3)
 
@@ -1015,9 +1017,9 @@ def test_an_undo_of_a_truncation_brings_everything_back_oldest_first_and_offsets
     original = sparks_own(files(begun))
     carry_out(begun, truncate(begun, 0, sink="noop"))
 
-    rewind = carry_out(begun, undo(begun))
+    checkpoint_plan = carry_out(begun, undo(begun))
 
-    assert [step.path for step in rewind.steps] == [
+    assert [step.path for step in checkpoint_plan.steps] == [
         "offsets/1",
         "commits/1",
         "offsets/2",
@@ -1032,7 +1034,7 @@ def test_an_undo_of_a_truncation_brings_everything_back_oldest_first_and_offsets
     "move", [seek, lambda root: truncate(root, 0, sink="noop")], ids=["seek", "truncate"]
 )
 def test_an_undo_after_the_query_has_run_is_a_seek(
-    move: Callable[[Path], Rewind],
+    move: Callable[[Path], CheckpointPlan],
     three: Path,
     checkpoint: Callable[..., Path],
     files: Files,
@@ -1043,14 +1045,19 @@ def test_an_undo_after_the_query_has_run_is_a_seek(
     checkpoint({batch: 8}, [batch])
     before = files(three)
 
-    rewind = carry_out(three, undo(three))
+    checkpoint_plan = carry_out(three, undo(three))
 
-    assert (rewind.kind, [step.path for step in rewind.steps]) == ("undo", [f"offsets/{batch}"])
+    assert (checkpoint_plan.kind, [step.path for step in checkpoint_plan.steps]) == (
+        "undo",
+        [f"offsets/{batch}"],
+    )
     assert offset_of(three) == 7
     assert spark_starts(three) == (batch, batch)
     changed = {path for path in before if files(three).get(path) != before[path]}
     assert changed == {f"offsets/{batch}"}
-    assert (three / "_kafka_offsets" / str(rewind.undoes) / "undone").read_text() == f"{rewind.archive}\n"
+    assert (
+        three / "_kafka_offsets" / str(checkpoint_plan.undoes) / "undone"
+    ).read_text() == f"{checkpoint_plan.archive}\n"
 
 
 def test_an_undo_while_a_new_batch_is_unfinished_needs_what_a_seek_needs(
@@ -1060,9 +1067,9 @@ def test_an_undo_while_a_new_batch_is_unfinished_needs_what_a_seek_needs(
     checkpoint({3: 8}, [])
 
     assert_refused(three, undo(three), "batch 3 was begun and not finished")
-    rewind = carry_out(three, undo(three, **DISCARD))
+    checkpoint_plan = carry_out(three, undo(three, **DISCARD))
 
-    assert [step.path for step in rewind.steps] == ["offsets/3", "offsets/2"]
+    assert [step.path for step in checkpoint_plan.steps] == ["offsets/3", "offsets/2"]
     assert offset_of(three) == 7
 
 
@@ -1072,10 +1079,10 @@ def test_an_undo_where_a_discarded_batch_has_run_with_other_records_is_a_seek(
     carry_out(begun, seek(begun, **DISCARD))
     checkpoint({3: 4}, [])
 
-    rewind = undo(begun, **DISCARD)
+    checkpoint_plan = undo(begun, **DISCARD)
 
-    assert [step.path for step in rewind.steps] == ["offsets/3", "offsets/2"]
-    assert rewind.after == {"0": {ORDERS_0: 7}}
+    assert [step.path for step in checkpoint_plan.steps] == ["offsets/3", "offsets/2"]
+    assert checkpoint_plan.after == {"0": {ORDERS_0: 7}}
 
 
 def test_an_undo_of_a_seek_of_a_query_with_state_that_has_run_needs_the_flag_again(
@@ -1122,9 +1129,15 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
     kept = archive_of_run(spark, "run")
     assert kept is not None
 
-    rewind = carry_out(begun, resume(spark, seek(begun, **DISCARD), kept), by=CommitMetadata(token="run"))
+    checkpoint_plan = carry_out(
+        begun, resume(spark, seek(begun, **DISCARD), kept), by=CommitMetadata(token="run")
+    )
 
-    assert (rewind.resumes, rewind.archive, rewind.discarded) == (True, "0001-seek", (3,))
+    assert (checkpoint_plan.resumes, checkpoint_plan.archive, checkpoint_plan.discarded) == (
+        True,
+        "0001-seek",
+        (3,),
+    )
     assert [archive.name for archive in read_archives(spark)] == ["0001-seek"]
     assert offset_of(begun) == 3
     carry_out(begun, undo(begun))
@@ -1140,9 +1153,9 @@ def test_a_move_is_not_taken_up_again_after_the_query_has_run(
     kept = archive_of_run(spark, "run")
     assert kept is not None
 
-    rewind = resume(spark, seek(three), kept)
+    checkpoint_plan = resume(spark, seek(three), kept)
 
-    assert (rewind.resumes, rewind.archive) == (False, "0002-seek")
+    assert (checkpoint_plan.resumes, checkpoint_plan.archive) == (False, "0002-seek")
 
 
 # --- quiet period
@@ -1157,7 +1170,7 @@ def written_ago(root: Path, seconds: float) -> None:
 @pytest.fixture
 def waiting() -> Iterator[Callable[[Callable[[], object]], None]]:
     """waiting(action): runs the action in a thread as soon as a move begins to wait."""
-    logger = logging.getLogger("airflow_kafka_offsets.checkpoint.rewind")
+    logger = logging.getLogger("airflow_kafka_offsets.checkpoint.move")
     level = logger.level
     handlers: list[logging.Handler] = []
     threads: list[threading.Thread] = []
@@ -1242,7 +1255,7 @@ def test_a_move_without_a_step_does_not_wait(three: Path, caplog: pytest.LogCapt
 def test_a_write_while_a_move_waits_is_a_running_query(
     write: Callable[[Path], object], three: Path, files: Files, waiting: Callable[..., None]
 ) -> None:
-    rewind = seek(three)
+    checkpoint_plan = seek(three)
     after: dict[str, bytes] = {}
 
     def spark() -> None:
@@ -1254,7 +1267,7 @@ def test_a_write_while_a_move_waits_is_a_running_query(
     with pytest.raises(
         PlanRefusedError, match=r"was written to within the last 0\.3 s: the query is running"
     ):
-        carry_out(three, rewind, quiet_period=0.3)
+        carry_out(three, checkpoint_plan, quiet_period=0.3)
     assert files(three) == after
 
 
@@ -1273,7 +1286,7 @@ def test_a_move_waits_on_a_storage_that_does_not_tell_when_files_were_written(
     spark = SparkCheckpoint(str(three), fs=_TimelessFileSystem())
     begun_at = time.monotonic()
 
-    apply_rewind(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0.3)
+    apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0.3)
 
     assert time.monotonic() - begun_at >= 0.3
     assert offset_of(three) == 3
@@ -1287,13 +1300,13 @@ def test_a_batch_that_begins_is_seen_on_a_storage_without_times(
     waiting(lambda: shutil.copy(three / "offsets/2", three / "offsets/3"))
 
     with pytest.raises(PlanRefusedError, match="the query is running"):
-        apply_rewind(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0.3)
+        apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0.3)
     assert files(three) == before | {"offsets/3": before["offsets/2"]}
 
 
 # --- a checkpoint that changes between the plan and the move
 
-MOVES: dict[str, Callable[[Path], Rewind]] = {
+MOVES: dict[str, Callable[[Path], CheckpointPlan]] = {
     "seek": seek,
     "truncate": lambda root: truncate(root, 1, sink="noop"),
     "undo": undo,
@@ -1319,24 +1332,24 @@ def test_a_plan_is_refused_once_the_checkpoint_is_another(
 ) -> None:
     if kind == "undo":
         carry_out(three, seek(three))
-    rewind = MOVES[kind](three)
+    checkpoint_plan = MOVES[kind](three)
     changes(checkpoint)
     before = files(three)
 
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
-        carry_out(three, rewind)
+        carry_out(three, checkpoint_plan)
     assert files(three) == before
 
 
 def test_a_batch_that_was_to_be_discarded_and_has_been_finished_is_not_discarded(
     begun: Path, checkpoint: Callable[..., Path], files: Files
 ) -> None:
-    rewind = seek(begun, **DISCARD)
+    checkpoint_plan = seek(begun, **DISCARD)
     checkpoint({}, [3])
     before = files(begun)
 
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
-        carry_out(begun, rewind)
+        carry_out(begun, checkpoint_plan)
     assert files(begun) == before
 
 
@@ -1435,17 +1448,17 @@ def test_a_seek_and_its_undo_on_every_storage(
     write_checkpoint(fs, root, THREE | {3: 9}, [0, 1, 2])
     before = {path: fs.cat_file(path) for path in fs.find(root)}
     spark = SparkCheckpoint(location, fs=fs)
-    policy = RewindPolicy("discard", "kafka")
+    policy = CheckpointPolicy("discard", "kafka")
 
-    rewind = plan_seek(spark, {"0": {ORDERS_0: 3}}, policy)
-    apply_rewind(spark, rewind, quiet_period=0.2)
+    checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}}, policy)
+    apply_checkpoint_plan(spark, checkpoint_plan, quiet_period=0.2)
 
     state = spark.read()
     assert (state.batch_id, state.pending_batch_id) == (2, None)
     assert state.kafka_offsets == {"0": {ORDERS_0: 3}}
     assert [archive.name for archive in read_archives(spark)] == ["0001-seek"]
 
-    apply_rewind(spark, plan_undo(spark), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_undo(spark), quiet_period=0)
 
     fs.invalidate_cache()
     after = {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path}
@@ -1461,10 +1474,10 @@ def test_a_truncation_and_its_undo_on_every_storage(
     before = {path: fs.cat_file(path) for path in fs.find(root)}
     spark = SparkCheckpoint(location, fs=fs)
 
-    apply_rewind(spark, plan_truncate(spark, 0, RewindPolicy(sink="noop")), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_truncate(spark, 0, CheckpointPolicy(sink="noop")), quiet_period=0)
     assert (spark.batches("offsets"), spark.batches("commits")) == ({0}, {0})
 
-    apply_rewind(spark, plan_undo(spark), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_undo(spark), quiet_period=0)
 
     fs.invalidate_cache()
     assert {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path} == before
@@ -1497,7 +1510,7 @@ def test_a_seek_where_a_rename_does_not_replace_fails_and_leaves_the_checkpoint_
     before = {path: fs.cat_file(path) for path in fs.find(root)}
 
     with pytest.raises(CheckpointError):
-        apply_rewind(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0)
+        apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0)
 
     assert before.items() <= {path: fs.cat_file(path) for path in fs.find(root)}.items()
     assert spark.read().kafka_offsets == {"0": {ORDERS_0: 7}}
@@ -1516,5 +1529,5 @@ def test_a_storage_that_may_not_be_written_to_is_named_and_nothing_is_changed(
     before = files(three)
 
     with pytest.raises(CheckpointError, match=r"no permission to change it .Access Denied"):
-        apply_rewind(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0)
+        apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0)
     assert files(three) == before

@@ -11,7 +11,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint import reader
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.storage import list_names, open_location, read_bytes, replace_file
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointFormatError,
@@ -19,6 +18,7 @@ from airflow_kafka_offsets.errors import (
     UsageError,
 )
 from airflow_kafka_offsets.model.text import MAX_SIZE
+from airflow_kafka_offsets.storage import list_names, open_location, read_bytes, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

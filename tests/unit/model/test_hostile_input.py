@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt, read_sources
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.drift import parse_grace
-from airflow_kafka_offsets.model.joint import read_images
-from airflow_kafka_offsets.model.metadata import CommitMetadata, foreign_query
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
+from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -25,9 +25,9 @@ from airflow_kafka_offsets.model.offsets import (
     parse_offsets,
     parse_positions,
 )
+from airflow_kafka_offsets.model.pipeline_plan import read_images
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.rewind import read_rewind_receipt, read_sources
-from airflow_kafka_offsets.model.scenarios import (
+from airflow_kafka_offsets.model.reset_scenarios import (
     ByDuration,
     FromFile,
     ShiftBy,
@@ -39,8 +39,8 @@ from airflow_kafka_offsets.model.scenarios import (
     parse_time,
     timestamp_ms,
 )
-from airflow_kafka_offsets.model.scope import TopicScope, parse_group_id
 from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of
+from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "positions": parse_positions,
     "window": OffsetWindow.parse,
     "receipt": read_receipt,
-    "receipt of a checkpoint": read_rewind_receipt,
+    "receipt of a checkpoint": read_checkpoint_receipt,
     "sources": lambda value: read_sources(value, "sources"),
     "topics": TopicScope.parse,
     "group_id": parse_group_id,

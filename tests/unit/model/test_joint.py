@@ -5,35 +5,37 @@ import json
 import pytest
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.joint import GROUPS_FILE, JointPlan, read_images
-from airflow_kafka_offsets.model.metadata import CommitMetadata
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, read_images
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.rewind import Rewind
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
-REWIND = Rewind("seek", "/c", "975d5cb5", 7, before={"0": {A: 40, B: 9}}, after={"0": {A: 30, B: 5}})
+REWIND = CheckpointPlan("seek", "/c", "975d5cb5", 7, before={"0": {A: 40, B: 9}}, after={"0": {A: 30, B: 5}})
 GROUPS = [OffsetPlan.make("g", {A: 30}, {A: 20}, LOG), OffsetPlan.make("h", {B: 5}, {B: None}, LOG)]
 
 
 def test_the_commits_say_which_query_and_batch_they_go_with():
     metadata = CommitMetadata(dag="flights")
-    assert JointPlan(GROUPS).stamped(metadata) == metadata
-    assert JointPlan(GROUPS, REWIND).stamped(metadata) == CommitMetadata("flights", query="975d5cb5", batch=7)
+    assert PipelinePlan(GROUPS).stamped(metadata) == metadata
+    assert PipelinePlan(GROUPS, REWIND).stamped(metadata) == CommitMetadata(
+        "flights", query="975d5cb5", batch=7
+    )
 
 
 def test_the_receipt_has_the_checkpoints_part_and_its_name_in_each_groups_source():
-    receipt = json.loads(json.dumps(JointPlan.make(GROUPS, REWIND).receipt()))
+    receipt = json.loads(json.dumps(PipelinePlan.make(GROUPS, REWIND).receipt()))
     where = {"checkpoint": "/c", "query_id": "975d5cb5", "batch_id": 7}
     assert [group["source"] for group in receipt["groups"]] == [where, where]
     assert receipt["checkpoint"]["after"] == {"0": {"orders": {"0": 30, "1": 5}}}
-    assert "checkpoint" not in JointPlan(GROUPS).receipt()
+    assert "checkpoint" not in PipelinePlan(GROUPS).receipt()
 
 
 def test_a_refusal_of_either_part_refuses_both_and_is_given_once():
     refused = OffsetPlan.make("g", {B: 60}, {B: 1}, LOG)
-    plan = JointPlan([refused], REWIND.judged([refused]))
+    plan = PipelinePlan([refused], REWIND.judged([refused]))
     assert plan.refused
     with pytest.raises(PlanRefusedError) as error:
         plan.check()
@@ -41,8 +43,8 @@ def test_a_refusal_of_either_part_refuses_both_and_is_given_once():
 
 
 def test_what_an_archive_keeps_of_the_groups_reads_back():
-    images = JointPlan(GROUPS).images()
+    images = PipelinePlan(GROUPS).images()
     assert read_images(images[GROUPS_FILE]) == ({"g": {A: 20}, "h": {B: None}}, {"g": {A: 30}, "h": {B: 5}})
     assert images["before.csv"].split() == ["g,orders,0,20"]
-    assert JointPlan([]).images() == {}
+    assert PipelinePlan([]).images() == {}
     assert read_images("") == ({}, {})

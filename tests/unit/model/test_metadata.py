@@ -3,7 +3,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.model.metadata import MAX_BYTES, MAX_BYTES_OF_MANY, CommitMetadata, foreign_query
+from airflow_kafka_offsets.model.commit_metadata import (
+    MAX_BYTES,
+    MAX_BYTES_OF_MANY,
+    CommitMetadata,
+    foreign_query,
+)
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.names import MAX_GROUP_BYTES, check_group, check_known_group
-from airflow_kafka_offsets.model.scope import parse_group_id
 
 UNCLEAN = ["a\0b", "\0", "\ud800", "a\udfff", "x" * (MAX_GROUP_BYTES + 1), "é" * (MAX_GROUP_BYTES // 2 + 1)]
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, WindowMismatchError
-from airflow_kafka_offsets.model.offset_window import OffsetWindow
 from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
 
 A, B, C = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("orders", 2)
 WINDOW = OffsetWindow({A: OffsetRange(5, 8), B: OffsetRange(0, 4), C: OffsetRange(7, 7)}, frozenset({B}))

@@ -91,14 +91,14 @@ logs = st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda ends: Lo
     st.booleans(),
 )
 def test_no_plan_that_passes_its_check_leaves_the_log_or_goes_back_unasked(
-    log, target, before, policy, rewind
+    log, target, before, policy, checkpoint_plan
 ):
     plan = OffsetPlan.make(
-        "g", {A: target}, {A: before}, {A: log}, on_out_of_range=policy, allow_rewind=rewind
+        "g", {A: target}, {A: before}, {A: log}, on_out_of_range=policy, allow_rewind=checkpoint_plan
     )
     if plan.refusals:
         return
     assert all(move.after in move.log for move in plan.moves)
-    assert rewind or all(move.before is None or move.after >= move.before for move in plan.moves)
+    assert checkpoint_plan or all(move.before is None or move.after >= move.before for move in plan.moves)
     if target in log:
         assert plan.after == {A: target}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.model.metadata import CommitMetadata, stopped_half_way
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.recovery import LastCommit, Work, is_finished
 

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
-from airflow_kafka_offsets.model.rewind import (
-    Rewind,
-    RewindPolicy,
+from airflow_kafka_offsets.model.checkpoint_plan import (
+    CheckpointPlan,
+    CheckpointPolicy,
     Sink,
     Step,
-    read_rewind_receipt,
+    read_checkpoint_receipt,
     read_sources,
     sources_json,
 )
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PAID = TopicPartition("paid", 0)
@@ -38,7 +38,7 @@ sources_of_offsets = st.dictionaries(
 )
 
 
-def rewind(**changes):
+def checkpoint_plan(**changes):
     values = {
         "kind": "seek",
         "location": "s3a://lake/cp",
@@ -50,7 +50,7 @@ def rewind(**changes):
         "found": {"offsets/7": b"v1\n"},
         "archive": "0001-seek",
     }
-    return Rewind(**(values | changes))
+    return CheckpointPlan(**(values | changes))
 
 
 def line(table, *cells):
@@ -61,27 +61,27 @@ def line(table, *cells):
 
 
 def test_a_policy_allows_nothing_by_default():
-    assert RewindPolicy() == RewindPolicy("fail", None, None, False)
+    assert CheckpointPolicy() == CheckpointPolicy("fail", None, None, False)
 
 
 def test_a_sink_need_not_be_given():
-    assert RewindPolicy.parse("fail", None, None, False) == RewindPolicy()
+    assert CheckpointPolicy.parse("fail", None, None, False) == CheckpointPolicy()
 
 
 @pytest.mark.parametrize("nothing", ["", "None"])
 def test_a_sink_that_a_template_left_empty_is_none_of_the_sinks(nothing):
     with pytest.raises(UsageError, match="sink="):
-        RewindPolicy.parse("fail", nothing, None, False)
+        CheckpointPolicy.parse("fail", nothing, None, False)
 
 
 def test_foreachbatch_is_an_old_name_of_idempotent():
-    assert RewindPolicy(sink="foreachBatch") == RewindPolicy(sink="idempotent")
-    assert RewindPolicy.parse("discard", "foreachBatch", None, False).sink == "idempotent"
+    assert CheckpointPolicy(sink="foreachBatch") == CheckpointPolicy(sink="idempotent")
+    assert CheckpointPolicy.parse("discard", "foreachBatch", None, False).sink == "idempotent"
 
 
 @pytest.mark.parametrize("sink", get_args(Sink))
 def test_a_policy_is_read_from_texts(sink):
-    assert RewindPolicy.parse("discard", sink, "s3a://lake/out", True) == RewindPolicy(
+    assert CheckpointPolicy.parse("discard", sink, "s3a://lake/out", True) == CheckpointPolicy(
         "discard", sink, "s3a://lake/out", True
     )
 
@@ -105,14 +105,14 @@ def test_a_policy_is_read_from_texts(sink):
 )
 def test_a_value_outside_its_choices_is_refused_with_the_choices(values, says):
     with pytest.raises(UsageError, match=says):
-        RewindPolicy.parse(*values)
+        CheckpointPolicy.parse(*values)
 
 
 # --- plan
 
 
 def test_a_table_shows_every_partition_of_every_source_and_its_change():
-    table = rewind().table()
+    table = checkpoint_plan().table()
 
     assert table.startswith("checkpoint s3a://lake/cp: is moved (seek, batch 7)\n")
     assert line(table, "SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE")
@@ -123,7 +123,7 @@ def test_a_table_shows_every_partition_of_every_source_and_its_change():
 
 
 def test_a_table_shows_the_times_of_the_log_where_they_are_known():
-    table = rewind(times={(A, 10): None, (A, 4): 1_767_268_800_000}).table()
+    table = checkpoint_plan(times={(A, 10): None, (A, 4): 1_767_268_800_000}).table()
 
     assert line(table, "SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE", "FROM-TIME", "TO-TIME")
     assert line(table, "0", "orders", "0", "10", "4", "-6", "end", "2026-01-01T12:00:00Z")
@@ -131,18 +131,18 @@ def test_a_table_shows_the_times_of_the_log_where_they_are_known():
 
 
 def test_a_table_names_the_unfinished_batches_that_go():
-    assert "discarded: unfinished batch 8, 9" in rewind(discarded=(8, 9)).table().splitlines()
+    assert "discarded: unfinished batch 8, 9" in checkpoint_plan(discarded=(8, 9)).table().splitlines()
 
 
 def test_a_table_ends_with_notes_and_refusals_and_promises_no_archive_then():
-    lines = rewind(notes=("a note",), refusals=("one", "two")).table().splitlines()
+    lines = checkpoint_plan(notes=("a note",), refusals=("one", "two")).table().splitlines()
 
     assert lines[-3:] == ["a note", "refused: one", "refused: two"]
     assert not any("archive" in text for text in lines)
 
 
 def test_a_partition_that_a_truncated_batch_did_not_have_is_shown_without_an_offset():
-    table = rewind(kind="truncate", after={"0": {A: 4}}).table()
+    table = checkpoint_plan(kind="truncate", after={"0": {A: 4}}).table()
 
     assert table.startswith("checkpoint s3a://lake/cp: goes back from batch 7\n")
     assert line(table, "0", "orders", "1", "7", "-", "-")
@@ -150,14 +150,14 @@ def test_a_partition_that_a_truncated_batch_did_not_have_is_shown_without_an_off
 
 
 def test_a_table_of_no_change_says_so():
-    assert "stays as it is" in rewind(steps=(), after=BEFORE, archive=None).table()
-    assert "was moved by an earlier try" in rewind(steps=()).table()
+    assert "stays as it is" in checkpoint_plan(steps=(), after=BEFORE, archive=None).table()
+    assert "was moved by an earlier try" in checkpoint_plan(steps=()).table()
 
 
 def test_a_plan_with_refusals_must_not_be_carried_out():
-    rewind().check()
+    checkpoint_plan().check()
     with pytest.raises(PlanRefusedError) as refused:
-        rewind(refusals=("one", "two")).check()
+        checkpoint_plan(refusals=("one", "two")).check()
     assert refused.value.refusals == ("one", "two")
 
 
@@ -165,7 +165,7 @@ def test_a_plan_with_refusals_must_not_be_carried_out():
 
 
 def test_a_receipt_is_plain_json_without_the_content_of_files():
-    assert rewind(discarded=(8,)).receipt() == {
+    assert checkpoint_plan(discarded=(8,)).receipt() == {
         "kind": "seek",
         "location": "s3a://lake/cp",
         "query_id": "975d5cb5",
@@ -179,9 +179,9 @@ def test_a_receipt_is_plain_json_without_the_content_of_files():
 
 @pytest.mark.parametrize("archive", ["0001-seek", None])
 def test_a_receipt_reads_back(archive):
-    value = json.loads(json.dumps({"version": 1, "checkpoint": rewind(archive=archive).receipt()}))
+    value = json.loads(json.dumps({"version": 1, "checkpoint": checkpoint_plan(archive=archive).receipt()}))
 
-    kept = read_rewind_receipt(value)
+    kept = read_checkpoint_receipt(value)
 
     assert (kept.location, kept.query_id, kept.archive) == ("s3a://lake/cp", "975d5cb5", archive)
     assert (kept.before, kept.after) == (BEFORE, AFTER)
@@ -189,7 +189,7 @@ def test_a_receipt_reads_back(archive):
 
 @pytest.mark.parametrize("value", [{}, {"checkpoint": None}, {"before": {}}, [], None, "text"])
 def test_a_receipt_of_groups_alone_has_no_part_of_a_checkpoint(value):
-    assert read_rewind_receipt(value) is None
+    assert read_checkpoint_receipt(value) is None
 
 
 @pytest.mark.parametrize(
@@ -205,16 +205,16 @@ def test_a_receipt_of_groups_alone_has_no_part_of_a_checkpoint(value):
     ],
 )
 def test_a_damaged_part_of_a_receipt_is_refused(change, says):
-    part = {name: value for name, value in (rewind().receipt() | change).items() if value is not ...}
+    part = {name: value for name, value in (checkpoint_plan().receipt() | change).items() if value is not ...}
 
     with pytest.raises(OffsetsFormatError, match=says):
-        read_rewind_receipt({"checkpoint": part})
+        read_checkpoint_receipt({"checkpoint": part})
 
 
 @pytest.mark.parametrize("part", [5, "text", [1], True])
 def test_another_value_in_place_of_the_part_is_refused(part):
     with pytest.raises(OffsetsFormatError, match="in place of the checkpoint's part"):
-        read_rewind_receipt({"checkpoint": part})
+        read_checkpoint_receipt({"checkpoint": part})
 
 
 @given(sources_of_offsets)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.scenarios import (
+from airflow_kafka_offsets.model.reset_scenarios import (
     ByDuration,
     FromFile,
     ShiftBy,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.groups import TopicScope, group_offsets, group_scopes, parse_group_id
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.scope import TopicScope, group_offsets, group_scopes, parse_group_id
 
 A0, A1, A9, B0 = (TopicPartition(*name) for name in (("a", 0), ("a", 1), ("a", 9), ("b", 0)))
 

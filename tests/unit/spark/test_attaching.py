@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_kafka_offsets.spark.attaching import detach
+from airflow_kafka_offsets.spark.listener.attaching import detach
 
 DEADLINE = 10
 

@@ -9,12 +9,12 @@ import pytest
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.spark import committer as committer_module
-from airflow_kafka_offsets.spark.committer import Committer
-from airflow_kafka_offsets.spark.outcomes import Counts
-from airflow_kafka_offsets.spark.query_sources import ConnectQuery, SourceState, commit_group
-from airflow_kafka_offsets.spark.targets import Target, group_targets
-from airflow_kafka_offsets.spark.time_limit import LimitedCalls
+from airflow_kafka_offsets.spark.listener import committer as committer_module
+from airflow_kafka_offsets.spark.listener.committer import Committer
+from airflow_kafka_offsets.spark.listener.outcomes import Counts
+from airflow_kafka_offsets.spark.listener.queries import ConnectQuery, SourceState, commit_group
+from airflow_kafka_offsets.spark.listener.targets import Target, group_targets
+from airflow_kafka_offsets.spark.listener.time_limit import LimitedCalls
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.spark import launcher
-from airflow_kafka_offsets.spark.delegation import refuse_delegation_tokens, token_targets
-from airflow_kafka_offsets.spark.py_files import package_zip
+from airflow_kafka_offsets.spark.listener import launcher
+from airflow_kafka_offsets.spark.listener.delegation import refuse_delegation_tokens, token_targets
+from airflow_kafka_offsets.spark.listener.py_files import package_zip
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def python(*arguments):
 
 def test_a_dag_file_can_name_launcher_and_zip_without_importing_spark_or_kafka(fresh):
     code = (
-        "import sys; from airflow_kafka_offsets.spark.launcher import launcher_path, spark_py_files;"
+        "import sys; from airflow_kafka_offsets.spark.listener.launcher import launcher_path, spark_py_files;"
         "launcher_path(); spark_py_files();"
         "print([m for m in ('pyspark', 'py4j', 'confluent_kafka', 'fsspec', 'airflow') if m in sys.modules])"
     )
@@ -39,7 +39,7 @@ def test_a_dag_file_can_name_launcher_and_zip_without_importing_spark_or_kafka(f
 def test_the_zip_holds_what_a_driver_needs_and_is_made_once(fresh):
     path = Path(launcher.spark_py_files())
     names = zipfile.ZipFile(path).namelist()
-    assert "airflow_kafka_offsets/spark/listener.py" in names
+    assert "airflow_kafka_offsets/spark/listener/listener.py" in names
     assert not [name for name in names if "/operators/" in name or "/cli/" in name]
     assert path.parent.stat().st_mode & 0o077 == 0
     made = path.stat().st_mtime_ns

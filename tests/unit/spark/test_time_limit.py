@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from airflow_kafka_offsets.spark.time_limit import DaemonCall, LimitedCalls, NoThreadError
+from airflow_kafka_offsets.spark.listener.time_limit import DaemonCall, LimitedCalls, NoThreadError
 
 DEADLINE = 10
 

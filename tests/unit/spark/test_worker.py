@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from airflow_kafka_offsets.spark.worker import Worker
+from airflow_kafka_offsets.spark.listener.worker import Worker
 
 DEADLINE = 10
 

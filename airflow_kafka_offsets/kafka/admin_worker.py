@@ -1,0 +1,216 @@
+"""
+What do groups look like? AdminClient's answers, in a process of its own because it can abort the one it is in.
+
+Run as ``python -m airflow_kafka_offsets.kafka.admin_worker``: reads one request as JSON from standard input and
+writes one answer as JSON to standard output. Nothing else is written there.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from airflow_kafka_offsets.kafka.config import missing_file
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Failure
+from airflow_kafka_offsets.kafka.listener_probe import look_at_listener
+
+RETENTION = "offsets.retention.minutes"
+
+_STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
+_OFFSETS_TOPIC = "__consumer_offsets"
+_FIRST_WAIT = 0.5
+
+Part = tuple[Any, "Failure | None"]
+"""The answer for one group, or why there is none."""
+
+
+class _Failed(Exception):  # noqa: N818  # it does not leave this module
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+class _Session:
+    def __init__(self, config: dict[str, Any], token: list[Any] | None, timeout: float) -> None:
+        self._end = time.monotonic() + timeout
+        self.causes = Causes(find=partial(look_at_listener, config))
+        settings = {
+            "client.id": "airflow-kafka-offsets",
+            # The client also waits for this before its first connection to a broker that it has just learnt of.
+            "reconnect.backoff.ms": 10,
+            **config,
+            "error_cb": self.causes.note,
+            "log_level": 0,
+        }
+        if token is not None:
+            settings["oauth_cb"] = lambda _: tuple(token)
+        try:
+            self.admin = AdminClient(settings)
+        except KafkaException as error:
+            failure = Failure.of(error)
+            raise _Failed(Failure(failure.code, missing_file(config) or failure.text)) from None
+
+    @property
+    def left(self) -> float:
+        return max(0.1, self._end - time.monotonic())
+
+    def connect(self) -> None:
+        """Wait for a connection: a group call without one is what aborts, and knows no cause."""
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                # One topic, not all of them.
+                self.admin.list_topics(_OFFSETS_TOPIC, timeout=min(wait, self.left))
+            except KafkaException as error:  # noqa: PERF203  # this is a wait
+                failure = Failure.of(error)
+                self.admin.poll(0)
+                self.causes.look(self.left)
+                final = self.causes.final is not None
+                if final or self._end <= time.monotonic() or failure.code not in RETRIABLE:
+                    raise _Failed(failure) from None
+                wait *= 2
+            else:
+                return
+
+    def part(self, future: Any, value: Callable[[Any], Any]) -> Part:
+        try:
+            return value(future.result(self.left)), None
+        except KafkaException as error:
+            return None, Failure.of(error)
+        except concurrent.futures.TimeoutError:
+            return None, Failure("_TIMED_OUT", "no answer in time")
+
+
+def _describe(session: _Session, group_ids: list[str]) -> dict[str, Part]:
+    futures = session.admin.describe_consumer_groups(group_ids, request_timeout=session.left)
+    return {group_id: session.part(future, _description) for group_id, future in futures.items()}
+
+
+def _delete(session: _Session, group_ids: list[str]) -> dict[str, Part]:
+    futures = session.admin.delete_consumer_groups(group_ids, request_timeout=session.left)
+    return {group_id: session.part(future, lambda _: True) for group_id, future in futures.items()}
+
+
+def _list(session: _Session, _: None) -> list[dict[str, str]]:
+    future = session.admin.list_consumer_groups(request_timeout=session.left)
+    found, failure = session.part(future, lambda result: result)
+    if failure is not None:
+        raise _Failed(failure)
+    # A broker that did not answer may keep groups that are then missing.
+    for error in found.errors:
+        raise _Failed(Failure.of(error))
+    return [
+        {"group_id": group.group_id, "state": _state(group.state), "type": _type(group.type)}
+        for group in found.valid
+    ]
+
+
+def _retention(session: _Session, _: None) -> str | None:
+    brokers = session.admin.list_topics(_OFFSETS_TOPIC, timeout=session.left).brokers
+    resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
+    future = session.admin.describe_configs([resource], request_timeout=session.left)[resource]
+    found, failure = session.part(
+        future, lambda settings: settings[RETENTION].value if RETENTION in settings else None
+    )
+    if failure is not None:
+        raise _Failed(failure)
+    return None if found is None else str(found)
+
+
+def _topic_ids(session: _Session, topics: list[str]) -> dict[str, Part]:
+    futures = session.admin.describe_topics(TopicCollection(topics), request_timeout=session.left)
+    return {topic: session.part(future, _topic_id) for topic, future in futures.items()}
+
+
+def _topic_id(description: Any) -> str | None:
+    found = description.topic_id
+    # All zeros: a broker that is too old for ids.
+    return str(found) if found.get_most_significant_bits() or found.get_least_significant_bits() else None
+
+
+CALLS: dict[str, Callable[[_Session, Any], Any]] = {
+    "delete": _delete,
+    "describe": _describe,
+    "list": _list,
+    "retention": _retention,
+    "topic_ids": _topic_ids,
+}
+
+
+def _description(group: Any) -> dict[str, Any]:
+    node = group.coordinator
+    return {
+        "group_id": group.group_id,
+        "state": _state(group.state),
+        "type": _type(group.type),
+        "coordinator": None if node is None else f"{node.host}:{node.port}",
+        "members": [
+            {
+                "member_id": member.member_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": _partitions(member.assignment),
+            }
+            for member in group.members
+        ],
+    }
+
+
+def _partitions(assignment: Any) -> list[tuple[str, int]]:
+    partitions: Iterable[Any] = (assignment.topic_partitions if assignment else None) or ()
+    return [(partition.topic, partition.partition) for partition in partitions]
+
+
+def _state(state: Any) -> str:
+    name: str = state.name
+    return _STATES.get(name, name.title())
+
+
+def _type(kind: Any) -> str:
+    return str(kind.name).lower()
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Carry out one request."""
+    session = None
+    try:
+        session = _Session(request["config"], request["token"], request["timeout"])
+        session.connect()
+        said: dict[str, Any] = {"result": CALLS[request["call"]](session, request["arguments"])}
+    except _Failed as error:
+        said = {"failure": error.failure}
+    except KafkaException as error:
+        said = {"failure": Failure.of(error)}
+    if session is not None:
+        session.admin.poll(0)
+        said["causes"] = session.causes.seen
+    return said
+
+
+def main() -> None:
+    """Read the request, write the answer, and end at once."""
+    # What the client prints on its own goes to standard error.
+    out = os.dup(1)
+    os.dup2(2, 1)
+    request = json.load(sys.stdin)
+    # Also when the parent was killed and nobody waits any more.
+    signal.alarm(int(request["timeout"]) + 5)
+    said = json.dumps(answer(request)).encode()
+    while said:
+        said = said[os.write(out, said) :]
+    # Taking the client down may abort or hang, and everything is said.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

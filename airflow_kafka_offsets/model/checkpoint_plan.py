@@ -1,0 +1,295 @@
+"""
+What will a move of a Spark checkpoint change, and may it?
+
+A :class:`CheckpointPlan` is to a checkpoint what an :class:`~airflow_kafka_offsets.model.plan.OffsetPlan` is to a
+group: the offsets before and after, the reasons against it, and the files to write and remove, in an order
+in which every interruption leaves a checkpoint that Spark starts from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets
+from airflow_kafka_offsets.model.plan import (
+    REFUSED,
+    OffsetPlan,
+    RecordTimes,
+    align,
+    check_plans,
+    one_of,
+    time_cell,
+)
+from airflow_kafka_offsets.model.text import Show, shorten
+
+PendingBatch = Literal["fail", "discard"]
+"""What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed."""
+
+Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi", "foreachBatch"]
+"""
+Where the query writes to, which its checkpoint does not say.
+
+A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``, and to ``idempotent``: a
+``foreachBatch`` function that overwrites by the records' own key, and does not hand the id on, as Delta's ``txnVersion``
+does. (``foreachBatch`` is its old name.) A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
+``_spark_metadata`` has recorded, and ``delta``, ``iceberg`` and ``hudi`` those that their tables have recorded: the
+records are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no id occur again.
+``tests/compatibility/sinks.py`` has tried each.
+"""
+
+SINKS = (
+    "'idempotent' (a foreachBatch that overwrites by the records' own key, and does not hand the batch id on), 'kafka', "
+    "'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink: seek only, with no batch unfinished"
+)
+"""The choices, for an error text."""
+
+QUIET_PERIOD = 10.0
+"""Seconds without a write to a checkpoint after which its query counts as stopped."""
+LONGEST_QUIET_PERIOD = 86_400.0
+
+Kind = Literal["seek", "truncate", "undo"]
+
+_SOURCE = re.compile(r"[A-Za-z0-9_]{1,100}")
+
+
+@dataclass(frozen=True)
+class CheckpointPolicy:
+    """
+    What the caller allows.
+
+    :param pending_batch: see :data:`PendingBatch`.
+    :param sink: see :data:`Sink`; needed where a batch id would occur again.
+    :param sink_location: directory that a ``file`` sink writes to.
+    :param allow_state: whether a query that keeps state may be moved although the state stays as it is.
+    """
+
+    pending_batch: PendingBatch = "fail"
+    sink: Sink | None = None
+    sink_location: str | None = None
+    allow_state: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sink == "foreachBatch":
+            object.__setattr__(self, "sink", "idempotent")
+
+    @classmethod
+    def parse(
+        cls, pending_batch: object, sink: object, sink_location: object, allow_state: object
+    ) -> CheckpointPolicy:
+        """
+        Read the parameters of an operator.
+
+        :raises UsageError: naming the parameter, what was found and the choices.
+        """
+        if not isinstance(allow_state, bool):
+            raise UsageError(f"allow_state={allow_state!r}: expected True or False, not a text")
+        return cls(
+            one_of(pending_batch, PendingBatch, "pending_batch"),
+            None if sink is None else _known_sink(sink),
+            None if sink_location is None else str(sink_location),
+            allow_state,
+        )
+
+
+def _known_sink(sink: object) -> Sink:
+    if sink not in get_args(Sink):
+        raise UsageError(f"sink={sink!r}: expected {SINKS}")
+    return cast("Sink", sink)
+
+
+class Step(NamedTuple):
+    """One file that is written or removed."""
+
+    path: str
+    """Under the checkpoint, such as ``offsets/7``."""
+    data: bytes | None
+    """What it is to hold; ``None`` if it is to go."""
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    """
+    The move of one checkpoint, before anything is written.
+
+    :param kind: how it is moved.
+    :param location: where the checkpoint is.
+    :param query_id: the query's id.
+    :param batch_id: the newest committed batch when the plan was made.
+    :param before: source -> offsets of that batch.
+    :param after: source -> offsets from which the query will go on.
+    :param derived: files that are removed first, and not kept: what they hold can be made again.
+    :param steps: files to change, in this order.
+    :param found: what the files of the steps hold now, ``None`` for one that is not there.
+    :param discarded: batches that are removed although they were not finished.
+    :param batches: those in ``offsets/`` and in ``commits/`` when the plan was made.
+    :param refusals: why the plan must not be carried out; empty if it may.
+    :param notes: what the reader should know.
+    :param archive: name of the archive that keeps what is overwritten; ``None`` if nothing is.
+    :param request: identifies what was asked for, so that an interrupted move is finished only by the same request.
+    :param carried: ``before`` is from an earlier move that this one goes on from.
+    :param resumes: the archive is there already: an earlier try has written it.
+    :param undoes: name of the archive that is put back.
+    :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
+    :param times: the times that the log has at offsets of the plan, as far as they are known.
+    """
+
+    kind: Kind
+    location: str
+    query_id: str
+    batch_id: int
+    before: Mapping[str, Offsets]
+    after: Mapping[str, Offsets]
+    derived: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    found: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
+    discarded: tuple[int, ...] = ()
+    batches: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+    refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    archive: str | None = None
+    request: str = ""
+    carried: bool = False
+    resumes: bool = False
+    undoes: str | None = None
+    copies: bool = False
+    times: RecordTimes = field(default_factory=dict, repr=False)
+
+    def check(self) -> None:
+        """
+        Refuse a plan that must not be carried out.
+
+        :raises PlanRefusedError: with every reason.
+        """
+        check_plans([self])
+
+    @property
+    def number(self) -> int | None:
+        """Which move of the checkpoint it is; ``None`` if no file of it changes."""
+        return None if self.archive is None else int(self.archive.partition("-")[0])
+
+    def judged(self, plans: Iterable[OffsetPlan]) -> CheckpointPlan:
+        """Return the plan with the refusals and notes of plans that compared its targets with the logs."""
+        found = list(plans)
+        refusals = [refusal for plan in found for refusal in plan.refusals]
+        notes = [note for plan in found for note in plan.notes]
+        return replace(self, refusals=(*refusals, *self.refusals), notes=(*notes, *self.notes))
+
+    def receipt(self) -> dict[str, Any]:
+        """
+        Return the plan as plain JSON.
+
+        ``kind``, ``location``, ``query_id``, ``batch_id``, ``before`` and ``after`` (``{source: offsets}``),
+        ``discarded`` (batch ids) and ``archive`` (``null`` if no file changes, so that nothing is kept).
+        """
+        return {
+            "kind": self.kind,
+            "location": self.location,
+            "query_id": self.query_id,
+            "batch_id": self.batch_id,
+            "before": sources_json(self.before),
+            "after": sources_json(self.after),
+            "discarded": list(self.discarded),
+            "archive": self.archive,
+        }
+
+    def table(self, *, refused: bool = False) -> str:
+        """
+        Return the plan as lines for a log: a header, a line per partition, and the remarks.
+
+        :param refused: whether the move that it is a part of is refused. The error gives the reasons, and they are not
+            repeated here.
+        """
+        header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE"]
+        rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
+        for source, offsets in self.before.items():
+            for tp, offset in sorted(offsets.items()):
+                after = self.after.get(source, {}).get(tp)
+                moved = ["-", "-"] if after is None else [str(after), f"{after - offset:+d}"]
+                row = [source, tp.topic, str(tp.partition), str(offset), *moved]
+                if self.times:
+                    row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
+                rows.append(row)
+        if not self.steps:
+            does = (
+                "was moved by an earlier try"
+                if self.resumes or self.before != self.after
+                else "stays as it is"
+            )
+        elif self.kind == "truncate":
+            does = f"goes back from batch {self.batch_id}"
+        else:
+            does = f"is moved ({self.kind}, batch {self.batch_id})"
+        lines = [f"checkpoint {self.location}{REFUSED if refused else ''}: {does}", *align(rows)]
+        if self.discarded:
+            lines.append(f"discarded: unfinished batch {', '.join(map(str, self.discarded))}")
+        if self.steps and not self.refusals and not refused:
+            lines.append(f"what is overwritten is kept in archive {self.archive}")
+        lines += self.notes
+        return "\n".join(
+            lines if refused else [*lines, *(f"refused: {refusal}" for refusal in self.refusals)]
+        )
+
+
+@dataclass(frozen=True)
+class CheckpointReceipt:
+    """The checkpoint's part of a receipt, read back from JSON."""
+
+    location: str
+    query_id: str
+    before: Mapping[str, Offsets]
+    after: Mapping[str, Offsets]
+    archive: str | None
+
+
+def read_checkpoint_receipt(value: object, *, show: Show = shorten) -> CheckpointReceipt | None:
+    """
+    Read the checkpoint's part of a receipt; ``None`` if no checkpoint was moved.
+
+    :param value: the whole receipt.
+    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
+    :raises OffsetsFormatError: if the part is not as :meth:`CheckpointPlan.receipt` gives it.
+    """
+    part = value.get("checkpoint") if isinstance(value, Mapping) else None
+    if part is None:
+        return None
+    texts = [part.get(name) for name in ("location", "query_id")] if isinstance(part, Mapping) else []
+    if not texts or not all(isinstance(text, str) for text in texts) or not {"before", "after"} <= set(part):
+        raise OffsetsFormatError(f"receipt: found {show(part)} in place of the checkpoint's part")
+    archive = part.get("archive")
+    if archive is not None and not isinstance(archive, str):
+        raise OffsetsFormatError(f"receipt: found {show(archive)} in place of the archive's name")
+    return CheckpointReceipt(
+        part["location"],
+        part["query_id"],
+        read_sources(part["before"], "receipt, checkpoint, before", show=show),
+        read_sources(part["after"], "receipt, checkpoint, after", show=show),
+        archive,
+    )
+
+
+def sources_json(sources: Mapping[str, Offsets]) -> dict[str, Any]:
+    """Return the offsets of sources as plain JSON, ``{source: {topic: {partition: offset}}}``."""
+    return {source: offsets_json(offsets) for source, offsets in sources.items()}
+
+
+def read_sources(value: object, what: str, *, show: Show = shorten) -> dict[str, Offsets]:
+    """
+    Read what :func:`sources_json` returned.
+
+    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
+    :raises OffsetsFormatError: if it is anything else.
+    """
+    if not isinstance(value, Mapping) or not all(isinstance(source, str) for source in value):
+        raise OffsetsFormatError(f"{what}: found {show(value)}; expected offsets by source")
+    return {
+        source: parse_offsets(offsets, f"{what}, {_source_name(source, number)}", show=show)
+        for number, (source, offsets) in enumerate(value.items(), 1)
+    }
+
+
+def _source_name(source: str, number: int) -> str:
+    return source if _SOURCE.fullmatch(source) else f"source number {number}"

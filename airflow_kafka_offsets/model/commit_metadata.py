@@ -1,0 +1,206 @@
+"""
+Who committed these offsets? The answer travels with every commit, as its metadata.
+
+Kafka keeps up to 4,096 bytes of text beside each committed offset and shows it to anybody who asks. We
+put compact JSON there, so that ``kafka-consumer-groups`` users and later runs can tell which run of which
+DAG moved the group, and from which Spark query and batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition, summarize
+from airflow_kafka_offsets.model.reset_scenarios import iso_time
+from airflow_kafka_offsets.model.text import printable, shorten
+
+MAX_BYTES = 4_000
+"""Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
+MANY_PARTITIONS = 100
+MAX_BYTES_OF_MANY = 200
+"""The metadata is stored once a partition, and a commit must fit into one record batch."""
+_NUMBERS = ("map_index", "batch", "move", "partitions", "at")
+_LAST_SECOND = 253_402_300_799
+"""The end of the year 9999."""
+_MOST_CHARACTERS = 65_536
+"""What others have committed may be longer than ours, but not that long."""
+
+
+@dataclass(frozen=True)
+class CommitMetadata:
+    """
+    What a commit says about itself; whatever is empty is left out.
+
+    :param dag: id of the DAG.
+    :param run: id of its run.
+    :param task: id of the task.
+    :param map_index: index of a mapped task, ``-1`` for a task that is not mapped.
+    :param user: who triggered the run.
+    :param query: id of the Spark query, stable over its restarts.
+    :param batch: id of the query's batch.
+    :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was never
+        moved. A commit made before a move says less than the checkpoint says after it.
+    :param tool: what committed, where it was no DAG.
+    :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who sees fewer of
+        the group's may not see all of its topics.
+    :param token: names the task run over its retries; clearing the task makes it another one.
+    :param key: in place of DAG, task and map index where these take too many bytes, see :attr:`identity`.
+    :param at: when the commit was made, in seconds since 1970.
+    """
+
+    dag: str = ""
+    run: str = ""
+    task: str = ""
+    map_index: int = -1
+    user: str = ""
+    query: str = ""
+    batch: int | None = None
+    move: int | None = None
+    tool: str = ""
+    partitions: int | None = None
+    token: str = ""
+    at: int | None = None
+    key: str = ""
+
+    def text(self, partitions: int = 1) -> str:
+        """
+        Return the metadata as compact JSON that is short enough for a commit of so many partitions.
+
+        What is least needed goes first: user, time, task, DAG. The query's id stays, since the guard against
+        two queries in one group reads it.
+        """
+        limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
+        values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
+        for least in (
+            "",
+            "user",
+            "partitions",
+            "at",
+            "task",
+            "dag",
+            "tool",
+            "map_index",
+            "run",
+            "batch",
+            "move",
+            "token",
+            "key",
+            "query",
+        ):
+            values.pop(least, None)
+            if least == "task" and self.identity:
+                values["key"] = self.identity
+            text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
+            if len(text) <= limit:
+                return text
+        return ""
+
+    @property
+    def identity(self) -> str:
+        """What tells one task of one run from others, whichever of its tries it is; empty if it is none."""
+        if self.key or not (self.run and self.task):
+            return self.key
+        text = json.dumps([self.dag, self.run, self.task, self.map_index])
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def same_task(self, other: CommitMetadata) -> bool:
+        """Whether both are of one task of one run, whichever of its tries it was."""
+        return bool(self.identity) and self.identity == other.identity
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON, without what is empty."""
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value not in ("", None) and not (name == "map_index" and value == -1)
+        }
+
+    @classmethod
+    def parse(cls, text: str | None) -> CommitMetadata | None:
+        """Read a commit's metadata; ``None`` if it is not ours (empty, unreadable, another client's)."""
+        if not text or len(text) > _MOST_CHARACTERS:
+            return None
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):  # others may write what they like, brackets in brackets too
+            return None
+        if not isinstance(values, Mapping):
+            return None
+        known: dict[str, Any] = {
+            field.name: values[field.name]
+            for field in fields(cls)
+            if _fits(field.name, values.get(field.name))
+        }
+        return cls(**known) if known else None
+
+    def __str__(self) -> str:
+        # A commit of many partitions leaves out its task and its DAG.
+        task = ".".join(filter(None, (self.dag, self.task)))
+        who = f"run {self.run}{task and f' of {task}'}" if self.run else self.tool or "an unnamed commit"
+        return printable(f"{who} (query {self.query}, batch {self.batch})" if self.query else who)
+
+
+def _fits(name: str, value: object) -> bool:
+    if name not in _NUMBERS:
+        return isinstance(value, str)
+    most = _LAST_SECOND if name == "at" else MAX_OFFSET
+    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
+
+
+def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadata) -> bool:
+    """
+    Say whether an earlier try of a task has moved some of its partitions and not the others.
+
+    If it had moved all of them, the others were committed later, by somebody who has gone on from there.
+
+    :param commits: the last commit of every partition; ``None`` for one without, or that does not say who made it.
+    :param by: the task.
+    """
+    moved = [each for each in commits if each is not None and each.same_task(by)]
+    first = min((each.at or 0 for each in moved), default=0)
+    later = [
+        each for each in commits if each is not None and not each.same_task(by) and (each.at or 0) > first
+    ]
+    return 0 < len(moved) < len(commits) and not later
+
+
+def committer(text: str | None) -> str:
+    """Return who made a commit and when, for an error text; empty if its metadata does not tell."""
+    metadata = CommitMetadata.parse(text)
+    if metadata is None or not (metadata.run or metadata.tool or metadata.query):
+        return ""
+    at = (
+        "" if metadata.at is None or not 0 < metadata.at < 1 << 36 else f" at {iso_time(metadata.at * 1_000)}"
+    )
+    return shorten(str(metadata), 300) + at
+
+
+def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None], query: str) -> str | None:
+    """
+    Say why a query must not commit to a group that another query follows.
+
+    :param committed: the metadata of each partition's last commit, ``None`` where it could not be read; that
+        counts as somebody else's.
+    :param query: id of the query that is to commit.
+    :return: the refusal, or ``None`` when no partition was last committed for another query.
+    """
+    for _, text in sorted(committed.items()):
+        metadata = CommitMetadata.parse(text)
+        if text is None:
+            found = "could not be read, so it counts as another client's"
+        elif metadata is not None and metadata.query and metadata.query != query:
+            found = f"is of {metadata}"
+        else:
+            continue
+        same = [tp for tp, other in committed.items() if other == text]
+        return (
+            f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of query {query}: "
+            "two queries in one group overwrite each other; give this one a group of its own, or set "
+            "allow_new_query=True if it takes the other's place (a new checkpoint has a new query id, and a job without "
+            "checkpointLocation has a new checkpoint at each start)"
+        )
+    return None

@@ -1,0 +1,243 @@
+"""
+Which records does one run read, and may its end be committed?
+
+An *offset window* is a half-open range of offsets for each partition. It is planned once, before the job reads,
+and stays what it is: the job reads exactly these records however often it runs, and a group moves to the window's
+end only from the window's start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, WindowMismatchError
+from airflow_kafka_offsets.model.commit_metadata import committer
+from airflow_kafka_offsets.model.offsets import (
+    LogRange,
+    OffsetRange,
+    Offsets,
+    Positions,
+    TopicPartition,
+    load_json,
+    offsets_json,
+    offsets_text,
+    parse_offsets,
+    parse_positions,
+    summarize,
+)
+from airflow_kafka_offsets.model.text import Show, shorten
+
+WINDOW_VERSION = 1
+WINDOW_CONF_KEY = "spark.kafka_offsets.window"
+"""Under which a Spark job finds the window that its DAG planned: the window's JSON, or the URI of a file with it."""
+
+
+@dataclass(frozen=True)
+class OffsetWindow:
+    """
+    A half-open range of offsets for each partition.
+
+    :param ranges: the range of each partition.
+    :param without_commit: partitions in which the group had no commit when the window was planned. Their range may
+        only be committed while that is so.
+    :param source: where the window comes from, as plain JSON.
+    """
+
+    ranges: Mapping[TopicPartition, OffsetRange]
+    without_commit: frozenset[TopicPartition] = frozenset()
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def start(self) -> Offsets:
+        """The first offset of each partition."""
+        return {tp: self.ranges[tp].start for tp in sorted(self.ranges)}
+
+    @property
+    def end(self) -> Offsets:
+        """The offset after the last one of each partition: what is to be committed."""
+        return {tp: self.ranges[tp].end for tp in sorted(self.ranges)}
+
+    @property
+    def committed(self) -> Positions:
+        """What the group has to hold for the window to be committed: ``None`` stands for no commit."""
+        return {tp: None if tp in self.without_commit else offset for tp, offset in self.start.items()}
+
+    @property
+    def records(self) -> int:
+        """Offsets in the window: as many records, or more than there are with transactions or compaction."""
+        return sum(offsets.size for offsets in self.ranges.values())
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to read."""
+        return self.records > 0
+
+    def limited(self, max_records: int) -> OffsetWindow:
+        """
+        Return the window with at most so many records, shared over the partitions in proportion.
+
+        As Spark's ``maxOffsetsPerTrigger`` does (``KafkaMicroBatchStream.rateLimit``), with the remainders given to
+        the partitions that lost most by rounding, so that the window is never larger and, while records are left,
+        never empty.
+        """
+        total = self.records
+        if total <= max_records:
+            return self
+        shares = {tp: divmod(offsets.size * max_records, total) for tp, offsets in self.ranges.items()}
+        left = max_records - sum(share for share, _ in shares.values())
+        rounded = sorted(shares, key=lambda tp: (-shares[tp][1], tp))[:left]
+        ranges = {
+            tp: OffsetRange(offsets.start, offsets.start + shares[tp][0] + (tp in rounded))
+            for tp, offsets in self.ranges.items()
+        }
+        return replace(self, ranges=ranges)
+
+    def lost(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, int]:
+        """Return how many offsets of each partition the log no longer holds, for those that lost some."""
+        return {
+            tp: min(logs[tp].start, offsets.end) - offsets.start
+            for tp, offsets in sorted(self.ranges.items())
+            if offsets.start < offsets.end and logs[tp].start > offsets.start
+        }
+
+    def refusals(self, logs: Mapping[TopicPartition, LogRange]) -> list[str]:
+        """
+        Say why the window cannot be read: retention has taken records of it, or its end is beyond the log.
+
+        :param logs: what the logs of at least these partitions hold.
+        :return: the reasons, none if it can.
+        """
+        refusals = []
+        if lost := self.lost(logs):
+            first = next(iter(lost))
+            refusals.append(
+                f"{sum(lost.values())} records of the window are lost: retention has deleted them on {summarize(lost)} "
+                f"({first}: the window starts at {self.ranges[first].start}, the log at {logs[first].start}); to go on with "
+                "what is left, move the group there with ResetOffsetsOperator, or plan a window that starts later"
+            )
+        beyond = [tp for tp, offsets in sorted(self.ranges.items()) if offsets.end > logs[tp].end]
+        if beyond:
+            first = beyond[0]
+            refusals.append(
+                f"the window ends beyond the log on {summarize(beyond)} ({first}: the window ends at "
+                f"{self.ranges[first].end}, the log at {logs[first].end}): the topic was recreated, or the connection leads "
+                "to another cluster"
+            )
+        return refusals
+
+    def to_commit(
+        self,
+        where: str,
+        held: Mapping[TopicPartition, int | None],
+        metadata: Mapping[TopicPartition, str | None] | None = None,
+    ) -> Offsets:
+        """
+        Return what is still to be committed: nothing where the group is at the window's end already.
+
+        :param where: what holds it, such as ``group 'orders'``, for the error text.
+        :param held: what the group holds on at least these partitions, ``None`` for no commit.
+        :param metadata: what these commits say about themselves, for the error text.
+        :return: the ends of the partitions in which the group stands at the window's start.
+        :raises WindowMismatchError: if it stands anywhere else in one of them.
+        """
+        expected, end = self.committed, self.end
+        elsewhere = [tp for tp in end if held[tp] != end[tp] and held[tp] != expected[tp]]
+        if elsewhere:
+            movers = {tp: who for tp in elsewhere if (who := committer((metadata or {}).get(tp)))}
+            raise WindowMismatchError(
+                where, {tp: (held[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
+            )
+        return {tp: offset for tp, offset in end.items() if held[tp] != offset}
+
+    def passed(self, held: Mapping[TopicPartition, int | None]) -> bool:
+        """Whether the group has come to the window's end, or further, in every partition."""
+        return all((at := held[tp]) is not None and at >= end for tp, end in self.end.items())
+
+    def only(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
+        """Return the part of the window that is in some partitions."""
+        kept = set(partitions)
+        return replace(
+            self,
+            ranges={tp: offsets for tp, offsets in self.ranges.items() if tp in kept},
+            without_commit=self.without_commit & kept,
+        )
+
+    def spark_options(self) -> dict[str, str]:
+        """
+        Return the options with which Spark's Kafka source reads exactly this window in a batch.
+
+        ``assign`` and no ``subscribe``: with the latter a partition that was added since makes the read fail.
+        """
+        partitions: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.ranges):
+            partitions.setdefault(topic, []).append(partition)
+        return {
+            "assign": json.dumps(partitions, separators=(",", ":")),
+            "startingOffsets": offsets_text(self.start),
+            "endingOffsets": offsets_text(self.end),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """
+        Return plain JSON with string keys.
+
+        ``version``, ``start``, ``end`` and ``committed`` (each ``{topic: {partition: offset}}``), ``counts`` (the
+        same form) and ``records``, their sum, ``spark_options`` and ``source``.
+        """
+        return {
+            "version": WINDOW_VERSION,
+            "start": offsets_json(self.start),
+            "end": offsets_json(self.end),
+            "committed": offsets_json(self.committed),
+            "counts": offsets_json({tp: offsets.size for tp, offsets in self.ranges.items()}),
+            "records": self.records,
+            "spark_options": self.spark_options(),
+            "source": dict(self.source),
+        }
+
+    def as_text(self) -> str:
+        """Return JSON text without what follows from the rest: short enough for an argument, where it may be."""
+        form = self.as_json()
+        told = ("version", "start", "end", "committed", "source")
+        return json.dumps({name: form[name] for name in told}, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, value: object, what: str = "window", *, show: Show = shorten) -> OffsetWindow:
+        """
+        Read a window as :meth:`as_json` gives it, or its JSON text.
+
+        :param what: what the value is, for the error text.
+        :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
+        :raises OffsetsFormatError: if it is none, of another version, or a range ends before it starts.
+        """
+        if isinstance(value, str):
+            value = load_json(value, what, show=show)
+        if not isinstance(value, Mapping) or value.get("version") != WINDOW_VERSION:
+            raise OffsetsFormatError(
+                f"{what}: found {show(value)}; expected a window of version {WINDOW_VERSION}, as "
+                "PlanOffsetWindowOperator returns it"
+            )
+        start = parse_offsets(value.get("start"), f"{what}, start", show=show)
+        end = parse_offsets(value.get("end"), f"{what}, end", show=show)
+        committed = parse_positions(value.get("committed"), f"{what}, committed", show=show)
+        if not start.keys() == end.keys() == committed.keys():
+            odd = (start.keys() ^ end.keys()) | (start.keys() ^ committed.keys())
+            raise OffsetsFormatError(
+                f"{what}: {summarize(odd)} is not in all of start, end and committed; expected the same partitions"
+            )
+        for tp in sorted(start):
+            if start[tp] > end[tp] or committed[tp] not in (None, start[tp]):
+                raise OffsetsFormatError(
+                    f"{what}: found start {start[tp]}, end {end[tp]} and committed {committed[tp]} of {tp}; expected an "
+                    "end that is not before the start, and the start or null as committed"
+                )
+        source = value.get("source") or {}
+        if not isinstance(source, Mapping):
+            raise OffsetsFormatError(f"{what}: found {show(source)} in place of its source")
+        return cls(
+            {tp: OffsetRange(start[tp], end[tp]) for tp in sorted(start)},
+            frozenset(tp for tp, offset in committed.items() if offset is None),
+            dict(source),
+        )

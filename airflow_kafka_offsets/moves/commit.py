@@ -1,0 +1,172 @@
+"""
+How do target offsets become a plan, and a plan a commit that is proved?
+
+The one way every move goes: target offsets, :func:`plan_moves`, :func:`apply_plans`. Nothing is written
+before every plan of the move was checked.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UnknownTopicPartitionError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, check_plans
+from airflow_kafka_offsets.model.reset_scenarios import iso_time
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+
+    Commits = Mapping[TopicPartition, "Committed | None"]
+
+log = logging.getLogger(__name__)
+
+_CLOCKS = 1_000
+"""Milliseconds by which the clocks of the producer and of Spark's driver may differ."""
+
+
+def plan_moves(
+    client: OffsetsClient,
+    targets: Mapping[str, Offsets],
+    *,
+    source: Mapping[str, Any],
+    on_out_of_range: OutOfRangePolicy = "fail",
+    allow_rewind: bool = True,
+    query: str | None = None,
+    may_go_back: Callable[[str, Commits], Collection[TopicPartition]] | None = None,
+    read_at: int | None = None,
+) -> list[OffsetPlan]:
+    """
+    Lay target offsets beside what the groups and the logs hold.
+
+    :param targets: group -> the offsets it is to hold.
+    :param source: where the offsets come from, for the receipt.
+    :param on_out_of_range: what becomes of an offset outside the log.
+    :param allow_rewind: whether a group may go backwards.
+    :param query: id of the Spark query, if the group must not be one that another query follows.
+    :param may_go_back: given a group and its commits, returns the partitions that may go backwards in any case.
+    :param read_at: when the batch was planned that has read up to the offsets, in ms since 1970, if it is known.
+    :return: a plan for each group, with its refusals; nothing was written.
+    :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
+    """
+    partitions = sorted({tp for offsets in targets.values() for tp in offsets})
+    try:
+        logs = client.log_ranges(partitions)
+    except UnknownTopicPartitionError as error:
+        raise PlanRefusedError(
+            [
+                f"{summarize(error.missing or partitions)} is not on the broker: the connection leads to another "
+                "cluster, the topic was deleted, or the source is of another system that writes offsets in the same "
+                "form; correct the connection, or leave the topic out with topics="
+            ]
+        ) from error
+    plans = []
+    for group_id, offsets in targets.items():
+        committed = client.committed(group_id, offsets)
+        refusals = []
+        if query is not None:
+            texts = {tp: commit.metadata for tp, commit in committed.items() if commit is not None}
+            refusal = foreign_query(group_id, texts, query)
+            refusals = [refusal] if refusal else []
+        if read_at is not None:
+            unknown = {tp: offset for tp, offset in offsets.items() if committed[tp] is None}
+            refusals += _created_after(client, unknown, read_at)
+        plan = OffsetPlan.make(
+            group_id,
+            offsets,
+            {tp: None if commit is None else commit.offset for tp, commit in committed.items()},
+            logs,
+            source=source,
+            on_out_of_range=on_out_of_range,
+            allow_rewind=allow_rewind,
+            may_go_back=may_go_back(group_id, committed) if may_go_back else (),
+            refusals=refusals,
+        )
+        said = {tp: None if commit is None else commit.metadata for tp, commit in committed.items()}
+        plans.append(replace(plan, said=said))
+    return plans
+
+
+def _created_after(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
+    """
+    Say where the log's first record of all is newer than the batch that is to have read it.
+
+    Kafka deletes the commits of a topic together with the topic, so only partitions without one are asked for. Where
+    retention has deleted the first record, or it has a time that lies ahead, nothing can be said.
+    """
+    read = sorted(tp for tp, offset in offsets.items() if offset > 0)
+    if not read:
+        return []
+    later = client.offsets_for_time(read, read_at + _CLOCKS)
+    newer = [tp for tp in read if later[tp] == 0]
+    if newer:
+        ahead = client.offsets_for_time(newer, int(time.time() * 1_000) + _CLOCKS)
+        newer = [tp for tp in newer if ahead[tp] != 0]
+    if not newer:
+        return []
+    return [
+        f"the first record of {summarize(newer)} is newer than the batch of {iso_time(read_at)} that has read up to offset "
+        f"{offsets[newer[0]]}: the topic was deleted and created again, or the connection leads to another cluster; let the "
+        "query begin anew, with a new checkpoint. If the records' times are not those of writing, commit once with offsets="
+    ]
+
+
+def apply_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
+    """
+    See that plans which belong together may be carried out, commit them, and read each back.
+
+    A plan that changes nothing is committed as well: Kafka forgets the offsets of a group without members
+    ``offsets.retention.minutes`` after the last commit.
+
+    :param metadata: what the commits say about themselves.
+    :raises PlanRefusedError: if one of the plans must not be carried out; nothing was written.
+    :raises BrokerError: if a commit failed, or was not read back as planned; says which groups were written.
+    """
+    check_plans(plans)
+    prove_commits(client, plans)
+    commit_plans(client, plans, metadata)
+
+
+def commit_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
+    """
+    Commit plans that were checked, and read each back.
+
+    :raises BrokerError: if a commit failed, or was not read back as planned; says which groups were written.
+    """
+    written: list[str] = []
+    for plan in plans:
+        if not plan.after:
+            continue
+        try:
+            client.commit(plan.group_id, plan.after, metadata.text(len(plan.after)))
+            committed = client.committed(plan.group_id, plan.after)
+            plan.verify({tp: None if commit is None else commit.offset for tp, commit in committed.items()})
+        except BrokerError as error:
+            if written:
+                done = (
+                    f"{error}; written before: group {', '.join(written)}; running it again finishes the rest"
+                )
+                error.args = (done, *error.args[1:])
+            raise
+        written.append(plan.group_id)
+        log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
+
+
+def prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always: bool = False) -> None:
+    """
+    See that this user may commit to every group and topic of plans; nothing is written.
+
+    A single topic of a single group needs no proof before its commit: all of it is refused, or nothing.
+
+    :param always: also for a single topic, because something else is written before the commit.
+    :raises BrokerAuthenticationError: naming the right that is missing.
+    """
+    wanted = {plan.group_id: sorted({tp.topic for tp in plan.after}) for plan in plans if plan.after}
+    if always or sum(map(len, wanted.values())) > 1:
+        for group_id, topics in wanted.items():
+            client.prove_commit(group_id, topics)

@@ -1,0 +1,193 @@
+"""Where do the checkpoint and the groups of a pipeline stand, and what do the logs hold?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.checkpoint.move import unfinished_move
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    PlanRefusedError,
+    UnknownTopicPartitionError,
+    UsageError,
+)
+from airflow_kafka_offsets.kafka.positions import check_partitions, partitions_in
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
+from airflow_kafka_offsets.model.groups import (
+    GroupIds,
+    TopicScope,
+    group_offsets,
+    group_scopes,
+    names_sources,
+)
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+
+log = logging.getLogger(__name__)
+
+
+def pipeline_drift(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    group_id: GroupIds,
+    scope: TopicScope,
+    *,
+    grace: timedelta = timedelta(0),
+    retention: Callable[[], int | None] | None = None,
+) -> list[DriftReport]:
+    """
+    Compare the groups of one pipeline with its checkpoint and with the logs. Nothing is changed.
+
+    A partition that the broker does not have is a verdict, and no error.
+
+    :param checkpoint: the pipeline's checkpoint. Without a finished batch there is nothing to be in step with:
+        the report then shows what the groups hold all the same.
+    :param group_id: see :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`.
+    :param scope: the partitions to look at.
+    :param grace: how long after its end a batch need not have been committed.
+    :param retention: gives the broker's ``offsets.retention.minutes``; by default it is asked for.
+    :return: a report for each group.
+    :raises CheckpointError: if the checkpoint cannot be read, or has no Kafka offsets.
+    :raises UsageError: if groups, topics and checkpoint do not fit together.
+    :raises BrokerError: if the broker does not answer.
+    """
+    unfinished = None
+    state = checkpoint.read()
+    if state.batch_id is not None:
+        unfinished = unfinished_move(checkpoint)
+    targets = _targets(state, group_id, scope)
+    committed = _committed(client, state, targets, group_id, scope)
+    if _ahead(committed, targets):
+        # The query may have finished a batch since the checkpoint was read, and the group have followed it.
+        state = checkpoint.read()
+        targets = _targets(state, group_id, scope)
+    # The logs last: then no position of a live pipeline can be beyond the end that is read for it.
+    looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
+    logs = _log_ranges(client, {tp for partitions in looked_at.values() for tp in partitions})
+    batch = _newest_batch(checkpoint, state)
+    minutes = (retention or client.offsets_retention_minutes)()
+    checked_at = datetime.now(tz=timezone.utc)
+    return [
+        DriftReport(
+            group_id=group,
+            batch=batch,
+            partitions=tuple(
+                PartitionDrift(
+                    tp,
+                    targets.get(group, {}).get(tp),
+                    None if (commit := committed[group].get(tp)) is None else commit.offset,
+                    logs.get(tp),
+                )
+                for tp in sorted(partitions)
+            ),
+            checked_at=checked_at,
+            grace=grace,
+            last_commit_at=_last_commit(committed[group].values()),
+            retention_minutes=minutes,
+            unfinished_move=None if unfinished is None else str(unfinished),
+        )
+        for group, partitions in looked_at.items()
+    ]
+
+
+def _targets(state: CheckpointState, group_id: GroupIds, scope: TopicScope) -> Mapping[str, Offsets]:
+    """Return what each group is to hold; nothing while no batch has finished."""
+    if state.batch_id is None:
+        return {}
+    if not state.kafka_offsets:
+        raise CheckpointError(
+            f"{state.location}: batch {state.batch_id} has no Kafka offsets; it has {len(state.sources)} sources of "
+            "other kinds: check checkpoint_location"
+        )
+    try:
+        targets = group_offsets(state.kafka_offsets, group_id, scope)
+    except PlanRefusedError as error:
+        raise UsageError("; ".join(error.refusals)) from error
+    if targets.left_out:
+        log.info("Left out, since topics does not name it: %s", summarize(targets.left_out, limit=20))
+    return targets.by_group
+
+
+def _committed(
+    client: OffsetsClient,
+    state: CheckpointState,
+    targets: Mapping[str, Offsets],
+    group_id: GroupIds,
+    scope: TopicScope,
+) -> dict[str, dict[TopicPartition, Committed | None]]:
+    """Return what each group holds, on every partition that is to be looked at."""
+    if state.batch_id is None:
+        scopes = (
+            dict.fromkeys(group_id.values(), scope)  # type: ignore[union-attr]
+            if names_sources(group_id)
+            else group_scopes(group_id, scope)
+        )
+        if named := {topic for partitions in scopes.values() for topic in partitions.topics or ()}:
+            partitions_in(client, scope.narrowed(named))
+            check_partitions(client, scope.numbered)
+        return {
+            group: {
+                tp: commit for tp, commit in client.committed_everywhere(group).items() if tp in partitions
+            }
+            for group, partitions in scopes.items()
+        }
+    read = {tp for offsets in state.kafka_offsets.values() for tp in offsets}
+    on_broker = client.partitions({tp.topic for offsets in targets.values() for tp in offsets})
+    found: dict[str, dict[TopicPartition, Committed | None]] = {}
+    for group, offsets in targets.items():
+        here = scope.narrowed(tp.topic for tp in offsets).on_broker(on_broker)
+        # A partition of another source, which has another group, was not added.
+        found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
+    return found
+
+
+def _ahead(
+    committed: Mapping[str, Mapping[TopicPartition, Committed | None]], targets: Mapping[str, Offsets]
+) -> bool:
+    return any(
+        commit is not None and commit.offset > targets.get(group, {}).get(tp, 0)
+        for group, commits in committed.items()
+        for tp, commit in commits.items()
+    )
+
+
+def _log_ranges(
+    client: OffsetsClient, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, LogRange]:
+    """Return what the logs hold, without the partitions that the broker does not have."""
+    wanted = set(partitions)
+    # Asked first: the client takes its time before it says that a partition is not there.
+    on_broker = client.partitions({tp.topic for tp in wanted})
+    wanted = {tp for tp in wanted if tp.partition in on_broker.get(tp.topic, ())}
+    try:
+        return client.log_ranges(wanted)
+    except UnknownTopicPartitionError as error:
+        # Deleted in this very moment.
+        if wanted.isdisjoint(error.missing):
+            raise
+        return client.log_ranges(wanted.difference(error.missing))
+
+
+def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestBatch:
+    ended_at = None
+    if state.batch_id is not None:
+        ended_at = checkpoint.ended_at(state.batch_id)
+        if ended_at is None and state.batch_timestamp_ms is not None:
+            # When it was planned, which is earlier: the grace is then shorter, never longer.
+            ended_at = datetime.fromtimestamp(state.batch_timestamp_ms / 1000, tz=timezone.utc)
+    return NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
+
+
+def _last_commit(commits: Iterable[Committed | None]) -> int | None:
+    """Return the newest time that the commits say they were made at."""
+    said = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
+    return max(
+        (metadata.at for metadata in said if metadata is not None and metadata.at is not None), default=None
+    )

@@ -1,0 +1,221 @@
+"""Plans the reset of a checkpoint and of the groups that follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives, read_attachment
+from airflow_kafka_offsets.checkpoint.move import (
+    fingerprint,
+    has_run_since,
+    plan_seek,
+    resume,
+    unfinished_move,
+    unfinished_refusal,
+)
+from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
+from airflow_kafka_offsets.kafka.positions import last_commits
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import GroupIds, TopicScope, group_offsets, misnamed, source_offsets
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
+from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
+from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
+from airflow_kafka_offsets.model.reset_scenarios import (
+    NoCommit,
+    Scenario,
+    ShiftBy,
+    ToOffset,
+    is_relative,
+    needs_commits,
+)
+from airflow_kafka_offsets.moves.group_reset import given_offsets, plan_positions, plan_resets, scenario_json
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+def plan_pipeline_reset(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    group_id: GroupIds,
+    scope: TopicScope,
+    scenario: Scenario,
+    *,
+    now: datetime,
+    on_out_of_range: OutOfRangePolicy = "fail",
+    on_no_commit: NoCommit = "fail",
+    policy: CheckpointPolicy | None = None,
+    by: CommitMetadata | None = None,
+    interrupted: bool | None = None,
+) -> PipelinePlan:
+    """
+    Plan to move a checkpoint and the groups that follow it to the same offsets.
+
+    The partitions are those of the checkpoint's newest committed batch. ``current`` and ``shift_by`` start from
+    the group's committed offset, as in Kafka's tool; a partition without one stands where the checkpoint does.
+
+    A move that was begun and not finished is finished by its task, and by the same request of anybody, with the offsets
+    that it was planned with; any other request is refused until then.
+
+    :param by: who resets: names the task run.
+    :param interrupted: see :func:`~airflow_kafka_offsets.moves.group_reset.plan_resets`.
+    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
+    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
+    :raises PlanRefusedError: if the pipeline's names do not fit the checkpoint.
+    """
+    sources = moving_sources(checkpoint)
+    held = group_offsets(sources, group_id, scope).by_group
+    request = fingerprint(repr(scenario), group_id, scope.as_json())
+    who = by or CommitMetadata()
+    open_move = _open_move(client, checkpoint, who, request, scenario, cleared=bool(interrupted))
+    goes_on = open_move is not None and (open_move.request == request or not open_move.over)
+    if open_move is not None and goes_on:
+        # It has kept what it found and where it was to go: that is what is done now.
+        _, after = read_images(read_attachment(checkpoint, open_move, GROUPS_FILE))
+        groups = []
+        for group, offsets in after.items():
+            scopes = {group: TopicScope.of(offsets)}
+            groups += plan_resets(client, scopes, ToOffset(offsets), now=now, on_out_of_range=on_out_of_range)
+        groups = [replace(plan, source=scenario_json(scenario)) for plan in groups]
+    elif open_move is not None and (is_relative(scenario) or needs_commits(scenario)):
+        raise PlanRefusedError(
+            [
+                f"{checkpoint.location}: this task has moved it before with other parameters (archive {open_move.name}), and nothing "
+                "was committed since: take that back first ('airflow-kafka-offsets group restore GROUP --checkpoint "
+                f"{checkpoint.location} --archive {open_move.name}'), or trigger a new run"
+            ]
+        )
+    else:
+        groups = plan_resets(
+            client,
+            {group: TopicScope.of(offsets) for group, offsets in held.items()},
+            scenario,
+            now=now,
+            on_out_of_range=on_out_of_range,
+            on_no_commit=on_no_commit,
+            stands=held,
+            by=by,
+            interrupted=interrupted,
+        )
+    targets = source_offsets(sources, group_id, offsets_after(groups))
+    if open_move is None:
+        return PipelinePlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
+    before, _ = read_images(read_attachment(checkpoint, open_move, GROUPS_FILE))
+    if not goes_on or has_run_since(checkpoint, open_move):
+        checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
+        checkpoint_plan = replace(checkpoint_plan, before=open_move.before, carried=True)
+    else:
+        checkpoint_plan = plan_seek(checkpoint, targets, policy, request=open_move.request)
+        checkpoint_plan = resume(checkpoint, checkpoint_plan, open_move)
+    return PipelinePlan.make(groups, checkpoint_plan).with_before(before)
+
+
+def _open_move(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    by: CommitMetadata,
+    request: str,
+    scenario: Scenario,
+    *,
+    cleared: bool,
+) -> Archive | None:
+    """
+    Return the move that a reset goes on from: one that was not finished, or that nobody has gone on from.
+
+    The second is this same task's: of an earlier try, or cleared before its work was committed. What was there at first is
+    in its archive.
+
+    :param cleared: whether the task goes on from its move also after a Clear: tasks come after it.
+    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
+    """
+    unfinished = unfinished_move(checkpoint)
+    if unfinished is not None:
+        same = _same_task(unfinished.by, by) or not (by.run or unfinished.by.run)
+        lasting = not (is_relative(scenario) or needs_commits(scenario)) or isinstance(scenario, ShiftBy)
+        if unfinished.request == request and (same or lasting):
+            return unfinished
+        raise unfinished_refusal(checkpoint, unfinished)
+    mine = [each for each in read_archives(checkpoint) if not each.undone and _same_task(each.by, by)]
+    if not mine or not (cleared or (by.token and mine[-1].by.token == by.token)):
+        return None
+    _, after = read_images(read_attachment(checkpoint, mine[-1], GROUPS_FILE))
+    still = [
+        commit.by is not None and _same_task(commit.by, by)
+        for group, offsets in after.items()
+        for commit in last_commits(client, group, offsets).values()
+        if commit is not None
+    ]
+    return mine[-1] if any(still) else None
+
+
+def _same_task(one: CommitMetadata, other: CommitMetadata) -> bool:
+    return one.same_task(other) or bool(one.token and one.token == other.token)
+
+
+def plan_checkpoint_seek(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    scenario: Scenario,
+    *,
+    scope: TopicScope | None = None,
+    now: datetime,
+    on_out_of_range: OutOfRangePolicy = "fail",
+    policy: CheckpointPolicy | None = None,
+) -> PipelinePlan:
+    """
+    Plan to move a checkpoint alone; ``current`` and ``shift_by`` start from where it stands.
+
+    :param scope: partitions outside stay where they are.
+    """
+    scope = scope or TopicScope()
+    request = fingerprint(repr(scenario), None, scope.as_json())
+    sources = moving_sources(checkpoint)
+    unfinished = unfinished_move(checkpoint)
+    if unfinished is not None and unfinished.request == request:
+        return PipelinePlan((), plan_seek(checkpoint, unfinished.after, policy, request=request))
+    everything = {tp for offsets in sources.values() for tp in offsets}
+    if refusals := misnamed(None, scope, sources, partitions=True):
+        raise PlanRefusedError(refusals)
+    given = given_offsets(scenario, "", scope, 1)
+    named = given.to if given is not None and isinstance(given.to, Mapping) else None
+    unknown = sorted(set(named or ()) - everything)
+    if unknown:
+        raise PlanRefusedError(
+            [
+                f"{checkpoint.location}: the newest batch has no {summarize(unknown)}: leave it out of the offsets"
+            ]
+        )
+    plans: dict[str, OffsetPlan] = {}
+    for source, offsets in sources.items():
+        before: Positions = {
+            tp: offset for tp, offset in offsets.items() if tp in scope and (named is None or tp in named)
+        }
+        if not before:
+            continue
+        to = scenario if named is None else ToOffset({tp: named[tp] for tp in before})
+        plans[source] = plan_positions(
+            client, source, before, to, source={}, now=now, on_out_of_range=on_out_of_range
+        )
+    targets = {source: plan.after for source, plan in plans.items()}
+    checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
+    return PipelinePlan((), checkpoint_plan.judged(plans.values()))
+
+
+def moving_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:
+    """
+    Return where the Kafka sources of a query stand that is to be moved.
+
+    :raises CheckpointError: if the checkpoint cannot be read, or has none.
+    """
+    sources = checkpoint.read().kafka_offsets
+    if not sources:
+        raise CheckpointError(
+            f"{checkpoint.location}: the newest finished batch has no Kafka offsets, or no batch has finished, so there is "
+            "nothing to move: check checkpoint_location, or let the query's first batch finish"
+        )
+    return sources

@@ -1,0 +1,257 @@
+"""Plans to put back a checkpoint and the groups that follow it: from a receipt, an archive or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives, read_attachment
+from airflow_kafka_offsets.checkpoint.move import plan_seek, plan_undo
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.kafka.positions import partitions_in
+from airflow_kafka_offsets.model.checkpoint_plan import (
+    CheckpointPlan,
+    CheckpointPolicy,
+    CheckpointReceipt,
+    read_checkpoint_receipt,
+)
+from airflow_kafka_offsets.model.groups import (
+    GroupIds,
+    TopicScope,
+    group_offsets,
+    names_sources,
+    source_offsets,
+)
+from airflow_kafka_offsets.model.offsets import Offsets, Positions
+from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
+from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
+from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.reset_scenarios import RestoreNoCommit
+from airflow_kafka_offsets.moves.commit import plan_moves
+from airflow_kafka_offsets.moves.group_reset import active_groups, read_file
+from airflow_kafka_offsets.moves.reset import moving_sources
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+def plan_restore_receipt(
+    client: OffsetsClient,
+    value: object,
+    checkpoint: SparkCheckpoint | None,
+    group_id: GroupIds,
+    *,
+    on_out_of_range: OutOfRangePolicy = "fail",
+    on_no_commit: RestoreNoCommit = "skip",
+    policy: CheckpointPolicy | None = None,
+) -> PipelinePlan:
+    """
+    Plan to put back what a receipt says was overwritten.
+
+    :param value: the receipt, as the reset returned it.
+    :param checkpoint: the checkpoint that moved along; without it only the groups are restored.
+    :param group_id: the pipeline's groups, which the receipt must be of.
+    :param on_no_commit: what becomes of a partition that had no commit, which cannot be taken away again:
+        ``skip`` leaves it where it is, ``earliest`` moves it to its log start.
+    :return: the plan with its refusals; nothing was written.
+    """
+    groups = read_receipt(value)
+    if any(group.plan_only for group in groups):
+        raise PlanRefusedError(
+            ["the receipt is of a plan that was only shown, so there is nothing to restore"]
+        )
+    before = {group.group_id: group.before for group in groups if group.before}
+    plans = _plan_groups(client, before, group_id, "receipt", on_out_of_range, on_no_commit)
+    kept = read_checkpoint_receipt(value)
+    if kept is None:
+        return PipelinePlan(plans)
+    if checkpoint is None:
+        remark = (
+            f"the checkpoint {kept.location} moved with it, and is not moved back: no checkpoint is given"
+        )
+        return PipelinePlan([replace(plan, notes=(*plan.notes, remark)) for plan in plans])
+    query_id = checkpoint.read().query_id
+    if query_id != kept.query_id:
+        raise PlanRefusedError(
+            [
+                f"{checkpoint.location}: the receipt is of query {kept.query_id}, and the checkpoint is of query {query_id}: "
+                "the checkpoint was replaced since; restore the groups alone with checkpoint_location=None"
+            ]
+        )
+    checkpoint_plan = _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy)
+    return PipelinePlan.make(plans, checkpoint_plan)
+
+
+def plan_restore_archive(
+    client: OffsetsClient,
+    name: str,
+    checkpoint: SparkCheckpoint,
+    group_id: GroupIds,
+    *,
+    on_out_of_range: OutOfRangePolicy = "fail",
+    on_no_commit: RestoreNoCommit = "skip",
+    policy: CheckpointPolicy | None = None,
+) -> PipelinePlan:
+    """
+    Plan to take back a move of a checkpoint and its groups, also one that has stopped half-way.
+
+    :param name: of the move's archive.
+    :param checkpoint: the checkpoint that has it.
+    :param group_id: the pipeline's groups, which moved along.
+    :param on_no_commit: see :func:`plan_restore_receipt`.
+    :return: the plan with its refusals; nothing was written.
+    :raises CheckpointError: if there is no such archive.
+    """
+    archive = find_archive(checkpoint, name)
+    before, _ = read_images(read_attachment(checkpoint, archive, GROUPS_FILE))
+    plans = _plan_groups(client, before, group_id, f"archive {archive.name}", on_out_of_range, on_no_commit)
+    kept = CheckpointReceipt(
+        checkpoint.location, archive.query_id, archive.before, archive.after, archive.name
+    )
+    return PipelinePlan.make(plans, _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy))
+
+
+def _plan_groups(
+    client: OffsetsClient,
+    before: Mapping[str, Positions],
+    group_id: GroupIds,
+    origin: str,
+    on_out_of_range: OutOfRangePolicy,
+    on_no_commit: RestoreNoCommit,
+) -> list[OffsetPlan]:
+    """Plan to commit again what groups held before."""
+    ours = _names(group_id)
+    if not set(before) <= set(ours):
+        raise UsageError(
+            f"the {origin} is of group {', '.join(sorted(set(before) - set(ours)))}, and group_id names {', '.join(ours)}: "
+            f"give the {origin.split()[0]} of this pipeline's reset"
+        )
+    without = {group: [tp for tp, offset in held.items() if offset is None] for group, held in before.items()}
+    targets: dict[str, Offsets] = {
+        group: {tp: offset for tp, offset in held.items() if offset is not None}
+        for group, held in before.items()
+    }
+    if on_no_commit == "earliest":
+        logs = client.log_ranges(sorted({tp for partitions in without.values() for tp in partitions}))
+        for group, partitions in without.items():
+            targets[group] |= {tp: logs[tp].start for tp in partitions}
+    plans = _moves(client, targets, {"restore": origin}, on_out_of_range)
+    remark = "had no committed offset, which cannot be restored; " + (
+        "left where it is" if on_no_commit == "skip" else "moved to its log start"
+    )
+    return [plan.noting(without.get(plan.group_id, []), remark) for plan in plans]
+
+
+def plan_restore_file(
+    client: OffsetsClient,
+    uri: str,
+    checkpoint: SparkCheckpoint | None,
+    group_id: GroupIds,
+    *,
+    scope: TopicScope | None = None,
+    on_out_of_range: OutOfRangePolicy = "fail",
+    policy: CheckpointPolicy | None = None,
+) -> PipelinePlan:
+    """
+    Plan to put back offsets that were saved in Kafka's CSV.
+
+    :param uri: the file.
+    :param checkpoint: moved along, if one is given.
+    :param group_id: the pipeline's groups.
+    :param scope: partitions outside are left out.
+    :raises UsageError: if the file cannot be read.
+    :raises UnknownTopicPartitionError: if neither the file nor the broker has a topic that is named.
+    :raises PlanRefusedError: if the file has nothing of what is named.
+    :raises OffsetsFormatError: if it is not Kafka's CSV, or has no line for a group.
+    """
+    scope = scope or TopicScope()
+    offsets = read_file(uri).groups(_names(group_id))
+    _check_names(client, uri, offsets, group_id, scope)
+    left_out = [tp for held in offsets.values() for tp in held if tp not in scope]
+    within = {group: {tp: held[tp] for tp in held if tp in scope} for group, held in offsets.items()}
+    plans = _moves(client, within, {"restore": uri}, on_out_of_range)
+    plans = [plan.noting(left_out, "left out, since topics does not name it") for plan in plans]
+    if checkpoint is None:
+        return PipelinePlan(plans)
+    sources = moving_sources(checkpoint)
+    group_offsets(sources, group_id)  # refuses names that do not fit
+    targets = source_offsets(sources, group_id, offsets_after(plans))
+    reached = {tp for held in targets.values() for tp in held}
+    outside = [tp for plan in plans for tp in plan.after if tp not in reached]
+    checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo")
+    plans = [
+        plan.noting([tp for tp in outside if tp in plan.after], "not in the checkpoint, only the group moves")
+        for plan in plans
+    ]
+    return PipelinePlan.make(plans, checkpoint_plan)
+
+
+def _check_names(
+    client: OffsetsClient,
+    uri: str,
+    offsets: Mapping[str, Offsets],
+    group_id: GroupIds,
+    scope: TopicScope,
+) -> None:
+    """Refuse names that are not there; a topic of which nothing was committed is in no file."""
+    saved = {tp.topic for held in offsets.values() for tp in held}
+    keys = [] if isinstance(group_id, str) or names_sources(group_id) else [*group_id]
+    if absent := {*(scope.topics or ()), *keys} - saved:
+        partitions_in(client, TopicScope(dict.fromkeys(sorted(absent))))
+    if not any(tp in scope for held in offsets.values() for tp in held):
+        raise PlanRefusedError(
+            [
+                f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or the file"
+            ]
+        )
+
+
+def _restored_checkpoint(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    kept: CheckpointReceipt,
+    on_out_of_range: OutOfRangePolicy,
+    policy: CheckpointPolicy | None,
+) -> CheckpointPlan:
+    now = checkpoint.read().kafka_offsets
+    plans = {
+        source: OffsetPlan.make(
+            source,
+            offsets,
+            {tp: now.get(source, {}).get(tp) for tp in offsets},
+            client.log_ranges(offsets),
+            on_out_of_range=on_out_of_range,
+        )
+        for source, offsets in kept.before.items()
+    }
+    targets = {source: plan.after for source, plan in plans.items()}
+    archives = {archive.name: archive for archive in read_archives(checkpoint)}
+    archive = archives.get(kept.archive or "")
+    # Of a move that was refused there is a receipt and no archive, and a later one may have taken its name.
+    if archive is not None and (
+        archive.undone or (archive.before, archive.after) != (kept.before, kept.after)
+    ):
+        archive = None
+    if archive is not None and targets == kept.before:
+        checkpoint_plan = plan_undo(checkpoint, archive.name, policy)
+    else:
+        undoes = None if archive is None else archive.name
+        checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=undoes)
+    return checkpoint_plan.judged(plans.values())
+
+
+def _moves(
+    client: OffsetsClient,
+    targets: Mapping[str, Offsets],
+    source: Mapping[str, Any],
+    on_out_of_range: OutOfRangePolicy,
+) -> list[OffsetPlan]:
+    refusals = active_groups(client, targets)
+    plans = plan_moves(client, targets, source=source, on_out_of_range=on_out_of_range)
+    return [replace(plan, refusals=(*plan.refusals, *refusals.get(plan.group_id, ()))) for plan in plans]
+
+
+def _names(group_id: GroupIds) -> list[str]:
+    return [group_id] if isinstance(group_id, str) else sorted(set(group_id.values()))

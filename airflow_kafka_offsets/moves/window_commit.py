@@ -1,0 +1,148 @@
+"""May a window's end be committed to its groups, and what is written when it may?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, WindowMismatchError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer
+from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, summarize
+from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, PartitionMove, check_plans
+from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.moves.commit import plan_moves
+from airflow_kafka_offsets.moves.window import created_again
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+log = logging.getLogger(__name__)
+
+
+def plan_window_commits(
+    client: OffsetsClient,
+    window: OffsetWindow,
+    targets: Mapping[str, Offsets],
+    *,
+    source: Mapping[str, Any],
+    on_out_of_range: OutOfRangePolicy = "fail",
+    committed_at: str | None = None,
+) -> list[OffsetPlan]:
+    """
+    Lay a window beside what its groups and the logs hold.
+
+    Where it is proved that the window was committed once, a group that is at its end or past it in every partition has
+    gone on since: there is nothing to do, and its plan says so.
+
+    :param targets: group -> the part of the window's end that it is to hold.
+    :param source: where the window comes from, for the receipt.
+    :param on_out_of_range: what becomes of an end that is outside the log by now.
+    :param committed_at: when this window was committed to all of the groups, if that is known.
+    :return: a plan for each group, refused if the group stands neither at the start nor at the end, or a topic was
+        created again since the window was planned.
+    """
+    created = created_again(client, window.only(tp for offsets in targets.values() for tp in offsets))
+    done = {}
+    if committed_at and not created:
+        done = {
+            group: plan
+            for group in targets
+            if (plan := _done(client, group, window.only(targets[group]), source, committed_at))
+        }
+    left = {group: offsets for group, offsets in targets.items() if group not in done}
+    moves = {
+        plan.group_id: replace(plan, refusals=(*created, *plan.refusals, *_refusals(window, plan)))
+        for plan in plan_moves(client, left, source=source, on_out_of_range=on_out_of_range)
+    }
+    return [{**done, **moves}[group] for group in targets]
+
+
+def apply_window_commits(
+    client: OffsetsClient,
+    window: OffsetWindow,
+    plans: Sequence[OffsetPlan],
+    metadata: CommitMetadata,
+    *,
+    fenced: bool = True,
+) -> None:
+    """
+    Commit a window to its groups, one after another, each compared again as it is written.
+
+    :param fenced: join each group, so that comparing and writing are one step.
+    :raises PlanRefusedError: if one of the plans must not be carried out; nothing was written.
+    :raises BrokerError: if a commit failed; says which groups were written.
+    """
+    check_plans(plans)
+    written: list[str] = []
+    for plan in plans:
+        if not plan.after or plan.done:
+            continue
+        try:
+            text = metadata.text(len(plan.after))
+            client.commit_window(plan.group_id, _part(window, plan), text, fenced=fenced)
+            if not fenced:
+                # A fenced commit was read back before anybody else could write.
+                committed = client.committed(plan.group_id, plan.after)
+                plan.verify({tp: commit and commit.offset for tp, commit in committed.items()})
+        except (BrokerError, PlanRefusedError) as error:
+            if written:
+                done = (
+                    f"{error}; written before: group {', '.join(written)}; running it again finishes the rest"
+                )
+                error.args = (done, *error.args[1:])
+            raise
+        written.append(plan.group_id)
+        log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
+
+
+def _done(
+    client: OffsetsClient, group_id: str, part: OffsetWindow, source: Mapping[str, Any], committed_at: str
+) -> OffsetPlan | None:
+    """Return the plan of a group that has gone on since the window was committed to it, ``None`` if it has not."""
+    commits = client.committed(group_id, part.ranges)
+    held = {tp: commit.offset for tp, commit in commits.items() if commit is not None}
+    if held.keys() != part.end.keys() or held == part.end or not part.passed(held):
+        return None
+    logs = client.log_ranges(held)
+    if any(offset > logs[tp].end for tp, offset in held.items()):
+        return None
+    said = {tp: commit and commit.metadata for tp, commit in commits.items()}
+    movers = sorted(
+        {who for tp, offset in held.items() if offset > part.end[tp] and (who := committer(said[tp]))}
+    )
+    by = f", moved by {', '.join(movers)}" if movers else ""
+    return OffsetPlan(
+        group_id,
+        tuple(PartitionMove(tp, offset, offset, logs[tp]) for tp, offset in sorted(held.items())),
+        {**source, "committed_at": committed_at},
+        notes=(
+            f"nothing to do: this task has committed the window at {committed_at}, and the group has gone on since{by}",
+        ),
+        said=said,
+        done=True,
+    )
+
+
+def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
+    part = _part(window, plan)
+    if backwards := [tp for tp, offsets in part.ranges.items() if offsets.end < offsets.start]:
+        return (
+            f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and the end of the log "
+            "now is no place that the window has come to; reset the group, or leave the topic out with topics=",
+        )
+    try:
+        part.to_commit(f"group {plan.group_id!r}", plan.before, plan.said)
+    except WindowMismatchError as error:
+        return error.refusals
+    return ()
+
+
+def _part(window: OffsetWindow, plan: OffsetPlan) -> OffsetWindow:
+    """Return what of the window is in a plan, which may have moved an end into the log."""
+    part = window.only(plan.after)
+    ends = plan.after
+    return replace(
+        part, ranges={tp: OffsetRange(offsets.start, ends[tp]) for tp, offsets in part.ranges.items()}
+    )

@@ -1,0 +1,355 @@
+"""
+How does a consumer group follow a Structured Streaming query while it runs?
+
+One line attaches it::
+
+    with committing(spark):
+        query = orders.writeStream.format("kafka").option("checkpointLocation", ...).start()
+        query.awaitTermination()
+
+where each Kafka source names its group in the option ``kafka.consumer.commit.groupid``, or
+``consumer.commit.groupid``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming import StreamingQueryListener
+
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    KafkaOffsetsError,
+    PlanRefusedError,
+    SetupError,
+    UsageError,
+)
+from airflow_kafka_offsets.model.groups import SOURCE_PREFIX, GroupIds, parse_group_id
+from airflow_kafka_offsets.spark.group_commit import GroupClient
+from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
+from airflow_kafka_offsets.spark.listener.attaching import attach, detach
+from airflow_kafka_offsets.spark.listener.callbacks import CallbackConnection
+from airflow_kafka_offsets.spark.listener.committer import Committer
+from airflow_kafka_offsets.spark.listener.delegation import refuse_delegation_tokens, token_targets
+from airflow_kafka_offsets.spark.listener.outcomes import Counts
+from airflow_kafka_offsets.spark.listener.queries import ClassicQuery, ConnectQuery, RunningQuery
+from airflow_kafka_offsets.spark.listener.time_limit import DaemonCall, LimitedCalls, NoThreadError
+from airflow_kafka_offsets.spark.listener.worker import Worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+FLUSH = 60.0
+"""Seconds for what is left to commit at the end."""
+
+REQUEST = 10.0
+"""Seconds for one question to a broker, or to a Spark Connect server."""
+
+_GRACE = 1.0
+"""Seconds by which the end may be late."""
+
+
+class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc]  # PySpark is not typed here
+    """
+    Commits what each query of a session has finished to the consumer groups that its Kafka sources name.
+
+    A source names its group in its own option ``kafka.consumer.commit.groupid``, or ``consumer.commit.groupid``.
+    The group gets the ends of the newest batch that Spark has marked as committed in the checkpoint: after each
+    batch, at the end of the query, and while nothing is new once an hour, or more often where Kafka would forget the
+    group sooner. The commits are made on a thread of their
+    own with the Kafka client in the driver's JVM and the source's own ``kafka.*`` options. Each is read back. A group
+    is never taken back, and never taken over from another query. An error never ends a query: it is logged and
+    counted, the commit is tried again, and the query's next batch commits anew.
+
+    Attach it with :func:`committing`, which also ends it, or by ``spark.streams.addListener``; then call :meth:`stop`
+    when the queries have ended. If nobody does, it is done when Python ends.
+
+    :param spark: the session whose queries are followed.
+    :param group_id: the group, or ``{topic: group}``, of sources that name none in their options. With Spark Connect
+        their options cannot be seen, so it is needed there.
+    :param config: further settings of the Kafka client, over the source's own. With Spark Connect it is all there is:
+        librdkafka's settings, with ``bootstrap.servers``.
+    :param allow_new_query: whether a query may take over a group that another query followed, as after starting with
+        a new checkpoint.
+    :raises UsageError: with Spark Connect, if ``group_id`` or ``config`` is missing.
+    :raises SetupError: with Spark Connect before 4.0, which runs listeners on the server.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        group_id: GroupIds | None = None,
+        config: Mapping[str, Any] | None = None,
+        allow_new_query: bool = False,
+    ) -> None:
+        groups = None if group_id is None else parse_group_id(group_id)
+        if isinstance(groups, Mapping) and any(key.startswith(SOURCE_PREFIX) for key in groups):
+            raise UsageError(
+                f"group_id has a key {SOURCE_PREFIX}...: here, name topics; a source names its group in its own options"
+            )
+        self._session = spark
+        self._config = dict(config or {})
+        self._jvm = getattr(spark, "_jvm", None)
+        if self._jvm is None:
+            _check_connect(groups, self._config)
+        else:
+            self._tokens = token_targets(dict(spark.sparkContext.getConf().getAll()))
+        self._committer = Committer(self._new_client, group_id=groups, allow_new_query=allow_new_query)
+        self._worker = Worker(self._committer.step, "kafka-offset-committer")
+        self._server = LimitedCalls("kafka-offset-committer-asks", REQUEST)
+        self._ended = False
+        self._at_exit: Callable[[], None] | None = _stop_at_exit(self)
+
+    @property
+    def counts(self) -> Counts:
+        """Commits that were made, refused, and attempts that failed."""
+        return self._committer.outcomes.counts
+
+    @property
+    def errors(self) -> list[KafkaOffsetsError]:
+        """Why groups are not where their queries are now; an error that a later commit has mended is not in it."""
+        return self._committer.outcomes.errors
+
+    def flush(self, timeout: float = FLUSH) -> None:
+        """
+        Wait until everything that queries have finished by now is committed, or was refused.
+
+        :param timeout: seconds, about: an attempt that is under way is not broken off.
+        """
+        deadline = time.monotonic() + timeout
+        unknown: list[RunningQuery] = []
+        if self._jvm is not None:
+            self._deliver_events(timeout)
+        else:
+            # So that a server that is gone leaves time to commit what is known.
+            self._server.seconds = min(REQUEST, timeout / 2)
+            unknown = [query for query in self._committer.queries() if not self._ask_for_last_progress(query)]
+        self._committer.flush(max(0.0, deadline - time.monotonic()))
+        for query in unknown:
+            self._committer.outcomes.unknown_end(query)
+
+    def stop(self, timeout: float = FLUSH) -> None:
+        """
+        Commit what is left, and end in time, whoever does not answer. A second call does nothing.
+
+        No thread and no client stays behind, unless somebody does not answer: then a warning says so, and a daemon
+        thread goes on, for which Python does not wait when it ends.
+
+        :param timeout: seconds, at most one more.
+        """
+        if self._at_exit is None:
+            return
+        atexit.unregister(self._at_exit)
+        self._at_exit = None
+        deadline = time.monotonic() + timeout
+        try:
+            DaemonCall(lambda: self._end(deadline), "kafka-offset-committer-ends").wait(timeout + _GRACE)
+        except NoThreadError:
+            self._end(deadline)
+        except TimeoutError:
+            self._committer.late(timeout)
+            log.warning(
+                "Kafka offsets: the end took longer than %g s; a daemon thread goes on with it", timeout
+            )
+
+    def _end(self, deadline: float) -> None:
+        def left() -> float:
+            return max(0.0, deadline - time.monotonic())
+
+        with _only_logged():
+            self.flush(left())
+        self._ended = True
+        # An attempt that is under way says why there was no answer.
+        self._worker.stop(min(REQUEST, left() + _GRACE / 2))
+        self._committer.close(left())
+        # Last, since it may take all the time that is left; a server that is gone is given none.
+        with _only_logged():
+            if not detach(self._session, self, 0.0 if self._server.stuck else left()):
+                log.warning(
+                    "Kafka offsets: the Spark Connect server does not answer, so the listener is still attached to the "
+                    "session; it does nothing any more, and PySpark goes on trying to remove it"
+                )
+
+    def raise_errors(self) -> None:
+        """
+        Raise why groups are not where their queries are.
+
+        :raises KafkaOffsetsError: if there is a reason: the only one, or one that names all.
+        """
+        errors = self.errors
+        if len(errors) == 1:
+            raise errors[0]
+        if errors and all(isinstance(error, PlanRefusedError) for error in errors):
+            raise PlanRefusedError([text for error in errors for text in getattr(error, "refusals", ())])
+        if errors:
+            combined = BrokerError("".join(f"\n  - {error}" for error in errors))
+            combined.retriable = all(error.retriable for error in errors)
+            raise combined
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
+        """Take note of a query; Spark calls it."""
+        with _only_logged():
+            # Called on a thread of the query's own, unlike the others.
+            self._followed(event, None if self._jvm is None else CallbackConnection(self._jvm))
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Take note of a finished batch; Spark calls it."""
+        with _only_logged():
+            progress = event.progress
+            query = self._followed(progress)
+            if isinstance(query, ConnectQuery):
+                query.note(progress)
+            self._committer.finished(str(progress.runId), int(progress.batchId))
+            self._worker.wake()
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Take note that a query waits for data; Spark calls it."""
+        with _only_logged():
+            if self._followed(event) is not None:
+                self._committer.idle(str(event.runId))
+                self._worker.wake()
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """Take note of a query's end; Spark calls it."""
+        with _only_logged():
+            self._committer.ended(str(event.runId))
+            self._worker.wake()
+
+    def _followed(self, event: Any, called_on: CallbackConnection | None = None) -> RunningQuery | None:
+        if self._ended:
+            return None
+        query_id, run_id = str(event.id), str(event.runId)
+        known = self._committer.followed(run_id)
+        if known is not None:
+            return known
+        # It can be had now; once it has ended the session does not know it any more.
+        found = self._session.streams.get(query_id)
+        if self._jvm is None:
+            known = ConnectQuery(query_id, getattr(event, "name", None), found, self._server)
+        elif found is not None:
+            known = ClassicQuery(found, called_on)
+        if known is not None:
+            self._committer.follow(run_id, known)
+        return known
+
+    def _new_client(self, settings: Mapping[str, str]) -> GroupClient:
+        if self._jvm is not None:
+            merged = {**settings, **{key: str(value) for key, value in self._config.items()}}
+            refuse_delegation_tokens(self._jvm, self._tokens, merged)
+            return JvmOffsetsClient(self._jvm, merged, REQUEST)
+        from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+        return OffsetsClient(self._config, timeout=REQUEST)
+
+    def _deliver_events(self, timeout: float) -> None:
+        """Wait until Spark has called this listener for all that has happened."""
+        try:
+            bus = self._session.sparkContext._jsc.sc().listenerBus()  # PySpark has no way to it
+            bus.waitUntilEmpty(int(timeout * 1_000))
+        except Exception as error:  # noqa: BLE001  # a stopped session has delivered all of them
+            log.debug("The listener bus was not waited for: %s", error)
+
+    def _ask_for_last_progress(self, query: RunningQuery) -> bool:
+        """Ask for the last event, which may have been lost; return whether there was an answer."""
+        try:
+            if isinstance(query, ConnectQuery):
+                query.note_last()
+        except TimeoutError:
+            return False
+        except Exception as error:  # noqa: BLE001  # the session may be stopped, or has forgotten the query
+            log.debug("Query %s does not tell its last progress: %s", query.name, error)
+        return True
+
+
+@contextmanager
+def committing(
+    spark: SparkSession,
+    *,
+    group_id: GroupIds | None = None,
+    config: Mapping[str, Any] | None = None,
+    allow_new_query: bool = False,
+    raise_errors: bool = False,
+    timeout: float = FLUSH,
+) -> Iterator[KafkaOffsetCommitterListener]:
+    """
+    Let consumer groups follow the queries that run inside the ``with`` block.
+
+    At its end everything that the queries have finished is committed. A query that goes on after it is not followed
+    any more.
+
+    :param spark: the session whose queries are followed.
+    :param group_id: see :class:`KafkaOffsetCommitterListener`.
+    :param config: see :class:`KafkaOffsetCommitterListener`.
+    :param allow_new_query: see :class:`KafkaOffsetCommitterListener`.
+    :param raise_errors: raise at the end if a group is not where its query is. An error of the block itself goes
+        before it.
+    :param timeout: seconds for what is left at the end, whether or not brokers and Spark answer; at most one more.
+    :raises KafkaOffsetsError: with ``raise_errors``.
+    """
+    listener = KafkaOffsetCommitterListener(
+        spark, group_id=group_id, config=config, allow_new_query=allow_new_query
+    )
+    attach(spark, listener)
+    try:
+        yield listener
+    finally:
+        listener.stop(timeout)
+    if raise_errors:
+        listener.raise_errors()
+
+
+@contextmanager
+def _only_logged() -> Iterator[None]:
+    """Keep an error that nobody expected from the job; also, Spark Connect would remove all listeners."""
+    try:
+        yield
+    except Exception:
+        log.exception("Kafka offsets: an error that nobody expected")
+
+
+def _check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
+    version = metadata.version("pyspark") if _installed("pyspark") else metadata.version("pyspark-client")
+    if version.startswith("3."):
+        raise SetupError(
+            f"Spark Connect {version} runs listeners on the server, where this one cannot work: use Spark 4.0 or "
+            "newer, a classic session, or CommitOffsetsOperator after the job"
+        )
+    if group_id is None or not config:
+        raise UsageError(
+            "this is a session of Spark Connect, which shows neither the options of a query's sources nor the driver's "
+            "JVM: give group_id=, a group or {topic: group}, and config=, librdkafka's settings with bootstrap.servers"
+        )
+    if not _installed("confluent-kafka"):
+        raise SetupError(
+            "with Spark Connect commits go through confluent-kafka, which is not installed: pip install confluent-kafka"
+        )
+
+
+def _installed(distribution: str) -> bool:
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _stop_at_exit(listener: KafkaOffsetCommitterListener) -> Callable[[], None]:
+    reference = weakref.ref(listener)
+
+    def stop() -> None:
+        found = reference()
+        if found is not None:
+            found.stop()
+
+    atexit.register(stop)
+    return stop

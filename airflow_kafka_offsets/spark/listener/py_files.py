@@ -1,0 +1,76 @@
+"""Which files does a Spark driver need of this package, and how do they get there?"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+import stat
+import tempfile
+import zipfile
+from pathlib import Path
+
+import airflow_kafka_offsets
+from airflow_kafka_offsets.errors import SetupError
+
+ROOT = Path(airflow_kafka_offsets.__file__).parent
+
+PARTS = (
+    "__init__.py",
+    "errors.py",
+    "storage.py",
+    "storage_credentials.py",
+    "model",
+    "checkpoint",
+    "kafka",
+    "spark",
+)
+"""All that needs no Airflow. What of it needs other packages imports them when it is used."""
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_OURS_ALONE = 0o700
+
+
+@functools.cache
+def package_zip() -> Path:
+    """
+    Return a zip of the package's part that runs in a Spark driver; made if it is not there.
+
+    Its name holds a digest of what is in it, and it appears whole or not at all, so that processes may make it at the
+    same time.
+
+    :raises SetupError: if its directory belongs to somebody else, who could put other code there.
+    """
+    content = _zipped()
+    directory = _own_directory()
+    path = directory / f"{ROOT.name}-{hashlib.sha256(content).hexdigest()[:16]}.zip"
+    if not path.is_file() or path.read_bytes() != content:
+        with tempfile.NamedTemporaryFile(dir=directory, delete=False) as part:
+            part.write(content)
+        Path(part.name).replace(path)
+    return path
+
+
+def _zipped() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for part in PARTS:
+            path = ROOT / part
+            for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+                # Without the files' times, so that the same files make the same zip.
+                entry = zipfile.ZipInfo(str(file.relative_to(ROOT.parent)), _EPOCH)
+                archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return out.getvalue()
+
+
+def _own_directory() -> Path:
+    directory = Path(tempfile.gettempdir()) / f"airflow-kafka-offsets-{os.getuid()}"
+    directory.mkdir(mode=_OURS_ALONE, exist_ok=True)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise SetupError(
+            f"{directory} is not a directory of this user alone, so other code could be put there: remove it, or set "
+            "TMPDIR"
+        )
+    return directory

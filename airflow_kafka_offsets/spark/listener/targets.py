@@ -1,0 +1,65 @@
+"""Which offsets go to which group of which cluster?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from airflow_kafka_offsets.kafka.config import SERVERS
+from airflow_kafka_offsets.model.groups import GroupIds
+from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.spark.listener.queries import GROUP_OPTIONS, SourceState
+from airflow_kafka_offsets.spark.source_options import kafka_settings
+
+Settings = tuple[tuple[str, str], ...]
+"""Settings of a client, sorted: queries with the same ones share a client."""
+
+
+class Target(NamedTuple):
+    """A group of a cluster."""
+
+    cluster: str
+    """The brokers, as the source names them; empty where that is not known."""
+    group_id: str
+    """The group."""
+
+
+class GroupOffsets(NamedTuple):
+    """What a group is to hold, and how its cluster is reached."""
+
+    settings: Settings
+    offsets: Offsets
+
+
+def group_targets(
+    states: Iterable[SourceState], group_id: GroupIds | None
+) -> tuple[dict[Target, GroupOffsets], list[str]]:
+    """
+    Give the offsets of a query's sources to the groups that they name.
+
+    Two sources of one query may read a partition. Both have finished what is before the smaller offset, so that is
+    what a group gets that they share.
+
+    :param group_id: the group, or ``{topic: group}``, of sources that name none.
+    :return: the targets, and a sentence about each topic without a group.
+    """
+    targets: dict[Target, GroupOffsets] = {}
+    without: dict[str, None] = {}
+    for state in states:
+        settings = _settings(state)
+        for tp, offset in state.offsets.items():
+            default = group_id if group_id is None or isinstance(group_id, str) else group_id.get(tp.topic)
+            group = state.group_id or default
+            if group is None:
+                without[f"its source {state.name} names no group for topic {tp.topic}: not committed"] = None
+                continue
+            target = Target(settings.get(SERVERS, ""), group)
+            new = GroupOffsets(tuple(sorted(settings.items())), {})
+            offsets = targets.setdefault(target, new).offsets
+            offsets[tp] = min(offset, offsets.get(tp, offset))
+    return targets, list(without)
+
+
+def _settings(state: SourceState) -> dict[str, str]:
+    options = {key: value for key, value in state.options.items() if key.lower() not in GROUP_OPTIONS}
+    return kafka_settings(options)

@@ -1,0 +1,1 @@
+"""What a running Airflow task remembers, reports and hands on."""

@@ -1,0 +1,157 @@
+"""
+Options that were given to a task, and are nothing once their templates are rendered.
+
+An option that was not given (``None``) has its default. One that was given means something: if its template renders to
+nothing, its default would be another thing than what was asked for, such as all topics, or a group called ``None``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.reset_scenarios import parse_duration
+from airflow_kafka_offsets.model.text import shorten
+
+if TYPE_CHECKING:
+    import jinja2
+    from airflow.sdk import BaseOperator, Context
+
+    _Base = BaseOperator
+else:
+    _Base = object
+
+_HINTS = {
+    "data_interval": (
+        ". A run without a data interval, as one that an asset triggered, has no data_interval_start and no "
+        "data_interval_end"
+    ),
+    "xcom_pull": ". A task has no XCom if it was skipped, has not run in this run, or was cleared since",
+}
+"""What is often the reason that a template finds nothing."""
+
+
+class GivenOptions(_Base):
+    """
+    Remembers the templates of a task's options, and compares them with what they were rendered to.
+
+    It goes before Airflow's class among the bases.
+    """
+
+    _templates: Mapping[str, object] | None = None
+
+    def _do_render_template_fields(
+        self,
+        parent: Any,
+        template_fields: Iterable[str],
+        context: Context,
+        jinja_env: jinja2.Environment,
+        seen_oids: set[int],
+    ) -> None:
+        # The one place that every task comes through, also a mapped one, which is made here with its own values.
+        if parent is self:
+            self._templates = {name: getattr(self, name, None) for name in template_fields}
+        super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+
+    def check_given(self) -> None:
+        """
+        Refuse options that were given and are nothing now.
+
+        :raises UsageError: naming the first one and its template.
+        """
+        templates = self._templates
+        if templates is None:  # nothing was rendered
+            templates = {name: getattr(self, name, None) for name in self.template_fields}
+        for name, template in templates.items():
+            if not self.may_be_nothing(name, template):
+                check_rendered(name, template, getattr(self, name, None))
+
+    def may_be_nothing(self, name: str, template: object) -> bool:  # noqa: ARG002
+        """Whether an option means something, and is known to, when it is rendered to nothing."""
+        return False
+
+
+def check_rendered(name: str, given: object, found: object) -> None:
+    """
+    Refuse an option that was given and is nothing now, or a part of it whose template rendered to nothing.
+
+    :param name: the option.
+    :param given: as it was before its templates were rendered.
+    :param found: as it is now.
+    :raises UsageError: naming it and its template.
+    """
+    if given is None:
+        return
+    if is_nothing(found):
+        raise _refused(name, given, found)
+    for path, template, rendered in _templates_in(name, given, found):
+        if is_nothing(rendered):
+            raise _refused(path, template, rendered)
+
+
+def is_nothing(value: object) -> bool:
+    """Whether a value is what a template gives that finds nothing: ``None``, also as text, or a blank."""
+    return value is None or (isinstance(value, str) and value.strip() in ("", "None"))
+
+
+def is_template(value: object) -> bool:
+    """Whether a value, or a part of it, is known only when the task runs."""
+    if isinstance(value, str):
+        return any(mark in value for mark in ("{{", "{%", "{#"))
+    if isinstance(value, Mapping):
+        return any(map(is_template, value.values()))
+    if isinstance(value, list | tuple | set):
+        return any(map(is_template, value))
+    # What Airflow resolves or calls, such as the output of another task.
+    return callable(value) or (hasattr(value, "resolve") and not isinstance(value, os.PathLike))
+
+
+def check_names(group_id: object, topics: object) -> None:
+    """
+    Refuse names that are written in the DAG's file and cannot be names. Templates are left for later.
+
+    :raises UsageError: saying what was expected.
+    """
+    if group_id is not None and not is_template(group_id):
+        parse_group_id(group_id)
+    if topics is not None and not is_template(topics):
+        TopicScope.parse(topics)
+
+
+def check_duration(value: object, parameter: str) -> None:
+    """
+    Refuse a duration that is written in the DAG's file and is none. Templates are left for later.
+
+    :raises UsageError: saying what was expected.
+    """
+    if not is_template(value):
+        parse_duration(value, parameter)
+
+
+def _templates_in(path: str, given: object, found: object) -> Iterator[tuple[str, object, object]]:
+    if isinstance(given, Mapping) and isinstance(found, Mapping):
+        for key, cell in given.items():
+            if key in found:
+                yield from _templates_in(f"{path}[{key!r}]", cell, found[key])
+    elif isinstance(given, list | tuple) and isinstance(found, list | tuple) and len(given) == len(found):
+        for number, (cell, rendered) in enumerate(zip(given, found, strict=True)):
+            yield from _templates_in(f"{path}[{number}]", cell, rendered)
+    elif is_template(given):
+        yield path, given, found
+
+
+def _refused(path: str, given: object, found: object) -> UsageError:
+    name = path.partition("[")[0]
+    if not is_template(given):
+        return UsageError(
+            f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its default is meant"
+        )
+    text = given if isinstance(given, str) else str(given)
+    hints = [hint for mark, hint in _HINTS.items() if mark in text]
+    return UsageError(
+        f"{path}={shorten(text)} rendered to {found!r}, which is nothing: expected a value; correct the template, or leave "
+        f"{name} out if its default is meant{''.join(hints)}"
+    )

@@ -1,0 +1,138 @@
+"""How does a window reach a task: as JSON, or as a file that is too large for XCom or an argument?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.hooks.checkpoint import storage_of
+from airflow_kafka_offsets.model.offsets import load_json
+from airflow_kafka_offsets.model.text import kind_of, shorten
+from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.pipeline import check_location
+from airflow_kafka_offsets.storage import open_location, read_bytes, replace_file
+
+MAX_ARGUMENT = 100_000
+"""Bytes of a window that is handed over as text: Linux limits one argument to 128 KiB."""
+
+RUN = ("dag_id", "run_id", "task_id", "map_index")
+"""What of a window's source names the task run that planned it."""
+
+
+def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> None:
+    """
+    Write a window's JSON to a file, which is there whole or not at all.
+
+    :param conn_id: Airflow connection of the storage.
+    """
+    replace_file(*_open(uri, conn_id), window.as_text().encode())
+
+
+def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
+    """Return the window that a file holds, ``None`` if there is no such file."""
+    data = read_bytes(*_open(uri, conn_id))
+    return None if data is None else OffsetWindow.parse(data.decode("utf-8", "replace"), uri, show=kind_of)
+
+
+def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
+    """
+    Read a window that another task has planned.
+
+    :param value: what ``PlanOffsetWindowOperator`` returned, as a mapping or as JSON text, or the URI of its file.
+    :param conn_id: Airflow connection of the file's storage.
+    :raises PlanRefusedError: if the file is gone, or by now holds the window of another run, or another one than was
+        planned: the job reads what is in the file.
+    """
+    if isinstance(value, str) and value.strip().startswith("{"):
+        value = load_json(value, "window")
+    if isinstance(value, Mapping) and value.get("window_file"):
+        return _in_its_file(value, str(value["window_file"]), conn_id)
+    if isinstance(value, str):
+        return _existing(value.strip(), conn_id)
+    return OffsetWindow.parse(value)
+
+
+def same_run(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two windows were planned by the same task of the same run."""
+    return all(source.get(name) == other.get(name) for name in RUN)
+
+
+def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
+    """Return the refusal of a file that another run's window is in."""
+    found = ", ".join(f"{name}={shorten(window.source.get(name))}" for name in RUN)
+    return PlanRefusedError(
+        [
+            f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of its own, as with "
+            'window_file=\'.../{{ run_id | replace(":", "") }}.json\', and each mapped task its own'
+        ]
+    )
+
+
+def handed_over(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any]:
+    """
+    Return what stands in XCom for a window that is in a file.
+
+    :param whole: whether all of it, or only what tells it from others: it may be too large.
+    """
+    form = window.as_json()
+    if whole:
+        return {**form, "window_file": uri}
+    told = {"version": form["version"], "records": window.records, "partitions": len(window.ranges)}
+    return {**told, "source": {**form["source"], "ranges": ranges_digest(window)}, "window_file": uri}
+
+
+def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> OffsetWindow:
+    whole = None if value.get("start") is None else OffsetWindow.parse(value)
+    window = read_window_file(uri, conn_id) if whole else _existing(uri, conn_id)
+    if window is None:
+        # The job has read it, and all of it is here.
+        return OffsetWindow.parse(value)
+    source = value.get("source") or {}
+    if not isinstance(source, Mapping) or not same_run(window.source, source):
+        raise not_this_run(uri, window)
+    found = _marks(window)
+    planned = _marks(whole) if whole else {**value, "ranges": source.get("ranges")}
+    if others := [name for name in found if planned.get(name) not in (None, found[name])]:
+        differs = ", ".join(f"{name}={found[name]} in place of {shorten(planned[name])}" for name in others)
+        raise file_changed(uri, differs)
+    return window
+
+
+def _marks(window: OffsetWindow) -> dict[str, Any]:
+    return {"records": window.records, "partitions": len(window.ranges), "ranges": ranges_digest(window)}
+
+
+def file_changed(uri: str, found: str) -> PlanRefusedError:
+    """Return the refusal of a file whose window is not the one that was planned."""
+    return PlanRefusedError(
+        [
+            f"window_file={shorten(uri)} was changed since it was planned: found {found}. The job may have read other records "
+            "than were planned: put the file back, or trigger a new run"
+        ]
+    )
+
+
+def ranges_digest(window: OffsetWindow) -> str:
+    """Return what is the same for the same ranges only, wherever they come from."""
+    form = window.as_json()
+    text = json.dumps([form["start"], form["end"], form["committed"]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _existing(uri: str, conn_id: str | None) -> OffsetWindow:
+    window = read_window_file(uri, conn_id)
+    if window is None:
+        raise PlanRefusedError(
+            [
+                f"window={shorten(uri)}: there is no such file: correct the URI and window_conn_id, or trigger a new run"
+            ]
+        )
+    return window
+
+
+def _open(uri: str, conn_id: str | None) -> tuple[Any, str]:
+    check_location(uri, "window_file", "window_conn_id")
+    return open_location(uri, storage_of(uri, conn_id, "window_conn_id"))

@@ -1,0 +1,151 @@
+"""
+Which window has this run had before?
+
+What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a task's
+own state over retries and clearing, for as long as the run is known; a window file keeps it on any version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.groups import GroupIds, TopicScope
+from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.moves.window import committed_by
+from airflow_kafka_offsets.task.window_file import (
+    RUN,
+    file_changed,
+    not_this_run,
+    ranges_digest,
+    read_window_file,
+    same_run,
+    write_window,
+)
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+_KEY = "kafka_offsets.window"
+_COMMITTED = "kafka_offsets.committed_window"
+
+
+class WindowMemory:
+    """
+    What is known of the windows that one task has planned in one run.
+
+    :param context: the task's.
+    :param window_file: URI of the file that the window is written to, if any.
+    :param conn_id: Airflow connection of the file's storage.
+    """
+
+    def __init__(self, context: Context, window_file: str | None, conn_id: str | None) -> None:
+        ti, dag_run = context.get("ti"), context.get("dag_run")
+        self._store: Any = context.get("task_state_store")
+        self._file = window_file
+        self._conn_id = conn_id
+        self._ran_before = (getattr(ti, "try_number", 1) or 1) > 1
+        self._cleared = (getattr(dag_run, "clear_number", 0) or 0) > 0
+        self.run: dict[str, Any] = {name: getattr(ti, name, None) for name in RUN}
+
+    def recall(self) -> OffsetWindow | None:
+        """
+        Return the window that was planned before, ``None`` if none was or it is not known.
+
+        :raises PlanRefusedError: if its file is gone, was changed, or is of another run.
+        """
+        stored: Any = self._store.get(_KEY) if self._store is not None else None
+        if stored is not None and not isinstance(stored, Mapping):
+            raise PlanRefusedError([f"what is kept with the task as {_KEY!r} is no window: clear it"])
+        uri = self._file if stored is None else stored.get("window_file")
+        if not uri:
+            return None if stored is None else OffsetWindow.parse(stored, "the window kept with the task")
+        window = read_window_file(uri, self._conn_id)
+        if window is None and stored is not None:
+            raise PlanRefusedError(
+                [f"{uri} is gone, where the window of this run was kept: trigger a new run"]
+            )
+        if window is not None and not same_run(window.source, self.run):
+            raise not_this_run(uri, window)
+        if window is not None and stored and stored.get("ranges") not in (None, ranges_digest(window)):
+            raise file_changed(uri, "other ranges")
+        return window
+
+    def keep(self, window: OffsetWindow) -> None:
+        """Write the window to its file, and keep it with the task."""
+        if self._file:
+            write_window(self._file, window, self._conn_id)
+        if self._store is not None:
+            kept: Any = json.loads(window.as_text())
+            if self._file:
+                kept = {"window_file": self._file, "ranges": ranges_digest(window)}
+            # airflow.sdk.NEVER_EXPIRE, which versions before 3.3 do not have. It goes when the run does.
+            self._store.set(_KEY, kept, retention=timedelta.max)
+
+    def refuse_other_records(
+        self, client: OffsetsClient, group_id: GroupIds | None, scope: TopicScope
+    ) -> None:
+        """
+        Refuse to plan from where the group stands now for a run that may have had a window.
+
+        A task that has not run before had none. One that is only tried again had none that anybody used, for what
+        follows runs after it has succeeded. With the task's own state, what is not kept was never planned.
+
+        :raises PlanRefusedError: if the run was cleared, or has committed.
+        """
+        if self._store is not None or not self._ran_before:
+            return
+        dag, run = str(self.run["dag_id"]), str(self.run["run_id"])
+        if self._cleared:
+            found = "was cleared"
+        elif group_id is not None and committed_by(client, group_id, scope, dag, run):
+            found = "has committed already"
+        else:
+            return
+        raise PlanRefusedError(
+            [
+                f"this run {found}, and which records it read is not known any more; those from 'committed' or 'earliest', or "
+                "until 'latest', are others now: trigger a new run for them. A run can be cleared if start and end are "
+                "times or offsets, or with window_file, or on Airflow 3.3 and later"
+            ]
+        )
+
+
+class CommitMemory:
+    """
+    What a task knows of the window that it has committed, over retries and Clear (Airflow 3.3 and later).
+
+    :param context: the task's.
+    :param window: the window that is to be committed.
+    :param groups: the groups, and what else has to be the same for it to be the same commit.
+    """
+
+    def __init__(self, context: Context, window: OffsetWindow, **same: Any) -> None:
+        self._store: Any = context.get("task_state_store")
+        self._digest = fingerprint({"ranges": ranges_digest(window), **same})
+
+    @property
+    def committed_at(self) -> str | None:
+        """When the same window was committed by this task, ``None`` if it was not, or that is not known."""
+        kept: Any = self._store.get(_COMMITTED) if self._store is not None else None
+        if not isinstance(kept, Mapping) or kept.get("digest") != self._digest:
+            return None
+        return str(kept.get("at"))
+
+    def keep(self) -> None:
+        """Note that the window was committed, or was found to be."""
+        if self._store is not None and self.committed_at is None:
+            at = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
+            self._store.set(_COMMITTED, {"digest": self._digest, "at": at}, retention=timedelta.max)
+
+
+def fingerprint(parameters: Mapping[str, Any]) -> str:
+    """Return what is the same for the same parameters only."""
+    text = json.dumps(parameters, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,104 @@
+"""Is lag at or below its thresholds?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
+from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
+from airflow_kafka_offsets.model.plan import one_of
+from airflow_kafka_offsets.model.reset_scenarios import check_number
+from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait, check_in_log
+
+_TIMES_WITHIN = 2.0
+"""Seconds for the records that tell how late a partition is: the next look can go on where this one ended."""
+
+
+@dataclass(frozen=True)
+class LagWait(Wait):
+    """
+    Wait until lag is at or below thresholds, the log's end moving on meanwhile.
+
+    :param max_lag: records in all partitions together.
+    :param max_partition_lag: records in each partition.
+    :param max_time_lag: seconds since the oldest record that was not read was written.
+    :param tolerance: a partition that is at most so many records behind counts as caught up.
+    :param on_no_commit: what a partition without a commit counts as.
+    """
+
+    max_lag: int | None = None
+    max_partition_lag: int | None = None
+    max_time_lag: float | None = None
+    tolerance: int = 0
+    on_no_commit: NoCommitPolicy = "fail"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(self.on_no_commit, NoCommitPolicy, "on_no_commit")
+        for name in ("max_lag", "max_partition_lag", "max_time_lag", "tolerance"):
+            check_number(getattr(self, name), name)
+
+    def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
+        """Measure the lag of every group or source; all of them count together."""
+        lags = tuple(self._measure(client, name, found) for name, found in positions.items())
+        if not lags:
+            empty = self.base_value(total_lag=None, max_lag=None, lost=None, topics={}, partitions=[])
+            return Reading.of(False, lambda: empty, NO_BATCH_YET)
+        together = Lag(
+            "all",
+            tuple(partition for lag in lags for partition in lag.partitions),
+            self.tolerance,
+            # Of two groups that read one partition, one may be late.
+            None if self.max_time_lag is None else _latest(lags),
+        )
+        return Reading.of(
+            together.within(self.max_lag, self.max_partition_lag),
+            lambda: self._value(lags, together),
+            "\n".join(lag.table(SHOWN) for lag in lags),
+            news="\n".join(lag.ageless().table(SHOWN) for lag in lags),
+            positions=positions,
+            lags=lags,
+            checkpoint=self.checkpoint_location if self.from_checkpoint else None,
+        )
+
+    def _value(self, lags: tuple[Lag, ...], together: Lag) -> dict[str, Any]:
+        value = self.base_value(**together.as_json())
+        if len(lags) > 1:
+            del value["partitions"]
+            value["groups"] = [{"name": lag.name, **lag.as_json()} for lag in lags]
+        return value
+
+    def _measure(self, client: OffsetsReader, name: str, positions: Positions) -> Lag:
+        logs = client.log_ranges(positions, isolation_level=self.isolation_level)
+        beyond = {tp: at for tp, at in positions.items() if at is not None and at > logs[tp].end}
+        if beyond and self.isolation_level == "read_committed":
+            # A position may well be past the last stable offset, but not past the log end.
+            check_in_log(name, beyond, client.log_ranges(beyond))
+        else:
+            check_in_log(name, beyond, logs)
+        named = self.topics is not None
+        lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
+        if self.max_time_lag is None:
+            return lag
+        now_ms = int(time.time() * 1000)
+        limit_ms = max(0, now_ms - int(self.max_time_lag * 1000))
+        behind = lag.waiting
+        asked = lag.before(client.offsets_for_time(behind, limit_ms)) if behind else {}
+        times = (
+            client.record_times(asked, within=_TIMES_WITHIN, isolation_level=self.isolation_level)
+            if asked
+            else {}
+        )
+        return lag.timed(asked, times, now_ms, self.max_time_lag)
+
+
+def _latest(lags: tuple[Lag, ...]) -> dict[TopicPartition, float | None]:
+    late: dict[TopicPartition, float | None] = {}
+    for lag in lags:
+        for tp, seconds in (lag.late or {}).items():
+            late[tp] = max(seconds or 0.0, late.get(tp) or 0.0) or None
+    return late
