@@ -66,7 +66,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.reset_scenarios import check_seconds
+from airflow_kafka_offsets.model.parameters import check_seconds
 from airflow_kafka_offsets.storage import modified
 
 log = logging.getLogger(__name__)

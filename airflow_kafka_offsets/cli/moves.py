@@ -17,7 +17,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPolicy,
     Sink,
 )
-from airflow_kafka_offsets.model.plan import OutOfRangePolicy
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -50,7 +50,7 @@ def scenario_options(command: Any) -> Any:
 
 def scenario_of(options: Mapping[str, Any]) -> Scenario:
     """Return the scenario that the options name, and that one only."""
-    from airflow_kafka_offsets.model.reset_scenarios import exactly_one
+    from airflow_kafka_offsets.model.parameters import exactly_one
     from airflow_kafka_offsets.moves.group_reset import parse_scenario
 
     given = {

@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.plan import align
-from airflow_kafka_offsets.model.reset_scenarios import check_seconds
+from airflow_kafka_offsets.model.parameters import check_seconds
+from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.text import MAX_SIZE, too_large
 
 REFUSED = 1

@@ -72,7 +72,7 @@ from airflow_kafka_offsets.model.offsets import (
     check_partitions,
     summarize,
 )
-from airflow_kafka_offsets.model.reset_scenarios import check_seconds
+from airflow_kafka_offsets.model.parameters import check_seconds
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 

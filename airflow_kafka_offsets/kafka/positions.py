@@ -14,8 +14,9 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import TopicScope
-from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
+from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.recovery import LastCommit
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def lag_of(
     name: str,
     positions: Positions,
     *,
-    on_no_commit: NoCommitPolicy | None = None,
+    on_no_commit: MissingCommitPolicy | None = None,
     isolation_level: IsolationLevel = "read_uncommitted",
 ) -> Lag:
     """Return the lag of positions that were just read; the logs are read now, after them."""

@@ -15,15 +15,9 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets
-from airflow_kafka_offsets.model.plan import (
-    REFUSED,
-    OffsetPlan,
-    RecordTimes,
-    align,
-    check_plans,
-    one_of,
-    time_cell,
-)
+from airflow_kafka_offsets.model.parameters import one_of
+from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
+from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, align, time_cell
 from airflow_kafka_offsets.model.text import Show, shorten
 
 PendingBatch = Literal["fail", "discard"]

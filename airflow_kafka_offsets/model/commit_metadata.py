@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition, summarize
-from airflow_kafka_offsets.model.reset_scenarios import iso_time
+from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import printable, shorten
 
 MAX_BYTES = 4_000

@@ -29,8 +29,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
-from airflow_kafka_offsets.model.plan import align
-from airflow_kafka_offsets.model.reset_scenarios import parse_duration
+from airflow_kafka_offsets.model.parameters import parse_duration
+from airflow_kafka_offsets.model.table import align
 
 REPORT_VERSION = 1
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
-from airflow_kafka_offsets.model.plan import align
-from airflow_kafka_offsets.model.reset_scenarios import duration_text
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
+from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.text import printable
-
-NoCommitPolicy = Literal["fail", "earliest", "latest", "skip", "zero"]
-"""
-What a partition without a commit counts as: an error; as far behind as its whole log (``earliest``, where
-a consumer with that reset policy would start); at its end (``latest``, likewise; ``zero`` says the same
-of the number); or not at all (``skip``). An empty log has lag 0 under each of them.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +67,7 @@ class Lag:
         name: str,
         positions: Mapping[TopicPartition, int | None],
         logs: Mapping[TopicPartition, LogRange],
-        on_no_commit: NoCommitPolicy | None = None,
+        on_no_commit: MissingCommitPolicy | None = None,
         tolerance: int = 0,
         *,
         named: bool = False,
@@ -85,7 +78,7 @@ class Lag:
         Positions have to be read before the logs: then a live group can only look further behind than it
         is, never further ahead. What still comes out below 0 counts as 0.
 
-        :param on_no_commit: see :data:`NoCommitPolicy`; ``None`` leaves such a partition's lag ``None``.
+        :param on_no_commit: see :data:`MissingCommitPolicy`; ``None`` leaves such a partition's lag ``None``.
         :param tolerance: see the class.
         :param named: whether the topics were named, so that the error need not ask for them.
         :raises NoCommitError: under ``fail``, if a partition whose log is not empty has no commit.
@@ -296,13 +289,13 @@ def past_log_start(positions: Positions, target: Offsets, logs: Mapping[TopicPar
     }
 
 
-def _lag(position: int | None, log: LogRange, on_no_commit: NoCommitPolicy | None) -> int | None:
+def _lag(position: int | None, log: LogRange, on_no_commit: MissingCommitPolicy | None) -> int | None:
     if position is not None:
         # Records below the log start are gone: nobody can be behind on them.
         return max(0, log.end - max(position, log.start))
     if log.start == log.end:
         return 0 if on_no_commit is not None else None
-    return {"earliest": log.end - log.start, "latest": 0, "zero": 0}.get(on_no_commit or "")
+    return {"earliest": log.end - log.start, "latest": 0}.get(on_no_commit or "")
 
 
 def _duration(seconds: float | None) -> str:

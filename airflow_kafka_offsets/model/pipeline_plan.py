@@ -25,8 +25,9 @@ from airflow_kafka_offsets.model.offsets import (
     parse_offsets,
     parse_positions,
 )
-from airflow_kafka_offsets.model.plan import OffsetPlan, RecordTimes, check_plans
+from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
 from airflow_kafka_offsets.model.receipt import receipt
+from airflow_kafka_offsets.model.table import RecordTimes
 from airflow_kafka_offsets.model.text import kind_of
 
 GROUPS_FILE = "groups.json"

@@ -9,34 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
-from airflow_kafka_offsets.errors import CommitError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import CommitError, PlanRefusedError
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
-from airflow_kafka_offsets.model.reset_scenarios import iso_time
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
+from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, align, offset_cell, time_cell
 from airflow_kafka_offsets.model.text import printable
-
-RecordTimes = Mapping[tuple[TopicPartition, int], "int | None"]
-"""Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows."""
-
-REFUSED = " (refused, not carried out)"
-"""What the heading of a plan says that is part of a refused move."""
-
-OutOfRangePolicy = Literal["fail", "clamp", "skip"]
-"""What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
-
-
-def one_of(value: object, choices: object, parameter: str) -> Any:
-    """
-    Check a parameter with a fixed set of values, which may come from a template.
-
-    :param choices: a ``Literal`` type.
-    :raises UsageError: naming the parameter, what was found and the choices.
-    """
-    known = get_args(choices)
-    if value not in known:
-        raise UsageError(f"{parameter}={value!r}: expected one of {', '.join(map(repr, known))}")
-    return value
 
 
 @dataclass(frozen=True)
@@ -240,19 +219,6 @@ class OffsetPlan:
         )
 
 
-def offset_cell(offset: int | None) -> str:
-    """Return an offset for a table, ``-`` if there is none."""
-    return "-" if offset is None else str(offset)
-
-
-def time_cell(times: RecordTimes, topic_partition: TopicPartition, offset: int | None) -> str:
-    """Return the time of the record at an offset for a table: ``end`` where none follows, ``-`` if not known."""
-    if offset is None or (topic_partition, offset) not in times:
-        return "-"
-    time = times[topic_partition, offset]
-    return "end" if time is None else iso_time(time)
-
-
 class Refusable(Protocol):
     """A plan of whatever kind."""
 
@@ -271,15 +237,6 @@ def check_plans(plans: Iterable[Refusable]) -> None:
     refusals = list(dict.fromkeys(refusal for plan in plans for refusal in plan.refusals))
     if refusals:
         raise PlanRefusedError(refusals)
-
-
-def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines with columns of equal width; what could move the cursor is escaped."""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
 
 
 def _outside_remedy(target: int, log: LogRange) -> str:

@@ -9,11 +9,8 @@ from typing import Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_text, parse_offsets, summarize
-from airflow_kafka_offsets.model.reset_scenarios import parse_time
+from airflow_kafka_offsets.model.parameters import parse_time
 from airflow_kafka_offsets.model.text import shorten
-
-NoStart = Literal["fail", "earliest", "latest", "skip"]
-"""Where a window begins in a topic that the group has no commit on: an error, log start, log end, not at all."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, check_plans
-from airflow_kafka_offsets.model.reset_scenarios import iso_time
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, iso_time
+from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient

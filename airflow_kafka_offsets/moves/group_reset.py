@@ -13,22 +13,25 @@ from airflow_kafka_offsets.kafka.positions import check_partitions, group_positi
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
 from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
-from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
+from airflow_kafka_offsets.model.parameters import (
+    MissingCommitPolicy,
+    OutOfRangePolicy,
+    iso_time,
+    timestamp_ms,
+)
+from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.reset_scenarios import (
     ByDuration,
     FromFile,
-    NoCommit,
     Scenario,
     ShiftBy,
     ToDatetime,
     ToOffset,
     is_relative,
-    iso_time,
     needs_commits,
     offsets_at_time,
     standing,
     targets_in_log,
-    timestamp_ms,
 )
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large
 
@@ -43,7 +46,7 @@ def plan_resets(
     *,
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
-    on_no_commit: NoCommit = "fail",
+    on_no_commit: MissingCommitPolicy = "fail",
     stands: Mapping[str, Mapping[TopicPartition, int]] | None = None,
     by: CommitMetadata | None = None,
     interrupted: bool | None = None,
@@ -104,7 +107,7 @@ def plan_positions(
     source: Mapping[str, Any],
     now: datetime,
     on_out_of_range: OutOfRangePolicy,
-    on_no_commit: NoCommit = "fail",
+    on_no_commit: MissingCommitPolicy = "fail",
     stands: Mapping[TopicPartition, int] | None = None,
     moved: Sequence[TopicPartition] = (),
     refusals: Sequence[str] = (),
@@ -243,7 +246,7 @@ def _targets(
     logs: Mapping[TopicPartition, LogRange],
     now: datetime,
     on_out_of_range: OutOfRangePolicy,
-    on_no_commit: NoCommit,
+    on_no_commit: MissingCommitPolicy,
 ) -> _Found:
     if isinstance(scenario, ToOffset | ShiftBy):
         try:

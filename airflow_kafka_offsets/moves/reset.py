@@ -22,10 +22,10 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupIds, TopicScope, group_offsets, misnamed, source_offsets
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
-from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
+from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.reset_scenarios import (
-    NoCommit,
     Scenario,
     ShiftBy,
     ToOffset,
@@ -48,7 +48,7 @@ def plan_pipeline_reset(
     *,
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
-    on_no_commit: NoCommit = "fail",
+    on_no_commit: MissingCommitPolicy = "fail",
     policy: CheckpointPolicy | None = None,
     by: CommitMetadata | None = None,
     interrupted: bool | None = None,

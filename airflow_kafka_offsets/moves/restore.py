@@ -24,10 +24,10 @@ from airflow_kafka_offsets.model.groups import (
     source_offsets,
 )
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
-from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy
+from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import RestoreNoCommit
 from airflow_kafka_offsets.moves.commit import plan_moves
 from airflow_kafka_offsets.moves.group_reset import active_groups, read_file
 from airflow_kafka_offsets.moves.reset import moving_sources
@@ -44,7 +44,7 @@ def plan_restore_receipt(
     group_id: GroupIds,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
-    on_no_commit: RestoreNoCommit = "skip",
+    on_no_commit: RestoreMissingCommitPolicy = "skip",
     policy: CheckpointPolicy | None = None,
 ) -> PipelinePlan:
     """
@@ -91,7 +91,7 @@ def plan_restore_archive(
     group_id: GroupIds,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
-    on_no_commit: RestoreNoCommit = "skip",
+    on_no_commit: RestoreMissingCommitPolicy = "skip",
     policy: CheckpointPolicy | None = None,
 ) -> PipelinePlan:
     """
@@ -119,7 +119,7 @@ def _plan_groups(
     group_id: GroupIds,
     origin: str,
     on_out_of_range: OutOfRangePolicy,
-    on_no_commit: RestoreNoCommit,
+    on_no_commit: RestoreMissingCommitPolicy,
 ) -> list[OffsetPlan]:
     """Plan to commit again what groups held before."""
     ours = _names(group_id)

@@ -28,10 +28,11 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     summarize,
 )
-from airflow_kafka_offsets.model.reset_scenarios import iso_time, offsets_at_time, timestamp_ms
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, iso_time, timestamp_ms
+from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.model.window_bounds import NoStart, WindowBound, check_bounds
+from airflow_kafka_offsets.model.window_bounds import WindowBound, check_bounds
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -48,7 +49,7 @@ def plan_window(
     *,
     now: datetime,
     max_records: int | None = None,
-    on_no_commit: NoStart = "fail",
+    on_no_commit: MissingCommitPolicy = "fail",
 ) -> OffsetWindow:
     """
     Plan which records one run reads; nothing is changed.
@@ -245,7 +246,10 @@ def _known_topics(client: OffsetsClient, group_id: GroupIds | None, wanted: Posi
 
 
 def _from_commits(
-    wanted: Positions, known: set[str], logs: Mapping[TopicPartition, LogRange], on_no_commit: NoStart
+    wanted: Positions,
+    known: set[str],
+    logs: Mapping[TopicPartition, LogRange],
+    on_no_commit: MissingCommitPolicy,
 ) -> Offsets:
     added = [tp for tp, offset in wanted.items() if offset is None and tp.topic in known]
     unknown = [tp for tp, offset in wanted.items() if offset is None and tp.topic not in known]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, summarize
-from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, PartitionMove, check_plans
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
+from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove, check_plans
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.commit import plan_moves
 from airflow_kafka_offsets.moves.window import created_again

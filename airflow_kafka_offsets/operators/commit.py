@@ -20,8 +20,8 @@ from airflow_kafka_offsets.model.groups import (
     parse_group_id,
 )
 from airflow_kafka_offsets.model.offsets import offsets_json, parse_offsets, summarize
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.moves.checkpoint_commit import KnownMoves, commit_position
 from airflow_kafka_offsets.moves.commit import plan_moves
 from airflow_kafka_offsets.moves.window_commit import apply_window_commits, plan_window_commits

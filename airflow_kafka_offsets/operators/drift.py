@@ -17,7 +17,7 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
 from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
 from airflow_kafka_offsets.model.offsets import load_json
-from airflow_kafka_offsets.model.plan import one_of
+from airflow_kafka_offsets.model.parameters import one_of
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.drift import pipeline_drift
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline

@@ -10,10 +10,10 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
 from airflow_kafka_offsets.model.groups import TopicScope, group_scopes, parse_group_id
 from airflow_kafka_offsets.model.offsets import Positions, offsets_json, parse_positions
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy, exactly_one, one_of
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, one_of
+from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.recovery import Work, is_finished
-from airflow_kafka_offsets.model.reset_scenarios import NoCommit, exactly_one
 from airflow_kafka_offsets.moves.commit import plan_moves
 from airflow_kafka_offsets.moves.group_reset import parse_scenario, plan_resets
 from airflow_kafka_offsets.moves.reset import plan_pipeline_reset
@@ -100,7 +100,7 @@ class ResetOffsetsOperator(MovingOperator):
         by_duration: timedelta | str | None = None,
         from_file: str | None = None,
         on_out_of_range: OutOfRangePolicy = "fail",
-        on_no_commit: NoCommit = "fail",
+        on_no_commit: MissingCommitPolicy = "fail",
         plan_only: bool = False,
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
@@ -140,7 +140,7 @@ class ResetOffsetsOperator(MovingOperator):
             policies: dict[str, Any] = {
                 "now": datetime.now(tz=timezone.utc),
                 "on_out_of_range": one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range"),
-                "on_no_commit": one_of(self.on_no_commit, NoCommit, "on_no_commit"),
+                "on_no_commit": one_of(self.on_no_commit, MissingCommitPolicy, "on_no_commit"),
                 "by": metadata,
                 # Of a recovery that was cleared before its work was committed nobody has gone on from here.
                 "interrupted": images.interrupted or has_work or None,

@@ -15,11 +15,10 @@ from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
 from airflow_kafka_offsets.model.offsets import load_json
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy, one_of
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.plan import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import FAILED, Work, is_finished
-from airflow_kafka_offsets.model.reset_scenarios import RestoreNoCommit
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
 from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
@@ -98,7 +97,7 @@ class RestoreOffsetsOperator(MovingOperator):
         receipt: Mapping[str, Any] | str | None = None,
         from_file: str | None = None,
         when: When = "failed",
-        on_no_commit: RestoreNoCommit = "skip",
+        on_no_commit: RestoreMissingCommitPolicy = "skip",
         on_out_of_range: OutOfRangePolicy = "fail",
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
@@ -246,6 +245,6 @@ class RestoreOffsetsOperator(MovingOperator):
             checkpoint,
             group_id,
             on_out_of_range=on_out_of_range,
-            on_no_commit=one_of(self.on_no_commit, RestoreNoCommit, "on_no_commit"),
+            on_no_commit=one_of(self.on_no_commit, RestoreMissingCommitPolicy, "on_no_commit"),
             policy=policy,
         )

@@ -12,10 +12,11 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.groups import GroupIds, TopicScope, parse_group_id
-from airflow_kafka_offsets.model.plan import align, one_of
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, one_of
+from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.model.window_bounds import NoStart, WindowBound
+from airflow_kafka_offsets.model.window_bounds import WindowBound
 from airflow_kafka_offsets.moves.window import check_window, plan_window, topics_like
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, handed_over
@@ -103,7 +104,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         start: datetime | str | Mapping[str, Mapping[str, int]] = "committed",
         end: datetime | str | Mapping[str, Mapping[str, int]] = "latest",
         max_records: int | str | None = None,
-        on_no_commit: NoStart = "fail",
+        on_no_commit: MissingCommitPolicy = "fail",
         on_empty: OnEmpty = "skip",
         window_file: str | None = None,
         window_conn_id: str | None = None,
@@ -170,7 +171,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             end,
             now=now,
             max_records=_whole(self.max_records),
-            on_no_commit=one_of(self.on_no_commit, NoStart, "on_no_commit"),
+            on_no_commit=one_of(self.on_no_commit, MissingCommitPolicy, "on_no_commit"),
         )
         told = {
             "topics": self.topics,

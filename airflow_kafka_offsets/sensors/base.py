@@ -20,7 +20,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.reset_scenarios import parse_seconds
+from airflow_kafka_offsets.model.parameters import parse_seconds
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.failures import failing_at_once
 from airflow_kafka_offsets.task.given import GivenOptions, check_duration, check_names

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.model.lag import NoCommitPolicy
-from airflow_kafka_offsets.model.reset_scenarios import check_number, parse_seconds
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, check_number, parse_seconds
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
 from airflow_kafka_offsets.task.given import check_duration
 from airflow_kafka_offsets.task.wait_memory import WaitMemory
@@ -53,7 +52,7 @@ class ConsumerGroupLagSensor(OffsetsSensor):
         max_partition_lag: int | None = None,
         max_time_lag: float | timedelta | str | None = None,
         tolerance: int = 0,
-        on_no_commit: NoCommitPolicy = "fail",
+        on_no_commit: MissingCommitPolicy = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

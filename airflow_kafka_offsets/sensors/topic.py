@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.reset_scenarios import iso_time, parse_seconds, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.parameters import iso_time, parse_seconds, parse_time, timestamp_ms
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
 from airflow_kafka_offsets.task.given import check_duration
 from airflow_kafka_offsets.task.wait_memory import WaitMemory

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.plan import one_of
+from airflow_kafka_offsets.model.parameters import one_of
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark.group_commit import refuse_other_query
 from airflow_kafka_offsets.spark.source_options import librdkafka_config

@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     summarize,
 )
-from airflow_kafka_offsets.model.plan import one_of
+from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, one_of
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark.broker import Broker, broker
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NoCommit = Literal["fail", "earliest", "latest"]
-"""Where to start in a topic of which nothing at all was committed."""
 
 OutOfRange = Literal["fail", "clamp"]
 """What becomes of an offset that the log does not hold."""
@@ -56,7 +54,7 @@ def starting_offsets(
     options: Mapping[str, Any] | None = None,
     spark: SparkSession | None = None,
     client_config: Mapping[str, Any] | None = None,
-    on_no_commit: NoCommit = "fail",
+    on_no_commit: StartMissingCommitPolicy = "fail",
     on_out_of_range: OutOfRange = "fail",
 ) -> dict[str, str]:
     """
@@ -83,7 +81,7 @@ def starting_offsets(
     :raises NoCommitError: if a topic has no commit and ``on_no_commit`` is ``fail``.
     :raises PlanRefusedError: if an offset is outside the log.
     """
-    one_of(on_no_commit, NoCommit, "on_no_commit")
+    one_of(on_no_commit, StartMissingCommitPolicy, "on_no_commit")
     one_of(on_out_of_range, OutOfRange, "on_out_of_range")
     _refuse_started(checkpoint)
     with broker(options or {}, spark=spark, client_config=client_config) as kafka:
@@ -167,7 +165,7 @@ def _with_numbers(
     positions: Positions,
     known: set[str],
     logs: Mapping[TopicPartition, LogRange],
-    on_no_commit: NoCommit,
+    on_no_commit: StartMissingCommitPolicy,
 ) -> Offsets:
     without = sorted({tp.topic for tp in positions} - known)
     if without and on_no_commit == "fail":

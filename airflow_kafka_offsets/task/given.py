@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
-from airflow_kafka_offsets.model.reset_scenarios import parse_duration
+from airflow_kafka_offsets.model.parameters import parse_duration
 from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:

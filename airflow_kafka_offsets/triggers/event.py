@@ -17,8 +17,12 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.backlog import Backlog
-from airflow_kafka_offsets.model.lag import NoCommitPolicy
-from airflow_kafka_offsets.model.reset_scenarios import check_number, check_seconds, parse_seconds
+from airflow_kafka_offsets.model.parameters import (
+    MissingCommitPolicy,
+    check_number,
+    check_seconds,
+    parse_seconds,
+)
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.triggers.poll import looks
 from airflow_kafka_offsets.triggers.refused import refused_when_run
@@ -87,7 +91,7 @@ class LagEventTrigger(BaseEventTrigger):
         poll_interval: float = 60.0,
         position: str | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
-        on_no_commit: NoCommitPolicy = "earliest",
+        on_no_commit: MissingCommitPolicy = "earliest",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         for name, number in (

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.lag import Lag, NoCommitPolicy
+from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
-from airflow_kafka_offsets.model.plan import one_of
-from airflow_kafka_offsets.model.reset_scenarios import check_number
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, check_number, one_of
 from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait, check_in_log
 
 _TIMES_WITHIN = 2.0
@@ -34,11 +33,11 @@ class LagWait(Wait):
     max_partition_lag: int | None = None
     max_time_lag: float | None = None
     tolerance: int = 0
-    on_no_commit: NoCommitPolicy = "fail"
+    on_no_commit: MissingCommitPolicy = "fail"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(self.on_no_commit, NoCommitPolicy, "on_no_commit")
+        one_of(self.on_no_commit, MissingCommitPolicy, "on_no_commit")
         for name in ("max_lag", "max_partition_lag", "max_time_lag", "tolerance"):
             check_number(getattr(self, name), name)
 

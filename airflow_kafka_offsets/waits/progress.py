@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_kafka_offsets.model.reset_scenarios import duration_text
+from airflow_kafka_offsets.model.parameters import duration_text
 from airflow_kafka_offsets.waits.wait import Reading
 
 

@@ -20,14 +20,10 @@ from airflow_kafka_offsets.model.offsets import (
     offsets_json,
     parse_offsets,
 )
-from airflow_kafka_offsets.model.plan import align
+from airflow_kafka_offsets.model.parameters import check_number, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import (
-    check_number,
-    offsets_at_time,
-    parse_time,
-    timestamp_ms,
-)
+from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
+from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait, check_in_log
 
 

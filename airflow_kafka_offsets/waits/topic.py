@@ -13,8 +13,8 @@ from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, offsets_json
-from airflow_kafka_offsets.model.plan import align, one_of
-from airflow_kafka_offsets.model.reset_scenarios import check_seconds, iso_time, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.parameters import check_seconds, iso_time, one_of, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait
 
 IdlePartitionPolicy = Literal["wait", "ignore"]

@@ -38,8 +38,7 @@ from airflow_kafka_offsets.model.offsets import (
     offsets_json,
     summarize,
 )
-from airflow_kafka_offsets.model.plan import one_of
-from airflow_kafka_offsets.model.reset_scenarios import check_seconds
+from airflow_kafka_offsets.model.parameters import check_seconds, one_of
 from airflow_kafka_offsets.task.given import check_rendered
 
 if TYPE_CHECKING:

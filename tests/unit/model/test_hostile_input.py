@@ -25,20 +25,16 @@ from airflow_kafka_offsets.model.offsets import (
     parse_offsets,
     parse_positions,
 )
-from airflow_kafka_offsets.model.pipeline_plan import read_images
-from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import (
-    ByDuration,
-    FromFile,
-    ShiftBy,
-    ToDatetime,
-    ToOffset,
+from airflow_kafka_offsets.model.parameters import (
     check_seconds,
     iso_time,
     parse_duration,
     parse_time,
     timestamp_ms,
 )
+from airflow_kafka_offsets.model.pipeline_plan import read_images
+from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.reset_scenarios import ByDuration, FromFile, ShiftBy, ToDatetime, ToOffset
 from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound

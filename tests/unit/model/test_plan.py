@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import CommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.plan import OffsetPlan, OutOfRangePolicy, one_of
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of
+from airflow_kafka_offsets.model.plan import OffsetPlan
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}

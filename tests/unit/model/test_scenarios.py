@@ -8,19 +8,16 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.parameters import duration_text, exactly_one, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.reset_scenarios import (
     ByDuration,
     FromFile,
     ShiftBy,
     ToOffset,
-    duration_text,
-    exactly_one,
     is_relative,
     offsets_at_time,
-    parse_time,
     standing,
     targets_in_log,
-    timestamp_ms,
 )
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -66,7 +63,7 @@ def test_a_duration_is_iso_8601_or_a_timedelta(value, seconds):
 
 
 @pytest.mark.parametrize(
-    "value", ["", "P", "PT", "1H", "PT1D", "P1M", "-PT1H", "P1DT", 60, timedelta(-1), None]
+    "value", ["", "P", "PT", "1H", "PT1D", "P1M", "-PT1H", "P1DT", -60, timedelta(-1), None]
 )
 def test_other_durations_are_refused(value):
     with pytest.raises(UsageError, match="by_duration"):

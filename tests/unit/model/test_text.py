@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.model.plan import align
+from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.text import is_plain, kind_of, printable, shorten
 
 any_text = st.text(st.characters(exclude_categories=()))

@@ -1,0 +1,202 @@
+"""Parameters of all kinds as they are given: policies, switches, times, durations and numbers, each read strictly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal, get_args
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.text import shorten
+
+OutOfRangePolicy = Literal["fail", "clamp", "skip"]
+"""What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
+
+MissingCommitPolicy = Literal["fail", "earliest", "latest", "skip"]
+"""
+Where a partition without a committed offset is taken to be.
+
+``fail`` is an error; ``earliest`` and ``latest`` are the start and the end of its log, as with a consumer's
+``auto.offset.reset``; ``skip`` leaves the partition out.
+"""
+
+StartMissingCommitPolicy = Literal["fail", "earliest", "latest"]
+""":data:`MissingCommitPolicy` where each partition needs an offset to start from."""
+
+RestoreMissingCommitPolicy = Literal["skip", "earliest"]
+""":data:`MissingCommitPolicy` of a restore: the partition stays where it is, or goes to its log start."""
+
+_DURATION = re.compile(
+    r"P(?:([0-9]{1,9})D)?(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?)?"
+)
+"""What ``java.time.Duration.parse`` takes, without signs."""
+
+LONGEST = timedelta(days=36_525)
+"""A hundred years: with longer durations, times leave the calendar."""
+
+
+def one_of(value: object, choices: object, parameter: str) -> Any:
+    """
+    Check a parameter with a fixed set of values, which may come from a template.
+
+    :param choices: a ``Literal`` type.
+    :raises UsageError: naming the parameter, what was found and the choices.
+    """
+    known = get_args(choices)
+    if value not in known:
+        raise UsageError(f"{parameter}={value!r}: expected one of {', '.join(map(repr, known))}")
+    return value
+
+
+def parse_switch(value: object, parameter: str) -> bool:
+    """
+    Read a switch strictly, as a template may give it.
+
+    :param value: a bool, or the text ``true`` or ``false`` in any case.
+    :raises UsageError: if it is anything else; text such as ``"0"`` or ``"no"`` is not guessed at.
+    """
+    text = value.strip().lower() if isinstance(value, str) else value
+    if text is True or text == "true":
+        return True
+    if text is False or text == "false":
+        return False
+    raise UsageError(f"{parameter}={shorten(value)}: expected true or false")
+
+
+def parse_time(value: object, parameter: str) -> datetime:
+    """
+    Read a point in time: a datetime, or ISO 8601 text with or without a zone.
+
+    Without a zone it is UTC, as in Kafka's tool.
+
+    :raises UsageError: if it is neither.
+    """
+    moment = value
+    if isinstance(value, str):
+        text = value.strip()
+        # Python 3.10 does not read the Z that ISO 8601 allows.
+        text = f"{text[:-1]}+00:00" if text.endswith(("Z", "z")) else text
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            moment = None
+    if not isinstance(moment, datetime):
+        raise UsageError(
+            f"{parameter}={shorten(value)}: expected a time such as '2026-03-01T00:00:00+00:00' or "
+            "'{{ data_interval_start }}'"
+        )
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+
+
+def parse_duration(value: object, parameter: str) -> timedelta | None:
+    """
+    Read a duration: seconds, a timedelta, or ISO 8601 text as Kafka's tool takes it, such as ``PT10M`` or ``P1DT2H``.
+
+    :return: the duration, ``None`` for ``None``.
+    :raises UsageError: if it is anything else, negative, or longer than :data:`LONGEST`.
+    """
+    if value is None:
+        return None
+    text = value.strip() if isinstance(value, str) else value
+    duration = text if isinstance(text, timedelta) else timedelta(-1)
+    with suppress(ValueError, OverflowError):
+        if isinstance(text, str) and (found := _DURATION.fullmatch(text.upper())) and any(found.groups()):
+            days, hours, minutes, seconds = (float(number or 0) for number in found.groups())
+            duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        elif isinstance(text, str | int | float) and not isinstance(text, bool):
+            duration = timedelta(seconds=float(text))
+    if not timedelta(0) <= duration <= LONGEST:
+        raise UsageError(
+            f"{parameter}={shorten(value)}: expected seconds, a duration such as 'PT10M', or a timedelta, of at most "
+            f"{LONGEST.days} days"
+        )
+    return duration
+
+
+def parse_seconds(value: object, parameter: str) -> float | None:
+    """Read a duration as :func:`parse_duration`, in seconds."""
+    duration = parse_duration(value, parameter)
+    return None if duration is None else duration.total_seconds()
+
+
+def check_seconds(
+    value: object, parameter: str, *, most: float = LONGEST.total_seconds(), zero: bool = False
+) -> float:
+    """
+    Return a number of seconds that a wait or a call can have.
+
+    :param most: the largest one.
+    :param zero: whether 0 is one.
+    :raises UsageError: if it is none, such as ``inf`` or ``nan``.
+    """
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else -1
+    if 0 < number <= most or (zero and number == 0):
+        return number
+    least = "from 0" if zero else "above 0"
+    raise UsageError(f"{parameter}={shorten(value)}: expected seconds {least}, at most {most:g}")
+
+
+def check_number(value: object, parameter: str) -> None:
+    """
+    Refuse a threshold that is no number from 0; ``None`` is none at all.
+
+    :raises UsageError: for a text too, even if it reads as a number.
+    """
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise UsageError(f"{parameter}={value!r}: expected 0 or more, as a number")
+
+
+def timestamp_ms(moment: datetime) -> int:
+    """Return a time as Kafka's timestamp: milliseconds since 1970, rounded down exactly."""
+    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+
+
+def iso_time(milliseconds: int) -> str:
+    """
+    Return a timestamp of Kafka as ISO 8601 text in UTC, to the millisecond where it has them.
+
+    A producer may write any number: those that no calendar has, such as microseconds, stay numbers.
+    """
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return f"{milliseconds} ms since 1970"
+    text = moment.isoformat(timespec="milliseconds" if milliseconds % 1_000 else "seconds")
+    return text.replace("+00:00", "Z")
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration in its two largest units: ``20 d 19 h``, ``1 h 5 min``, ``2 min 3 s``, ``42 s``."""
+    left = round(seconds)
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    first = next((at for at, (_, size) in enumerate(units) if left >= size), len(units) - 1)
+    words: list[str] = []
+    for unit, size in units[first : first + 2]:
+        number, left = divmod(left, size)
+        if number or not words:
+            words.append(f"{number} {unit}")
+    return " ".join(words)
+
+
+def exactly_one(parameters: Mapping[str, object]) -> tuple[str, object]:
+    """
+    Return the one parameter that is given; empty text and ``None`` mean not given.
+
+    That way a DAG's ``params`` can drive a reset: every scenario is in the template, one is filled in.
+
+    :raises UsageError: if none or several are given.
+    """
+    given = {
+        name: value
+        for name, value in parameters.items()
+        if value is not None and not (isinstance(value, str) and value.strip() in ("", "None"))
+    }
+    if len(given) != 1:
+        found = ", ".join(f"{name}={shorten(value, 40)}" for name, value in given.items()) or "none of them"
+        raise UsageError(f"found {found}; expected exactly one of {', '.join(parameters)}")
+    return next(iter(given.items()))

@@ -1,0 +1,37 @@
+"""Tables of plans and readings as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.parameters import iso_time
+from airflow_kafka_offsets.model.text import printable
+
+RecordTimes = Mapping[tuple[TopicPartition, int], "int | None"]
+"""Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows."""
+
+REFUSED = " (refused, not carried out)"
+"""What the heading of a plan says that is part of a refused move."""
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines with columns of equal width; what could move the cursor is escaped."""
+    rows = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def offset_cell(offset: int | None) -> str:
+    """Return an offset for a table, ``-`` if there is none."""
+    return "-" if offset is None else str(offset)
+
+
+def time_cell(times: RecordTimes, topic_partition: TopicPartition, offset: int | None) -> str:
+    """Return the time of the record at an offset for a table: ``end`` where none follows, ``-`` if not known."""
+    if offset is None or (topic_partition, offset) not in times:
+        return "-"
+    time = times[topic_partition, offset]
+    return "end" if time is None else iso_time(time)
