@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
@@ -48,13 +50,9 @@ from airflow_kafka_offsets.kafka.failures import (
 )
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.groups import GroupCalls, GroupDescription, GroupListing, GroupMember
-from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.kafka.record_times import fetch_times, positions_in_logs
 from airflow_kafka_offsets.kafka.refusals import and_then, not_committed
 from airflow_kafka_offsets.kafka.requests import (
-    LOG_END,
-    LOG_START,
-    Committed,
     missing_partitions,
     read_commits,
     read_offsets,
@@ -66,10 +64,14 @@ from airflow_kafka_offsets.kafka.topics import topic_ids
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
+    Commit,
+    IsolationLevel,
     LogRange,
     Offsets,
     TopicPartition,
     check_partitions,
+    committed_offsets,
+    committed_texts,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import check_seconds
@@ -79,7 +81,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Committed", "GroupDescription", "GroupListing", "GroupMember", "OffsetsClient"]
+__all__ = ["GroupDescription", "GroupListing", "GroupMember", "OffsetsClient"]
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +210,7 @@ class OffsetsClient:
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Committed | None]:
+    ) -> dict[TopicPartition, Commit | None]:
         """
         Return what a group committed; ``None`` where it has no commit, and where there is no such partition.
 
@@ -219,7 +221,7 @@ class OffsetsClient:
         with self._asking(what) as deadline:
             return self._committed(what, group_id, partitions, deadline)
 
-    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Committed]:
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """
         Return all that a group committed, for the partitions of all topics on the broker.
 
@@ -431,8 +433,8 @@ class OffsetsClient:
         held = self.committed(group_id, window.ranges)
         window.to_commit(
             f"group {group_id!r}",
-            {tp: commit and commit.offset for tp, commit in held.items()},
-            {tp: commit and commit.metadata for tp, commit in held.items()},
+            committed_offsets(held),
+            committed_texts(held),
         )
         self.commit(group_id, window.end, metadata)
         return window.end
@@ -591,12 +593,12 @@ class OffsetsClient:
         partitions: Iterable[TopicPartition],
         deadline: Deadline,
         needs: Right = "Describe",
-    ) -> dict[TopicPartition, Committed | None]:
+    ) -> dict[TopicPartition, Commit | None]:
         wanted = sorted(dict.fromkeys(partitions))
         check_partitions(wanted)
-        found: dict[TopicPartition, Committed | None] = {}
+        found: dict[TopicPartition, Commit | None] = {}
 
-        def question(connection: Connection, timeout: float) -> dict[TopicPartition, Committed | None]:
+        def question(connection: Connection, timeout: float) -> dict[TopicPartition, Commit | None]:
             for chunk in self._chunks([tp for tp in wanted if tp not in found]):
                 found.update(read_commits(connection, chunk, timeout))
             return found
@@ -621,12 +623,12 @@ class OffsetsClient:
 
         # Apart: one request that names a partition twice gets the last answer for both.
         if other is None:
-            starts, ends = offsets_at(LOG_START, connection), offsets_at(LOG_END, connection)
+            starts, ends = offsets_at(OFFSET_BEGINNING, connection), offsets_at(OFFSET_END, connection)
         else:
             # A broker answers what comes over one connection one by one. The log start is the same over any.
             with ThreadPoolExecutor(1) as meanwhile:
-                asked = meanwhile.submit(offsets_at, LOG_START, other)
-                ends = offsets_at(LOG_END, connection)
+                asked = meanwhile.submit(offsets_at, OFFSET_BEGINNING, other)
+                ends = offsets_at(OFFSET_END, connection)
                 starts = asked.result()
         # Retention may have moved the start of an emptied log past the end that was read for it.
         return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
@@ -673,7 +675,7 @@ class OffsetsClient:
 
         def read_back(offsets: Offsets) -> list[TopicPartition]:
             held = self._committed(what, group_id, offsets, deadline)
-            return [tp for tp, offset in offsets.items() if held[tp] == Committed(offset, metadata)]
+            return [tp for tp, offset in offsets.items() if held[tp] == Commit(offset, metadata)]
 
         progress = CommitProgress(part, read_back)
         connection = self._connections.get(group_id)

@@ -17,8 +17,8 @@ from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.kafka.config import SERVERS, missing_file, scrubber
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.listener_probe import look_at_listener
-from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.offsets import IsolationLevel
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -11,16 +10,21 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
     UsageError,
 )
-from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
+from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Commit,
+    IsolationLevel,
+    LogRange,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.recovery import LastCommit
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.requests import Committed
 
 
 def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartition]:
@@ -86,11 +90,8 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
                 "at partitions without a commit"
             )
         topics = scope.narrowed(tp.topic for tp in everywhere)
-        return {
-            tp: everywhere[tp].offset if tp in everywhere else None for tp in partitions_in(client, topics)
-        }
-    committed = client.committed(group_id, partitions_in(client, scope))
-    return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
+        return committed_offsets({tp: everywhere.get(tp) for tp in partitions_in(client, topics)})
+    return committed_offsets(client.committed(group_id, partitions_in(client, scope)))
 
 
 def last_commits(
@@ -103,9 +104,7 @@ def last_commits(
     }
 
 
-def _check_hidden(
-    client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Committed]
-) -> None:
+def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Commit]) -> None:
     """Refuse to take what a user may see for all of a group, where anything shows that there is more."""
     # A broker hides the commits on topics that a user may not see, but not what members read, and no text of a commit.
     if read := {tp.topic for tp in client.assigned(group_id)}:

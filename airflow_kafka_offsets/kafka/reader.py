@@ -1,16 +1,11 @@
-"""What can be asked about offsets, whoever answers: the broker, or what was asked of it a moment ago?"""
+"""The questions about offsets, whoever answers them: the broker or a cache."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Protocol
 
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.requests import Committed
-
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
+from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
 
 
 class OffsetsReader(Protocol):
@@ -21,10 +16,10 @@ class OffsetsReader(Protocol):
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Committed | None]:
+    ) -> dict[TopicPartition, Commit | None]:
         """Return what a group committed."""
 
-    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Committed]:
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """Return all that a group committed."""
 
     def sees_all_topics(self) -> bool:

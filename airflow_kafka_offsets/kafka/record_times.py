@@ -18,8 +18,7 @@ from airflow_kafka_offsets.kafka.failures import (
     Failed,
     Failure,
 )
-from airflow_kafka_offsets.kafka.reader import IsolationLevel
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

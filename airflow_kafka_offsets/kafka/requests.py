@@ -1,34 +1,20 @@
-"""What does one request to a broker ask, and how is its answer to be read?"""
+"""One request to a broker each, and the reading of its response."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, Failed, Failure
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import TopicMetadata
-
-LOG_END, LOG_START = -1, -2
-"""In place of a time."""
-
-
-class Committed(NamedTuple):
-    """What a group committed for a partition."""
-
-    offset: int
-    """The next record that it would read."""
-    metadata: str | None
-    """
-    The text that was committed with it; empty if there was none, ``None`` if it could not be read. Text that
-    another client wrote may have stray characters at its end: confluent-kafka reads beyond it.
-    """
 
 
 def read_topics(connection: Connection, topic: str | None, timeout: float) -> dict[str, list[int]]:
@@ -93,7 +79,7 @@ def _list_topics(connection: Connection, topic: str | None, timeout: float) -> d
 
 def read_commits(
     connection: Connection, partitions: Sequence[TopicPartition], timeout: float
-) -> dict[TopicPartition, Committed | None]:
+) -> dict[TopicPartition, Commit | None]:
     """
     Return what the connection's group committed; ``None`` where it did not.
 
@@ -105,7 +91,7 @@ def read_commits(
     return {tp: _commit(said) for tp, said in zip(partitions, answer, strict=True)}
 
 
-def _commit(said: ClientPartition) -> Committed | None:
+def _commit(said: ClientPartition) -> Commit | None:
     if said.error is not None:
         raise Failed(_about(f"{said.topic}-{said.partition}", said.error))
     offset = said.offset
@@ -116,14 +102,14 @@ def _commit(said: ClientPartition) -> Committed | None:
     except UnicodeDecodeError:
         # Other clients' texts have no NUL at their end, so that what lies behind them in memory was read too.
         metadata = None
-    return Committed(offset, metadata)
+    return Commit(offset, metadata)
 
 
 def read_offsets(
     connection: Connection, partitions: Sequence[TopicPartition], timestamp: int, timeout: float
 ) -> tuple[Offsets, dict[TopicPartition, Failure]]:
     """
-    Return the first offset at or after a time, :data:`LOG_START` or :data:`LOG_END`.
+    Return the first offset at or after a time, or the log start or end (``OFFSET_BEGINNING``, ``OFFSET_END``).
 
     :return: the offset of each partition that answered (-1: no record is that new), the failure of each other.
     :raises Failed: if there is no answer at all.
@@ -142,7 +128,7 @@ def read_offsets(
         offset = said.offset
         if said.error is not None:
             failures[tp] = _about(str(tp), said.error)
-        elif offset >= 0 or (offset == LOG_END and timestamp >= 0):
+        elif offset >= 0 or (offset == OFFSET_END and timestamp >= 0):
             offsets[tp] = offset
         else:
             # A broker that is silent can look like this; a negative offset is never an answer.

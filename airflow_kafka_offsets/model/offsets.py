@@ -1,5 +1,5 @@
 """
-What is an offset, and how do Spark and Kafka write a set of them?
+Offsets and commits, and the two forms in which Spark and Kafka write offsets.
 
 Offsets are exclusive ends: the offset of a partition is that of the *next* record to read. Spark's
 ``offsets/N`` and Kafka's committed offsets mean the same number, so they are compared and copied as
@@ -20,7 +20,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.names import check_group
@@ -59,6 +59,35 @@ Offsets = dict[TopicPartition, int]
 
 Positions = dict[TopicPartition, "int | None"]
 """An offset for each partition, ``None`` where there is none (no commit)."""
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+"""Whether records of open and aborted transactions count: it decides which log end a consumer sees."""
+
+
+class Commit(NamedTuple):
+    """What a group committed for a partition."""
+
+    offset: int
+    """The next record that it would read."""
+    metadata: str | None = ""
+    """
+    The text that was committed with it; empty if there was none, ``None`` if it could not be read. Text of other
+    clients may have stray characters at its end: confluent-kafka reads beyond it.
+    """
+
+
+Commits = Mapping[TopicPartition, "Commit | None"]
+"""The commit of each partition, ``None`` where there is none."""
+
+
+def committed_offsets(commits: Commits) -> Positions:
+    """Return the offset of each commit, ``None`` where there is none."""
+    return {tp: None if commit is None else commit.offset for tp, commit in commits.items()}
+
+
+def committed_texts(commits: Commits) -> dict[TopicPartition, str | None]:
+    """Return the metadata of each commit, ``None`` where there is none or it could not be read."""
+    return {tp: None if commit is None else commit.metadata for tp, commit in commits.items()}
 
 
 class LogRange(NamedTuple):
@@ -295,10 +324,10 @@ def repr_hint(value: object) -> str:
     return ". This is how Python spells a dict or a list: write it as JSON, in a template with the filter `| tojson`"
 
 
-def summarize(partitions: Iterable[TopicPartition], limit: int = 5) -> str:
-    """Name partitions in order, as many as a reader wants to see: ``orders-0, orders-1 and 98 more``."""
+def summarize(partitions: Iterable[tuple[str, int]], limit: int = 5) -> str:
+    """Name the first partitions in order: ``orders-0, orders-1 and 98 more``."""
     ordered = sorted(partitions)
-    names = ", ".join(map(str, ordered[:limit]))
+    names = ", ".join(f"{topic}-{number}" for topic, number in ordered[:limit])
     return names if len(ordered) <= limit else f"{names} and {len(ordered) - limit} more"
 
 

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commits, LogRange, TopicPartition
 from airflow_kafka_offsets.spark.source_options import kafka_settings, librdkafka_config
 
 if TYPE_CHECKING:
@@ -33,18 +33,8 @@ class Broker(Protocol):
     ) -> dict[TopicPartition, LogRange]:
         """Return what the logs hold."""
 
-    def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> Mapping[TopicPartition, Commit | None]:
-        """Return what a group has committed, ``None`` for partitions without a commit."""
-
-
-class Commit(Protocol):
-    """One commit of a group."""
-
-    @property
-    def offset(self) -> int:
-        """The next record that it would read."""
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
+        """Return a group's commits; ``None`` where it has none."""
 
 
 @contextmanager

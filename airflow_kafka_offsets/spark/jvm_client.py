@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -18,7 +18,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
 from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, FINAL, RETRIABLE, remedy
 from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.text import shorten
 
 MAX_PARTITIONS = 1_000
@@ -39,15 +39,6 @@ _REMEDIES = {
     "SASL_AUTHENTICATION_FAILED": "correct kafka.sasl.jaas.config, kafka.sasl.mechanism or kafka.security.protocol",
     "_SSL": "correct the source's kafka.ssl.* options",
 }
-
-
-class Held(NamedTuple):
-    """What a group holds for a partition."""
-
-    offset: int
-    """The next record that it would read."""
-    metadata: str | None
-    """The text that was committed with it."""
 
 
 class JvmOffsetsClient:
@@ -93,14 +84,14 @@ class JvmOffsetsClient:
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Held | None]:
+    ) -> dict[TopicPartition, Commit | None]:
         """Return what a group holds; ``None`` where it has no commit."""
         check_group(group_id)
         with self._explaining(f"reading the offsets of group {group_id!r}"):
             found = self._wait(self._admin.listConsumerGroupOffsets(group_id).partitionsToOffsetAndMetadata())
             # As one text: each look into a Java object is a round trip.
             held = json.loads(self._json.writeValueAsString(found))
-        return {tp: _held(held.get(_ENTRY.format(**tp._asdict()))) for tp in partitions}
+        return {tp: _commit_of(held.get(_ENTRY.format(**tp._asdict()))) for tp in partitions}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """
@@ -259,10 +250,10 @@ def _json_writer(jvm: Any) -> Any:
     return writer.setVisibility(jackson.annotation.PropertyAccessor.FIELD, any_field)
 
 
-def _held(found: Mapping[str, Any] | None) -> Held | None:
+def _commit_of(found: Mapping[str, Any] | None) -> Commit | None:
     if found is None or found["offset"] < 0:
         return None
-    return Held(found["offset"], (found["metadata"] or "").split("\0", 1)[0])
+    return Commit(found["offset"], (found["metadata"] or "").split("\0", 1)[0])
 
 
 def _parts(offsets: Mapping[TopicPartition, int]) -> Iterator[Offsets]:

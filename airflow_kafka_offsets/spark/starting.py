@@ -20,6 +20,7 @@ from airflow_kafka_offsets.model.offsets import (
     Offsets,
     Positions,
     TopicPartition,
+    committed_offsets,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, one_of
@@ -125,9 +126,8 @@ def _of_group(kafka: Broker, group_id: str, scope: TopicScope) -> tuple[Position
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
     wanted = _on_broker(kafka, scope)
     whole = _on_broker(kafka, TopicScope(dict.fromkeys(scope.topics)))
-    committed = kafka.committed(group_id, sorted({*wanted, *whole}))
-    held = {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
-    return {tp: held[tp] for tp in wanted}, {tp.topic for tp, offset in held.items() if offset is not None}
+    found = committed_offsets(kafka.committed(group_id, sorted({*wanted, *whole})))
+    return {tp: found[tp] for tp in wanted}, {tp.topic for tp, offset in found.items() if offset is not None}
 
 
 def _of_store(

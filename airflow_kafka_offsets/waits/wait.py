@@ -21,7 +21,7 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckp
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
-from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
+from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.groups import (
     TopicScope,
     group_scopes,
@@ -31,6 +31,7 @@ from airflow_kafka_offsets.model.groups import (
 )
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
+    IsolationLevel,
     LogRange,
     Offsets,
     Positions,

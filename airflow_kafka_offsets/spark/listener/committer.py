@@ -306,13 +306,13 @@ class Committer:
         group_id, query, offsets = target.group_id, run.query, wanted.offsets
         self._refuse_second(run, target, offsets)
         client = self._client(run, wanted.settings)
-        held = client.committed(group_id, offsets)
+        commits = client.committed(group_id, offsets)
         if not self._allow_new_query:
-            refuse_other_query(group_id, held, query.query_id)
+            refuse_other_query(group_id, commits, query.query_id)
         run.claims.setdefault(target, set()).update(offsets)
         metadata = driver_metadata("spark listener", query=query.query_id, batch=batch)
         try:
-            commit_forward(client, group_id, offsets, held, metadata, query.name)
+            commit_forward(client, group_id, offsets, commits, metadata, query.name)
         except CommitError as error:
             if error.written:
                 self.outcomes.committed(query, group_id, wholly=False)

@@ -20,11 +20,11 @@ from airflow_kafka_offsets.errors import (
     WindowMismatchError,
 )
 from airflow_kafka_offsets.kafka import commits, fenced
-from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import TopicScope
-from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.reset_scenarios import ToOffset
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.commit import apply_plans
@@ -98,7 +98,7 @@ def test_the_end_is_written_with_its_metadata_and_once(client, group, window, ho
     first = window(None, 5)
     assert client.commit_window(group, first, "mine", fenced=is_fenced) == first.end
     assert holds(group) == [5, 5, 5, 5]
-    assert set(client.committed(group, first.end).values()) == {Committed(5, "mine")}
+    assert set(client.committed(group, first.end).values()) == {Commit(5, "mine")}
     client.commit_window(group, first, "mine", fenced=is_fenced)
     client.commit_window(group, window(5, 9), fenced=is_fenced)
     assert holds(group) == [9, 9, 9, 9]

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
+    Commit,
     TopicPartition,
     check_partitions,
     load_json,
@@ -100,7 +101,7 @@ TEXT_PARSERS: dict[str, Callable[[str], object]] = {
     "from_file": lambda text: FromFile("file", text).groups(["g", "h"]),
     "images": read_images,
     "metadata": lambda text: str(CommitMetadata.parse(text)),
-    "query": lambda text: foreign_query("g", {TopicPartition("t", 0): text}, "mine"),
+    "query": lambda text: foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine"),
 }
 
 
@@ -197,7 +198,7 @@ def test_a_partition_that_cannot_be_is_refused(partition):
 
 def test_the_metadata_of_others_are_escaped_where_they_are_shown():
     text = json.dumps({"query": "other\x1b[2J\n", "run": "r\r", "batch": 3})
-    refusal = foreign_query("g", {TopicPartition("orders", 0): text}, "mine")
+    refusal = foreign_query("g", {TopicPartition("orders", 0): Commit(0, text)}, "mine")
     assert r"run r\r (query other\x1b[2J\n, batch 3)" in refusal
 
 
