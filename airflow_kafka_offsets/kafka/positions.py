@@ -12,7 +12,6 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
     Commit,
@@ -25,6 +24,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.recovery import LastCommit
+from airflow_kafka_offsets.model.topics import TopicScope
 
 
 def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartition]:
