@@ -1,9 +1,8 @@
-"""What does the Kafka client in the driver's JVM say about topics and their logs?"""
+"""Reads topics and their logs with the Kafka client in the driver's JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError, UnknownTopicPartitionError
@@ -32,16 +31,16 @@ def kafka_in(spark: SparkSession) -> Any | None:
 
 class JvmBroker(JvmOffsetsClient):
     """
-    Asks through Kafka's AdminClient, as Spark's own source does.
+    Asks with Kafka's AdminClient, as Spark's own source does.
 
-    Each partition costs some calls from Python into the JVM: about 1 ms.
+    Each partition takes some calls from Python into the JVM: about 1 ms.
     """
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
         """Return the partitions of topics; one that does not exist is not in it."""
         wanted = sorted(set(topics))
         what = f"looking up topics {', '.join(wanted[:5])}"
-        with self._plainly(what):
+        with self._explaining(what):
             names = self._jvm.java.util.ArrayList()
             for topic in wanted:
                 names.add(topic)
@@ -51,7 +50,7 @@ class JvmBroker(JvmOffsetsClient):
 
     def _partitions_of(self, what: str, answer: Any) -> list[int]:
         try:
-            with self._plainly(what):
+            with self._explaining(what):
                 return sorted(info.partition() for info in self._wait(answer).partitions())
         except BrokerError as error:
             if error.code not in UNKNOWN_PARTITION:
@@ -76,7 +75,7 @@ class JvmBroker(JvmOffsetsClient):
                 missing=missing,
             )
         spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
-        with self._plainly(what):
+        with self._explaining(what):
             starts = self._offsets(wanted, spec.earliest(), isolation_level)
             ends = self._offsets(wanted, spec.latest(), isolation_level)
         # Retention may have moved the start of an emptied log past the end that was read for it.
@@ -91,10 +90,3 @@ class JvmBroker(JvmOffsetsClient):
         options = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
         found = self._wait(self._admin.listOffsets(request, options).all())
         return {tp: found.get(key).offset() for tp, key in keys.items()}
-
-    @contextmanager
-    def _plainly(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001  # py4j has its own, and PySpark turns some into others
-            raise self._explained(what, error) from None

@@ -132,7 +132,8 @@ def test_of_two_windows_that_are_committed_at_once_one_wins(client, bootstrap_se
 
     def commit(end):
         try:
-            fenced.commit_ranges({"bootstrap.servers": bootstrap_servers}, group, window(0, end))
+            with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as own:
+                own.commit_window(group, window(0, end))
         except WindowMismatchError:
             return None
         return end
@@ -280,7 +281,7 @@ def test_what_was_written_is_told_when_the_rest_is_refused(
         sent.append(real(*arguments))
         return sent[-1]
 
-    look = fenced.FencedCommit._look_for_members
+    look = fenced.FencedCommit._refuse_members
 
     def look_and_commit(self, deadline):
         look(self, deadline)
@@ -288,7 +289,7 @@ def test_what_was_written_is_told_when_the_rest_is_refused(
             client.commit(group, {TopicPartition(topic, 3): 7})
 
     monkeypatch.setattr(fenced, "send_commit", send)
-    monkeypatch.setattr(fenced.FencedCommit, "_look_for_members", look_and_commit)
+    monkeypatch.setattr(fenced.FencedCommit, "_refuse_members", look_and_commit)
     with pytest.raises(
         CommitError, match="2 of 4 partitions were written.*then the rest was refused"
     ) as refused:
