@@ -1,9 +1,4 @@
-"""
-How does a Spark job read exactly the records of an offset window?
-
-What else a job asks about offsets is beside it and can be imported from here: :func:`starting_offsets`,
-:func:`batch_ranges` and :func:`commit_ranges`.
-"""
+"""Reads exactly the records of an offset window."""
 
 from __future__ import annotations
 
@@ -18,16 +13,13 @@ from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError,
 from airflow_kafka_offsets.model.offsets import TopicPartition, load_json, summarize
 from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of, shorten, too_large
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.spark.batch import batch_ranges
 from airflow_kafka_offsets.spark.broker import broker
-from airflow_kafka_offsets.spark.commit import commit_ranges
 from airflow_kafka_offsets.spark.source_options import isolation_level, refuse_other_ranges
-from airflow_kafka_offsets.spark.starting import starting_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["batch_ranges", "commit_ranges", "read_window", "reading_window", "starting_offsets"]
+__all__ = ["read_window", "reading_window"]
 
 Window = OffsetWindow | Mapping[str, Any] | str
 """A window, what PlanOffsetWindowOperator returned as a mapping or as JSON text, or the URI of a file with it."""

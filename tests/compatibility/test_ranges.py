@@ -20,7 +20,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.spark.read import batch_ranges, commit_ranges, starting_offsets
+from airflow_kafka_offsets.spark import batch_ranges, commit_ranges, starting_offsets
 
 
 def ranges(topic, **each):
