@@ -25,8 +25,9 @@ from airflow_kafka_offsets.kafka.positions import (
     partitions_in,
 )
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
+from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.offsets import IsolationLevel, offsets_json
+from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import parse_time, timestamp_ms
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
 from airflow_kafka_offsets.model.topics import TopicScope

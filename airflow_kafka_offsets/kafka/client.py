@@ -13,7 +13,7 @@ from airflow_kafka_offsets.kafka.commits import check_commit
 from airflow_kafka_offsets.kafka.connection import MAX_KEPT
 from airflow_kafka_offsets.kafka.failures import Failed
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
-from airflow_kafka_offsets.kafka.group_offsets import GroupOffsets
+from airflow_kafka_offsets.kafka.group_commits import GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at, read_logs
 from airflow_kafka_offsets.kafka.record_times import fetch_times, positions_in_logs
@@ -139,7 +139,7 @@ class OffsetsClient:
 
         :param group_id: the group; it need not exist.
         """
-        group = GroupOffsets(self._session, self._admin, group_id)
+        group = GroupCommits(self._session, self._admin, group_id)
         what = f"reading the offsets of group {group_id!r}"
         with self._session.asking(what) as deadline:
             return group.read(what, partitions, deadline)
@@ -150,7 +150,7 @@ class OffsetsClient:
 
         :param group_id: the group; it need not exist.
         """
-        group = GroupOffsets(self._session, self._admin, group_id)
+        group = GroupCommits(self._session, self._admin, group_id)
         what = f"reading all offsets of group {group_id!r}"
         with self._session.asking(what) as deadline:
             return group.read_all(what, self._topics, deadline)
@@ -258,7 +258,7 @@ class OffsetsClient:
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
         check_commit(group_id, offsets, metadata)
-        group = GroupOffsets(self._session, self._admin, group_id)
+        group = GroupCommits(self._session, self._admin, group_id)
         with self._session.asking(f"committing to group {group_id!r}") as deadline:
             group.commit(offsets, metadata, deadline)
 
@@ -271,7 +271,7 @@ class OffsetsClient:
 
         :raises BrokerAuthenticationError: naming the right that is missing.
         """
-        group = GroupOffsets(self._session, self._admin, group_id)
+        group = GroupCommits(self._session, self._admin, group_id)
         with self._session.asking(f"seeing whether group {group_id!r} may be committed to") as deadline:
             group.prove(topics, deadline)
 

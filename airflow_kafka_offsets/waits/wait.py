@@ -22,6 +22,7 @@ from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundErro
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
@@ -30,7 +31,6 @@ from airflow_kafka_offsets.model.offsets import (
     Offsets,
     Positions,
     TopicPartition,
-    offsets_json,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import check_seconds, one_of

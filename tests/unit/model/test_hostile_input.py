@@ -14,6 +14,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, 
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt, read_sources
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.drift import parse_grace
+from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
@@ -21,10 +22,6 @@ from airflow_kafka_offsets.model.offsets import (
     Commit,
     TopicPartition,
     check_partitions,
-    load_json,
-    parse_csv,
-    parse_offsets,
-    parse_positions,
 )
 from airflow_kafka_offsets.model.parameters import (
     check_seconds,

@@ -36,7 +36,7 @@ _NO_PARTITION = 2**31 - 1
 """The highest number that a partition could have; no topic has so many."""
 
 
-class GroupOffsets:
+class GroupCommits:
     """
     One group's commits.
 
