@@ -7,11 +7,11 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
+from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import (
     OCCUPIED,
     RETRIABLE,
     UNKNOWN_PARTITION,
-    Deadline,
     Failed,
     Failure,
 )
@@ -31,20 +31,20 @@ class Admin:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._process = AdminProcess(config)
 
-    def describe(self, group_ids: Iterable[str], deadline: Deadline) -> dict[str, GroupDescription]:
+    def describe(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
         """Return state and members of groups; a group that does not exist is ``Dead``."""
         described: dict[str, GroupDescription] = {}
-        for group_id, (value, failure) in self._groups("describ", "describe", group_ids, deadline).items():
+        for group_id, (value, failure) in self._groups(call, "describ", group_ids).items():
             if failure is None:
                 described[group_id] = GroupDescription.of(value)
             elif failure.code == "GROUP_ID_NOT_FOUND":
                 # Since Kafka 4.0; older brokers describe it as Dead.
                 described[group_id] = GroupDescription(group_id, "Dead")
             else:
-                raise self._process.explain(f"describing group {group_id!r}", failure, deadline)
+                raise call.about(f"describing group {group_id!r}").explain(failure)
         return described
 
-    def describe_settled(self, group_ids: Iterable[str], deadline: Deadline) -> dict[str, GroupDescription]:
+    def describe_settled(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
         """
         Return state and members of groups once no window is being committed to them.
 
@@ -53,33 +53,30 @@ class Admin:
         wanted = sorted(set(group_ids))
 
         def attempt(_: float) -> dict[str, GroupDescription]:
-            described = self.describe(wanted, deadline)
+            described = self.describe(wanted, call)
             for group in described.values():
                 if group.occupied:
                     raise Failed(Failure(OCCUPIED, group.group_id))
             return described
 
         try:
-            return until(deadline, attempt, also=[OCCUPIED])
+            return until(call, attempt, also=[OCCUPIED])
         except Failed as error:
-            what = f"describing group {error.failure.text!r}"
-            raise self._process.explain(what, error.failure, deadline) from None
+            raise call.about(f"describing group {error.failure.text!r}").explain(error.failure) from None
 
-    def list(self, states: Iterable[str] | None, deadline: Deadline) -> list[GroupListing]:
+    def list(self, states: Iterable[str] | None, call: Call) -> list[GroupListing]:
         """Return the groups in one of these states, or all, in order of their names."""
         kept = None if states is None else {state.lower() for state in states}
-        found = [
-            GroupListing(**group) for group in self._process.call("listing groups", "list", None, deadline)
-        ]
+        found = [GroupListing(**group) for group in self._process.run(call, "list")]
         return sorted(
             (group for group in found if kept is None or group.state.lower() in kept),
             key=lambda group: group.group_id,
         )
 
-    def delete(self, group_ids: Iterable[str], deadline: Deadline) -> dict[str, str | None]:
+    def delete(self, group_ids: Iterable[str], call: Call) -> dict[str, str | None]:
         """Delete groups; return ``None`` for each that was deleted, else the reason."""
         results: dict[str, str | None] = {}
-        for group_id, (_, failure) in self._groups("delet", "delete", group_ids, deadline).items():
+        for group_id, (_, failure) in self._groups(call, "delet", group_ids).items():
             if failure is None:
                 results[group_id] = None
             elif failure.code == "NON_EMPTY_GROUP":
@@ -87,51 +84,50 @@ class Admin:
             elif failure.code == "GROUP_ID_NOT_FOUND":
                 results[group_id] = "there is no such group"
             else:
-                what = f"deleting group {group_id!r}"
-                results[group_id] = str(self._process.explain(what, failure, deadline, "Delete"))
+                results[group_id] = str(call.about(f"deleting group {group_id!r}").explain(failure, "Delete"))
         return results
 
-    def topic_ids(self, topics: Iterable[str], deadline: Deadline) -> dict[str, str]:
+    def topic_ids(self, topics: Iterable[str], call: Call) -> dict[str, str]:
         """
         Return the ids of topics; a topic of a broker without ids (before Kafka 2.8) is not in the result.
 
         :raises BrokerError: if there is no answer for one of them.
         """
         wanted = sorted(set(topics))
-        what = f"looking up the ids of topics {', '.join(wanted[:5])}"
-        found = self._each(what, "topic_ids", wanted, deadline, RETRIABLE | UNKNOWN_PARTITION)
+        call = call.about(f"looking up the ids of topics {', '.join(wanted[:5])}")
+        found = self._each(call, "topic_ids", wanted, RETRIABLE | UNKNOWN_PARTITION)
         for _, failure in found.values():
             if failure is not None:
-                raise self._process.explain(what, failure, deadline)
+                raise call.explain(failure)
         return {topic: found[topic][0] for topic in wanted if found[topic][0] is not None}
 
-    def brokers(self, deadline: Deadline) -> tuple[int, str | None, str]:
+    def brokers(self, call: Call) -> tuple[int, str | None, str]:
         """
         Return the number of brokers, ``offsets.retention.minutes``, and why that is unknown if it is.
 
         :raises BrokerError: if no broker answers.
         """
-        found = self._process.call("asking the broker", "brokers", None, deadline)
+        found = self._process.run(call, "brokers")
         failure = self._process.failure(found["failure"])
         return found["number"], found["retention"], "" if failure is None else failure.text
 
-    def retention_minutes(self, deadline: Deadline) -> int | None:
+    def retention_minutes(self, call: Call) -> int | None:
         """Return the broker's ``offsets.retention.minutes``; ``None`` if that is unknown."""
         try:
-            _, minutes, _ = self.brokers(deadline)
+            _, minutes, _ = self.brokers(call)
         except (BrokerError, SetupError):
             return None
         return int(minutes) if minutes is not None and minutes.isdecimal() else None
 
     def _groups(
-        self, verb: str, name: str, group_ids: Iterable[str], deadline: Deadline
+        self, call: Call, verb: str, group_ids: Iterable[str]
     ) -> dict[str, tuple[Any, Failure | None]]:
         wanted = sorted({check_known_group(group_id) for group_id in group_ids})
-        what = f"{verb}ing group {', '.join(map(printable, wanted[:5]))}"
-        return self._each(what, name, wanted, deadline, RETRIABLE)
+        call = call.about(f"{verb}ing group {', '.join(map(printable, wanted[:5]))}")
+        return self._each(call, f"{verb}e", wanted, RETRIABLE)
 
     def _each(
-        self, what: str, name: str, wanted: Sequence[str], deadline: Deadline, passing: Collection[str]
+        self, call: Call, name: str, wanted: Sequence[str], passing: Collection[str]
     ) -> dict[str, tuple[Any, Failure | None]]:
         """Make a call that has a result for each name; again for those of which the failure passes."""
         found: dict[str, tuple[Any, Failure | None]] = {}
@@ -139,7 +135,7 @@ class Admin:
         def attempt(_: float) -> None:
             again: Failure | None = None
             todo = [each for each in wanted if each not in found]
-            for each, (value, failed) in self._process.call(what, name, todo, deadline).items():
+            for each, (value, failed) in self._process.run(call, name, todo).items():
                 failure = self._process.failure(failed)
                 if failure is not None and failure.code in passing:
                     again = failure
@@ -150,7 +146,7 @@ class Admin:
 
         try:
             if wanted:
-                until(deadline, attempt)
+                until(call, attempt)
         except Failed as error:
-            raise self._process.explain(what, error.failure, deadline) from None
+            raise call.explain(error.failure) from None
         return found

@@ -14,13 +14,12 @@ from typing import Any
 import airflow_kafka_offsets
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
-    BrokerError,
     ClientCrashedError,
     SetupError,
 )
-from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
-from airflow_kafka_offsets.kafka.explain import Right, explain
-from airflow_kafka_offsets.kafka.failures import Causes, Deadline, Failed, Failure
+from airflow_kafka_offsets.kafka.config import scrubber
+from airflow_kafka_offsets.kafka.explain import Call
+from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.text import shorten
 
@@ -44,14 +43,12 @@ class AdminProcess:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = dict(config)
-        self._servers = str(config.get(SERVERS))
         self._scrub = scrubber(config)
 
-    def call(self, what: str, name: str, arguments: Any, deadline: Deadline) -> Any:
+    def run(self, call: Call, name: str, arguments: Any = None) -> Any:
         """
         Make a call in a worker; again if the worker dies or the error passes.
 
-        :param what: what is wanted, for the error text.
         :param name: one of :data:`airflow_kafka_offsets.kafka.admin_worker.CALLS`.
         :param arguments: plain JSON.
         :raises BrokerError: if there is no answer.
@@ -62,7 +59,7 @@ class AdminProcess:
         def attempt(_: float) -> Any:
             # A worker takes long to start, so that it gets all the time there is.
             try:
-                return self._run(name, arguments, deadline, causes)
+                return self._attempt(call, name, arguments, causes)
             except ClientCrashedError as error:
                 crashes.append(str(error))
                 if len(crashes) > _CRASHES:
@@ -70,39 +67,28 @@ class AdminProcess:
                 raise Failed(Failure("_RETRY", str(error))) from None
 
         try:
-            return until(deadline, attempt, lambda: causes)
+            return until(call, attempt, lambda: causes)
         except Failed as error:
             if crashes and error.failure.code == "_RETRY":
-                raise ClientCrashedError(f"{what}: {crashes[-1]}") from None
-            raise self.explain(what, error.failure, deadline, causes=causes) from None
+                raise ClientCrashedError(f"{call.what}: {crashes[-1]}") from None
+            raise call.explain(error.failure, causes=causes) from None
         except ClientCrashedError as error:
-            raise ClientCrashedError(f"{what}: {error}") from None
+            raise ClientCrashedError(f"{call.what}: {error}") from None
 
     def failure(self, values: Sequence[str] | None) -> Failure | None:
         """Return a failure that the worker has sent, without credentials in it; ``None`` for none."""
         return Failure(*values).scrubbed(self._scrub) if values else None
 
-    def explain(
-        self,
-        what: str,
-        failure: Failure,
-        deadline: Deadline,
-        needs: Right = "Describe",
-        causes: Causes | None = None,
-    ) -> BrokerError:
-        """Return the error to raise for a call that failed."""
-        return explain(what, failure, self._servers, deadline.timeout, needs, causes)
-
-    def _run(self, name: str, arguments: Any, deadline: Deadline, causes: Causes) -> Any:
+    def _attempt(self, call: Call, name: str, arguments: Any, causes: Causes) -> Any:
         plain = {key: value for key, value in self._config.items() if not callable(value)}
         request = {
             "call": name,
             "arguments": arguments,
             "config": plain,
             "token": _token(self._config.get("oauth_cb"), plain),
-            "timeout": max(0.5, deadline.left),
+            "timeout": max(0.5, call.left),
         }
-        status, output, errors = run_worker(json.dumps(request), deadline.left + _GRACE)
+        status, output, errors = run_worker(json.dumps(request), call.left + _GRACE)
         try:
             response = json.loads(output)
         except ValueError:

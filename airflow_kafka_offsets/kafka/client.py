@@ -106,9 +106,8 @@ class OffsetsClient:
         """
         if topics is not None:
             return self._topics.read(topics)
-        what = "reading the list of topics"
-        with self._session.asking(what) as deadline:
-            return self._topics.all(what, deadline)
+        with self._session.asking("reading the list of topics") as call:
+            return self._topics.all(call)
 
     def sees_all_topics(self) -> bool:
         """
@@ -128,8 +127,8 @@ class OffsetsClient:
         :return: topic -> its id. Topics of a broker before Kafka 2.8, which has no ids, are not in it.
         :raises BrokerError: if there is no answer for one of them.
         """
-        with self._session.calling("looking up the ids of topics") as deadline:
-            return self._admin.topic_ids(topics, deadline)
+        with self._session.calling("looking up the ids of topics") as call:
+            return self._admin.topic_ids(topics, call)
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -140,9 +139,8 @@ class OffsetsClient:
         :param group_id: the group; it need not exist.
         """
         group = GroupCommits(self._session, self._admin, group_id)
-        what = f"reading the offsets of group {group_id!r}"
-        with self._session.asking(what) as deadline:
-            return group.read(what, partitions, deadline)
+        with self._session.asking(f"reading the offsets of group {group_id!r}") as call:
+            return group.read(call, partitions)
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """
@@ -151,9 +149,8 @@ class OffsetsClient:
         :param group_id: the group; it need not exist.
         """
         group = GroupCommits(self._session, self._admin, group_id)
-        what = f"reading all offsets of group {group_id!r}"
-        with self._session.asking(what) as deadline:
-            return group.read_all(what, self._topics, deadline)
+        with self._session.asking(f"reading all offsets of group {group_id!r}") as call:
+            return group.read_all(call, self._topics)
 
     def assigned(self, group_id: str) -> frozenset[TopicPartition]:
         """
@@ -176,9 +173,8 @@ class OffsetsClient:
         :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
         """
         wanted = sorted(dict.fromkeys(partitions))
-        what = f"reading the log ends of {summarize(wanted)}"
-        with self._session.asking(what) as deadline:
-            return read_logs(self._session, what, wanted, isolation_level, deadline)
+        with self._session.asking(f"reading the log ends of {summarize(wanted)}") as call:
+            return read_logs(self._session, call, wanted, isolation_level)
 
     def offsets_for_time(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
@@ -194,9 +190,8 @@ class OffsetsClient:
                 f"found timestamp {shorten(timestamp_ms)}; expected milliseconds since 1970, 0 or more"
             )
         wanted = sorted(dict.fromkeys(partitions))
-        what = f"looking up a time in {summarize(wanted)}"
-        with self._session.asking(what) as deadline:
-            found = offsets_at(self._session, what, wanted, timestamp_ms, deadline)
+        with self._session.asking(f"looking up a time in {summarize(wanted)}") as call:
+            found = offsets_at(self._session, call, wanted, timestamp_ms)
         return {tp: None if offset < 0 else offset for tp, offset in found.items()}
 
     def record_times(
@@ -228,20 +223,19 @@ class OffsetsClient:
             raise UsageError(f"within={within} leaves no time; expected seconds above 0")
         check_seconds(timeout, "within", most=LONGEST_TIMEOUT)
         wanted = sorted(offsets)
-        what = f"looking up the times of records in {summarize(wanted)}"
-        with session.calling(what, timeout) as deadline:
+        with session.calling(f"looking up the times of records in {summarize(wanted)}", timeout) as call:
             try:
-                with session.alone(what, deadline):
-                    logs = read_logs(session, what, wanted, isolation_level, deadline)
+                with session.alone(call):
+                    logs = read_logs(session, call, wanted, isolation_level)
             except BrokerUnavailableError as error:
                 log.info("The times of records stay unknown: %s", error)
                 return {}
             positions = positions_in_logs(offsets, logs)
             # This uses another Consumer, so that calls of other threads need not wait.
             try:
-                times = fetch_times(session.config, positions, isolation_level, deadline)
+                times = fetch_times(session.config, positions, isolation_level, call)
             except Failed as error:
-                raise session.explain(what, error.failure, deadline, "Read") from None
+                raise call.explain(error.failure, "Read") from None
         return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
@@ -259,8 +253,8 @@ class OffsetsClient:
         """
         check_commit(group_id, offsets, metadata)
         group = GroupCommits(self._session, self._admin, group_id)
-        with self._session.asking(f"committing to group {group_id!r}") as deadline:
-            group.commit(offsets, metadata, deadline)
+        with self._session.asking(f"committing to group {group_id!r}") as call:
+            group.commit(call, offsets, metadata)
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
         """
@@ -272,8 +266,8 @@ class OffsetsClient:
         :raises BrokerAuthenticationError: naming the right that is missing.
         """
         group = GroupCommits(self._session, self._admin, group_id)
-        with self._session.asking(f"seeing whether group {group_id!r} may be committed to") as deadline:
-            group.prove(topics, deadline)
+        with self._session.asking(f"seeing whether group {group_id!r} may be committed to") as call:
+            group.prove(call, topics)
 
     def commit_window(
         self, group_id: str, window: OffsetWindow, metadata: str = "", *, fenced: bool = True
@@ -291,8 +285,8 @@ class OffsetsClient:
         """
         if fenced:
             commit = FencedCommit(self._session, self._admin, group_id, window, metadata)
-            with self._session.calling(f"committing a window to group {group_id!r}") as deadline:
-                return commit.run(deadline)
+            with self._session.calling(f"committing a window to group {group_id!r}") as call:
+                return commit.run(call)
         commits = self.committed(group_id, window.ranges)
         window.to_commit(f"group {group_id!r}", committed_offsets(commits), committed_texts(commits))
         self.commit(group_id, window.end, metadata)
@@ -300,8 +294,8 @@ class OffsetsClient:
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return state and members of groups; one that does not exist is ``Dead``. Runs an admin process."""
-        with self._session.calling("describing groups") as deadline:
-            return self._admin.describe(group_ids, deadline)
+        with self._session.calling("describing groups") as call:
+            return self._admin.describe(group_ids, call)
 
     def settled_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """
@@ -309,8 +303,8 @@ class OffsetsClient:
 
         :raises GroupActiveError: if one has not ended in time; a retry may succeed.
         """
-        with self._session.calling("describing groups") as deadline:
-            return self._admin.describe_settled(group_ids, deadline)
+        with self._session.calling("describing groups") as call:
+            return self._admin.describe_settled(group_ids, call)
 
     def list_groups(self, states: Iterable[str] | None = None) -> list[GroupListing]:
         """
@@ -318,8 +312,8 @@ class OffsetsClient:
 
         :param states: only those in one of these states, as Kafka spells them; default: all.
         """
-        with self._session.calling("listing groups") as deadline:
-            return self._admin.list(states, deadline)
+        with self._session.calling("listing groups") as call:
+            return self._admin.list(states, call)
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
         """
@@ -327,10 +321,10 @@ class OffsetsClient:
 
         :return: group -> ``None`` if it was deleted, else the reason.
         """
-        with self._session.calling("deleting groups") as deadline:
-            return self._admin.delete(group_ids, deadline)
+        with self._session.calling("deleting groups") as call:
+            return self._admin.delete(group_ids, call)
 
     def offsets_retention_minutes(self) -> int | None:
         """Return how long the broker keeps the offsets of a group without members; ``None`` if that is unknown."""
-        with self._session.calling("reading the broker's configuration") as deadline:
-            return self._admin.retention_minutes(deadline)
+        with self._session.calling("reading the broker's configuration") as call:
+            return self._admin.retention_minutes(call)

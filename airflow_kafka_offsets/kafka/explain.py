@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Literal
 
 from airflow_kafka_offsets.errors import (
@@ -23,6 +24,7 @@ from airflow_kafka_offsets.kafka.failures import (
     RETRIABLE,
     UNKNOWN_PARTITION,
     Causes,
+    Deadline,
     Failure,
 )
 from airflow_kafka_offsets.kafka.groups import GroupMember, name_members
@@ -46,75 +48,93 @@ _REMEDIES = {
 }
 
 
-def explain(
-    what: str,
-    failure: Failure,
-    servers: str,
-    timeout: float,
-    needs: Right = "Describe",
-    causes: Causes | None = None,
-) -> BrokerError:
+class Call(Deadline):
     """
-    Return the error to raise for a call that failed.
+    One call of a client: what is wanted, of which brokers, and the time that is left.
 
-    :param what: what was wanted, such as ``reading the offsets of group 'orders'``.
-    :param failure: the last error of the call; its text has no credentials in it.
-    :param servers: the brokers that were asked.
-    :param timeout: seconds that the call had.
-    :param needs: the right that the call needs.
-    :param causes: what was seen in the background.
+    :param what: for error texts, such as ``reading the offsets of group 'orders'``.
+    :param servers: the brokers that are asked.
+    :param timeout: seconds from now.
     """
-    causes = causes or Causes()
-    final = causes.final
-    cause = final if final and (final.remedy or failure.code not in FINAL) else failure
-    code = cause.code
-    if cause.remedy:
-        return BrokerAuthenticationError(f"{what}: {cause.text}: {cause.remedy}", code=code)
-    if code in CREDENTIALS:
-        return BrokerAuthenticationError(
-            f"{what}: the broker at {servers} refused the credentials ({cause.text}): correct user name, password "
-            "and mechanism (sasl.username, sasl.password, sasl.mechanisms)",
-            code=code,
-        )
-    if code == "_SSL":
-        return BrokerAuthenticationError(
-            f"{what}: TLS with {servers} failed ({cause.text}): correct ssl.ca.location, the client's certificate "
-            "and key, or security.protocol",
-            code=code,
-        )
-    if code in GUARDED:
-        return BrokerAuthenticationError(
-            f"{what}: the broker at {servers} does not allow it to this user ({cause}): {remedy(code, needs)}",
-            code=code,
-        )
-    if code in UNKNOWN_PARTITION:
-        return UnknownTopicPartitionError(f"{what}: {failure.text} on {servers}: {remedy(code)}")
-    if code == OCCUPIED:
-        return GroupActiveError(
-            f"{what}: a window was being committed to the group for {timeout:g} s, or whoever did it has died: Kafka "
-            "lets others in within 10 s; try again",
-            code=code,
-            retriable=True,
-        )
-    if code in ACTIVE_GROUP:
-        return GroupActiveError(
-            f"{what}: the group has active members, and only they may commit ({code}): stop them first",
-            code=code,
-        )
-    if code == NO_LEADER:
-        return BrokerUnavailableError(
-            f"{what}: {failure.text}; asked {servers} for {timeout:g} s; bring the broker that holds it back, then "
-            "try again",
-            code=code,
-        )
-    if code in RETRIABLE:
-        found = f"{failure}; {seen}" if (seen := str(causes)) else str(failure)
-        return BrokerUnavailableError(
-            f"{what}: no usable answer from {servers} within {timeout:g} s ({found}): check bootstrap.servers, that "
-            "the broker runs, and security.protocol; then try again",
-            code=code,
-        )
-    return BrokerError(f"{what}: {servers} refused ({failure}): {remedy(code)}", code=code)
+
+    def __init__(self, what: str, servers: str, timeout: float) -> None:
+        super().__init__(timeout)
+        self.what = what
+        self.servers = servers
+
+    def about(self, what: str) -> Call:
+        """Return the same call with another text."""
+        other = copy(self)
+        other.what = what
+        return other
+
+    def within(self, seconds: float) -> Call:
+        """Return the same call with less time, if that is more."""
+        return Call(self.what, self.servers, min(seconds, self.left))
+
+    def explain(
+        self, failure: Failure, needs: Right = "Describe", causes: Causes | None = None
+    ) -> BrokerError:
+        """
+        Return the error to raise for the call.
+
+        :param failure: the last error of the call; its text has no credentials in it.
+        :param needs: the right that the call needs.
+        :param causes: what was seen in the background.
+        """
+        causes = causes or Causes()
+        final = causes.final
+        cause = final if final and (final.remedy or failure.code not in FINAL) else failure
+        code = cause.code
+        if cause.remedy:
+            return BrokerAuthenticationError(f"{self.what}: {cause.text}: {cause.remedy}", code=code)
+        if code in CREDENTIALS:
+            return BrokerAuthenticationError(
+                f"{self.what}: the broker at {self.servers} refused the credentials ({cause.text}): correct user name, password "
+                "and mechanism (sasl.username, sasl.password, sasl.mechanisms)",
+                code=code,
+            )
+        if code == "_SSL":
+            return BrokerAuthenticationError(
+                f"{self.what}: TLS with {self.servers} failed ({cause.text}): correct ssl.ca.location, the client's certificate "
+                "and key, or security.protocol",
+                code=code,
+            )
+        if code in GUARDED:
+            return BrokerAuthenticationError(
+                f"{self.what}: the broker at {self.servers} does not allow it to this user ({cause}): {remedy(code, needs)}",
+                code=code,
+            )
+        if code in UNKNOWN_PARTITION:
+            return UnknownTopicPartitionError(
+                f"{self.what}: {failure.text} on {self.servers}: {remedy(code)}"
+            )
+        if code == OCCUPIED:
+            return GroupActiveError(
+                f"{self.what}: a window was being committed to the group for {self.timeout:g} s, or whoever did it has died: Kafka "
+                "lets others in within 10 s; try again",
+                code=code,
+                retriable=True,
+            )
+        if code in ACTIVE_GROUP:
+            return GroupActiveError(
+                f"{self.what}: the group has active members, and only they may commit ({code}): stop them first",
+                code=code,
+            )
+        if code == NO_LEADER:
+            return BrokerUnavailableError(
+                f"{self.what}: {failure.text}; asked {self.servers} for {self.timeout:g} s; bring the broker that holds it back, then "
+                "try again",
+                code=code,
+            )
+        if code in RETRIABLE:
+            found = f"{failure}; {seen}" if (seen := str(causes)) else str(failure)
+            return BrokerUnavailableError(
+                f"{self.what}: no usable answer from {self.servers} within {self.timeout:g} s ({found}): check bootstrap.servers, that "
+                "the broker runs, and security.protocol; then try again",
+                code=code,
+            )
+        return BrokerError(f"{self.what}: {self.servers} refused ({failure}): {remedy(code)}", code=code)
 
 
 def remedy(code: str, needs: Right = "Read") -> str:

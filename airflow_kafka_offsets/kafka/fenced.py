@@ -19,8 +19,8 @@ from airflow_kafka_offsets.errors import BrokerError, CommitError, GroupActiveEr
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
-from airflow_kafka_offsets.kafka.explain import active_group, explain_commit
-from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, OCCUPIED, Causes, Deadline, Failed, Failure
+from airflow_kafka_offsets.kafka.explain import Call, active_group, explain_commit
+from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, OCCUPIED, Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.groups import COMMITTER
 from airflow_kafka_offsets.kafka.requests import missing_partitions, read_commits, send_commit
 from airflow_kafka_offsets.kafka.retry import until
@@ -67,36 +67,35 @@ class FencedCommit:
         self._group_id = group_id
         self._window = window
         self._metadata = metadata
-        self._what = f"committing a window to group {group_id!r}"
         self._todo: Offsets | None = None
         self._written: Offsets = {}
         self._uncertain = False
         self._causes = Causes()
 
-    def run(self, deadline: Deadline) -> Offsets:
+    def run(self, call: Call) -> Offsets:
         """Compare and commit; return what was written."""
         if not self._window.ranges:
             return {}
         try:
-            until(deadline, lambda _: self._attempt(deadline), lambda: self._causes, also=_AGAIN)
+            until(call, lambda _: self._attempt(call), lambda: self._causes, also=_AGAIN)
         except Failed as error:
-            raise self._explain(error.failure, deadline) from None
+            raise self._explain(error.failure, call) from None
         except PlanRefusedError as error:
             if not self._written:
                 raise
-            raise self._half_done("; ".join(error.refusals)) from None
+            raise self._half_done(call, "; ".join(error.refusals)) from None
         return self._todo or {}
 
-    def _attempt(self, deadline: Deadline) -> None:
-        self._refuse_members(deadline)
+    def _attempt(self, call: Call) -> None:
+        self._refuse_members(call)
         connections = Connections(self._config)
         try:
             connection = connections.get(self._group_id)
             self._causes = connection.causes
             member = _Member(connection)
-            member.join(sorted({tp.topic for tp in self._window.ranges}), deadline)
+            member.join(sorted({tp.topic for tp in self._window.ranges}), call)
             member.check(self._window.ranges)
-            commits = self._read(connection, deadline)
+            commits = self._read(connection, call)
             if self._todo is not None:
                 # What the attempt before has done, also where its response was lost.
                 found = committed_offsets(commits)
@@ -106,25 +105,25 @@ class FencedCommit:
             self._todo = todo if self._todo is None else self._todo
             for part in commit_chunks(self._group_id, todo, self._metadata):
                 member.check(part)
-                self._commit(connection, part, deadline)
+                self._commit(connection, part, call)
             # After others were let in the group may be anywhere, and the broker has confirmed each partition.
-            if todo and not member.over and self._compare(self._read(connection, deadline)):
+            if todo and not member.over and self._compare(self._read(connection, call)):
                 raise Failed(Failure("_RETRY", "the offsets read back are not those that were committed"))
         finally:
             connections.close(_CLOSE)
 
-    def _refuse_members(self, deadline: Deadline) -> None:
+    def _refuse_members(self, call: Call) -> None:
         """Refuse an active group before anything disturbs its members."""
-        group = self._admin.describe([self._group_id], deadline)[self._group_id]
+        group = self._admin.describe([self._group_id], call)[self._group_id]
         if group.occupied:
             raise Failed(Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}"))
         if group.active:
             raise active_group(self._group_id, group.members, self._outcome())
 
-    def _read(self, connection: Connection, deadline: Deadline) -> Commits:
+    def _read(self, connection: Connection, call: Call) -> Commits:
         commits: dict[TopicPartition, Commit | None] = {}
         for chunk in self._session.chunks(sorted(self._window.ranges)):
-            commits.update(read_commits(connection, chunk, max(0.1, deadline.left)))
+            commits.update(read_commits(connection, chunk, max(0.1, call.left)))
         return commits
 
     def _compare(self, commits: Commits) -> Offsets:
@@ -132,14 +131,14 @@ class FencedCommit:
             f"group {self._group_id!r}", committed_offsets(commits), committed_texts(commits)
         )
 
-    def _commit(self, connection: Connection, part: Offsets, deadline: Deadline) -> None:
+    def _commit(self, connection: Connection, part: Offsets, call: Call) -> None:
         def read_back(offsets: Offsets) -> list[TopicPartition]:
-            found = committed_offsets(self._read(connection, deadline))
+            found = committed_offsets(self._read(connection, call))
             return [tp for tp, offset in offsets.items() if found[tp] == offset]
 
         progress = CommitProgress(part, read_back)
         try:
-            results = send_commit(connection, part, self._metadata, min(ATTEMPT, deadline.left))
+            results = send_commit(connection, part, self._metadata, min(ATTEMPT, call.left))
         except Failed:
             self._uncertain = True
             raise
@@ -147,7 +146,7 @@ class FencedCommit:
             if failure is not None and failure.code in ACTIVE_GROUP:
                 raise Failed(failure)
         try:
-            progress.take(results, lambda unknown: missing_partitions(connection, unknown, deadline.left))
+            progress.take(results, lambda unknown: missing_partitions(connection, unknown, call.left))
         finally:
             self._written |= {tp: part[tp] for tp in progress.written}
         if progress.refused:
@@ -156,25 +155,25 @@ class FencedCommit:
                 self._window.end,
                 sorted(self._written),
                 progress.failures,
-                lambda failure: self._explain(failure, deadline),
+                lambda failure: self._explain(failure, call),
                 uncertain=progress.uncertain,
             )
 
-    def _explain(self, failure: Failure, deadline: Deadline) -> BrokerError:
+    def _explain(self, failure: Failure, call: Call) -> BrokerError:
         if failure.code in ACTIVE_GROUP:
             return GroupActiveError(
-                f"{self._what}: somebody else joined the group while it was compared ({failure}): stop the other members "
+                f"{call.what}: somebody else joined the group while it was compared ({failure}): stop the other members "
                 f"and try again; {self._outcome()}",
                 code=failure.code,
                 retriable=True,
             )
-        error = self._session.explain(self._what, failure, deadline, "Read", self._causes)
+        error = call.explain(failure, "Read", self._causes)
         return error.append(self._outcome())
 
-    def _half_done(self, why: str) -> CommitError:
+    def _half_done(self, call: Call, why: str) -> CommitError:
         left = [tp for tp in self._window.ranges if tp not in self._written]
         return CommitError(
-            f"{self._what}: {self._outcome()}, and then the rest was refused: {why}",
+            f"{call.what}: {self._outcome()}, and then the rest was refused: {why}",
             failed=dict.fromkeys(left, "WINDOW_MISMATCH"),
             written=sorted(self._written),
         )
@@ -203,7 +202,7 @@ class _Member:
         self._assigned: frozenset[TopicPartition] | None = None
         self.over = False
 
-    def join(self, topics: list[str], deadline: Deadline) -> None:
+    def join(self, topics: list[str], call: Call) -> None:
         self._connection.ask(
             lambda consumer: consumer.subscribe(
                 topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
@@ -213,7 +212,7 @@ class _Member:
             final = self._connection.causes.final
             if final is not None:
                 raise Failed(final)
-            if deadline.left <= 0:
+            if call.left <= 0:
                 raise Failed(Failure("_TIMED_OUT", "the group did not let it in"))
             self._connection.drain(_POLL)
 

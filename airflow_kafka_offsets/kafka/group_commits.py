@@ -9,13 +9,12 @@ from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError,
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.connection import Connection
-from airflow_kafka_offsets.kafka.explain import Right, explain_commit
+from airflow_kafka_offsets.kafka.explain import Call, Right, explain_commit
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
     OCCUPIED,
     TOPIC_HIDDEN,
     UNKNOWN_PARTITION,
-    Deadline,
     Failed,
     Failure,
 )
@@ -48,14 +47,9 @@ class GroupCommits:
         self._session = session
         self._admin = admin
         self._group_id = check_group(group_id)
-        self._committing = f"committing to group {group_id!r}"
 
     def read(
-        self,
-        what: str,
-        partitions: Iterable[TopicPartition],
-        deadline: Deadline,
-        needs: Right = "Describe",
+        self, call: Call, partitions: Iterable[TopicPartition], needs: Right = "Describe"
     ) -> dict[TopicPartition, Commit | None]:
         """Return the commits of partitions; ``None`` where there is none, or no such partition."""
         wanted = sorted(dict.fromkeys(partitions))
@@ -67,21 +61,19 @@ class GroupCommits:
                 found.update(read_commits(connection, chunk, timeout))
             return found
 
-        return self._session.ask(what, question, deadline, self._connection(), needs) if wanted else {}
+        return self._session.ask(call, question, self._connection(), needs) if wanted else {}
 
-    def read_all(self, what: str, topics: Topics, deadline: Deadline) -> dict[TopicPartition, Commit]:
+    def read_all(self, call: Call, topics: Topics) -> dict[TopicPartition, Commit]:
         """Return the commits in all topics that the user may see."""
         wanted = [
-            TopicPartition(topic, number)
-            for topic, numbers in topics.all(what, deadline).items()
-            for number in numbers
+            TopicPartition(topic, number) for topic, numbers in topics.all(call).items() for number in numbers
         ]
         if not wanted and not topics.sees_all:
-            self._refuse_blind(what, deadline)
-        commits = self.read(what, wanted, deadline)
+            self._refuse_blind(call)
+        commits = self.read(call, wanted)
         return {tp: commit for tp, commit in sorted(commits.items()) if commit is not None}
 
-    def commit(self, offsets: Mapping[TopicPartition, int], metadata: str, deadline: Deadline) -> None:
+    def commit(self, call: Call, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
         """
         Commit offsets that were checked, in as many requests as needed.
 
@@ -92,12 +84,12 @@ class GroupCommits:
         # And a commit that still looks for its coordinator keeps the client from closing for a minute.
         one_each = {tp.topic: tp for tp in offsets}.values()
         try:
-            self.read(self._committing, one_each, deadline, "Read")
+            self.read(call, one_each, "Read")
         except BrokerError as error:
             raise error.append("nothing was written") from None
         written: list[TopicPartition] = []
         for part in commit_chunks(self._group_id, offsets, metadata):
-            progress = self._commit_part(part, metadata, deadline)
+            progress = self._commit_part(call, part, metadata)
             written += progress.written
             if progress.pending or progress.refused:
                 raise explain_commit(
@@ -105,14 +97,14 @@ class GroupCommits:
                     offsets,
                     written,
                     progress.failures,
-                    lambda failure: self._session.explain(self._committing, failure, deadline, "Read"),
-                    members=lambda: self._members(deadline),
+                    lambda failure: call.explain(failure, "Read"),
+                    members=lambda: self._members(call),
                     uncertain=progress.uncertain,
                     passes=not progress.refused,
                     reason=progress.reason,
                 )
 
-    def prove(self, topics: Iterable[str], deadline: Deadline) -> None:
+    def prove(self, call: Call, topics: Iterable[str]) -> None:
         """
         Check the right to commit for some topics; nothing is written.
 
@@ -120,7 +112,6 @@ class GroupCommits:
         """
         wanted = {TopicPartition(topic, _NO_PARTITION): 0 for topic in sorted(set(topics))}
         check_commit(self._group_id, wanted, "")
-        what = f"seeing whether group {self._group_id!r} may be committed to"
 
         def question(connection: Connection, timeout: float) -> None:
             for failure in send_commit(connection, wanted, "", timeout).values():
@@ -129,29 +120,31 @@ class GroupCommits:
 
         try:
             # Read first for the same reason as in a commit.
-            self.read(what, wanted, deadline, "Read")
-            self._session.ask(what, question, deadline, self._connection(), "Read")
+            self.read(call, wanted, "Read")
+            self._session.ask(call, question, self._connection(), "Read")
         except BrokerError as error:
             raise error.append("nothing was changed") from None
 
     def _connection(self) -> Connection:
         return self._session.connections.get(self._group_id)
 
-    def _refuse_blind(self, what: str, deadline: Deadline) -> None:
+    def _refuse_blind(self, call: Call) -> None:
         """Name the missing right to a user who may see no topic."""
         try:
-            self.read(what, [TopicPartition(OFFSETS_TOPIC, 0)], deadline)
+            self.read(call, [TopicPartition(OFFSETS_TOPIC, 0)])
         except BrokerAuthenticationError as error:
             if error.code != TOPIC_HIDDEN:
                 raise
             raise BrokerAuthenticationError(
-                f"{what}: this user may see no topic at all: grant it Describe on the topics that the group reads",
+                f"{call.what}: this user may see no topic at all: grant it Describe on the topics that the group reads",
                 code=error.code,
             ) from None
 
-    def _commit_part(self, part: Offsets, metadata: str, deadline: Deadline) -> CommitProgress:
+    def _commit_part(self, call: Call, part: Offsets, metadata: str) -> CommitProgress:
+        reading = call.about(f"reading back the offsets of group {self._group_id!r}")
+
         def read_back(offsets: Offsets) -> list[TopicPartition]:
-            commits = self.read(f"reading back the offsets of group {self._group_id!r}", offsets, deadline)
+            commits = self.read(reading, offsets)
             return [tp for tp, offset in offsets.items() if commits[tp] == Commit(offset, metadata)]
 
         progress = CommitProgress(part, read_back)
@@ -165,7 +158,7 @@ class GroupCommits:
             connection = self._connection()
             connection.causes.clear()
             try:
-                results = send_commit(connection, progress.pending, metadata, min(ATTEMPT, deadline.left))
+                results = send_commit(connection, progress.pending, metadata, min(ATTEMPT, call.left))
             except Failed as error:
                 progress.fail(error.failure, uncertain=True)
                 # Its response may still come, and would be taken for that of the next commit.
@@ -173,36 +166,32 @@ class GroupCommits:
                 raise
             # The broker refuses the whole group with these: nothing was written.
             if any(failure and failure.code in ACTIVE_GROUP for failure in results.values()):
-                self._wait_if_occupied(progress, deadline)
-            progress.take(results, lambda unknown: missing_partitions(connection, unknown, deadline.left))
+                self._wait_if_occupied(call, progress)
+            progress.take(results, lambda unknown: missing_partitions(connection, unknown, call.left))
 
         try:
-            until(deadline, attempt, lambda: connection.causes, also=[OCCUPIED])
+            until(call, attempt, lambda: connection.causes, also=[OCCUPIED])
         except Failed as error:
-            progress.reason = self._session.explain(
-                self._committing, error.failure, deadline, "Read", connection.causes
-            )
+            progress.reason = call.explain(error.failure, "Read", connection.causes)
         except BrokerError as error:
             progress.reason = error
         return progress
 
-    def _wait_if_occupied(self, progress: CommitProgress, deadline: Deadline) -> None:
-        group = self._described(deadline)
+    def _wait_if_occupied(self, call: Call, progress: CommitProgress) -> None:
+        group = self._described(call)
         # The window's commit may have ended since.
         if group is not None and (group.occupied or not group.active):
             failure = Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}")
             progress.fail(failure)
             raise Failed(failure)
 
-    def _members(self, deadline: Deadline) -> Sequence[GroupMember]:
-        group = self._described(deadline)
+    def _members(self, call: Call) -> Sequence[GroupMember]:
+        group = self._described(call)
         return () if group is None else group.members
 
-    def _described(self, deadline: Deadline) -> GroupDescription | None:
+    def _described(self, call: Call) -> GroupDescription | None:
         try:
-            return self._admin.describe([self._group_id], Deadline(min(_DESCRIBE, deadline.left)))[
-                self._group_id
-            ]
+            return self._admin.describe([self._group_id], call.within(_DESCRIBE))[self._group_id]
         except (BrokerError, SetupError) as error:
             log.debug("Could not find out who is in group %s: %s", self._group_id, error)
             return None

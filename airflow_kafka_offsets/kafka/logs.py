@@ -9,7 +9,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.connection import Connection
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Deadline, Failed, Failure
+from airflow_kafka_offsets.kafka.explain import Call
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
 from airflow_kafka_offsets.kafka.requests import missing_partitions, read_offsets, without_leader
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import (
@@ -26,11 +27,7 @@ _ABSENT_TWICE = 2
 
 
 def read_logs(
-    session: Session,
-    what: str,
-    wanted: Sequence[TopicPartition],
-    isolation_level: IsolationLevel,
-    deadline: Deadline,
+    session: Session, call: Call, wanted: Sequence[TopicPartition], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, LogRange]:
     """
     Return what the logs hold.
@@ -43,7 +40,7 @@ def read_logs(
     other = session.connections.other_than(connection) if len(wanted) > session.chunk_size else None
 
     def read(timestamp: int, over: Connection) -> Offsets:
-        return offsets_at(session, what, wanted, timestamp, deadline, over)
+        return offsets_at(session, call, wanted, timestamp, over)
 
     # Two requests: one that names a partition twice gets the last answer for both.
     if other is None:
@@ -60,10 +57,9 @@ def read_logs(
 
 def offsets_at(
     session: Session,
-    what: str,
+    call: Call,
     wanted: Sequence[TopicPartition],
     timestamp: int,
-    deadline: Deadline,
     connection: Connection | None = None,
 ) -> Offsets:
     """
@@ -87,7 +83,7 @@ def offsets_at(
             absent[tp] = absent.get(tp, 0) + 1
         if missing and max(absent[tp] for tp in missing) >= _ABSENT_TWICE:
             raise UnknownTopicPartitionError(
-                f"{what}: {summarize(missing)} is not on {session.servers}: correct topic and partition, "
+                f"{call.what}: {summarize(missing)} is not on {session.servers}: correct topic and partition, "
                 "or the connection",
                 missing=missing,
             )
@@ -98,4 +94,4 @@ def offsets_at(
             raise Failed(hidden or failure)
         return found
 
-    return session.ask(what, question, deadline, connection) if wanted else {}
+    return session.ask(call, question, connection) if wanted else {}

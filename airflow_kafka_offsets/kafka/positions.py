@@ -1,4 +1,4 @@
-"""Where does a group stand in its topics, and how far is that from the end of the log?"""
+"""Positions of groups in their topics, and the lag of positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
     UsageError,
 )
-from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.kafka.reader import OffsetsReader, PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
@@ -27,7 +27,7 @@ from airflow_kafka_offsets.model.recovery import LastCommit
 from airflow_kafka_offsets.model.topics import TopicScope
 
 
-def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartition]:
+def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicPartition]:
     """
     Return the partitions on the broker that a scope with named topics allows.
 
@@ -50,7 +50,7 @@ def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartiti
     return scope.on_broker(on_broker)
 
 
-def check_partitions(client: OffsetsReader, partitions: Collection[TopicPartition]) -> None:
+def check_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
     """
     Refuse partitions that are not on the broker, where nobody asks for their logs.
 

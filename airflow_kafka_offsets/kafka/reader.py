@@ -8,16 +8,25 @@ from typing import Protocol
 from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
 
 
-class OffsetsReader(Protocol):
-    """The questions of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that change nothing."""
+class PositionsReader(Protocol):
+    """The questions about groups and logs that every client answers, also that in a Spark driver's JVM."""
 
-    def partitions(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
-        """Return the partitions of topics."""
+    def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """Return the partitions of topics; one that does not exist is not in the result."""
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Commit | None]:
-        """Return what a group committed."""
+        """Return a group's commits; ``None`` where it has none."""
+
+    def log_ranges(
+        self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> dict[TopicPartition, LogRange]:
+        """Return what the logs hold."""
+
+
+class OffsetsReader(PositionsReader, Protocol):
+    """The questions of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that change nothing."""
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """Return all that a group committed."""
@@ -27,11 +36,6 @@ class OffsetsReader(Protocol):
 
     def assigned(self, group_id: str) -> Collection[TopicPartition]:
         """Return what the members of a group read, as far as it is asked for."""
-
-    def log_ranges(
-        self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
-    ) -> dict[TopicPartition, LogRange]:
-        """Return what the logs hold."""
 
     def offsets_for_time(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int

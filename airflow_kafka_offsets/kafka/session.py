@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, UsageError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.config import SERVERS, client_config
 from airflow_kafka_offsets.kafka.connection import Connection, Connections
-from airflow_kafka_offsets.kafka.explain import Right, explain
-from airflow_kafka_offsets.kafka.failures import Causes, Deadline, Failed, Failure
+from airflow_kafka_offsets.kafka.explain import Call, Right
+from airflow_kafka_offsets.kafka.failures import Failed
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import check_seconds
@@ -59,31 +59,30 @@ class Session:
                 self._lock.release()
 
     @contextmanager
-    def calling(self, what: str, timeout: float | None = None) -> Iterator[Deadline]:
-        """Give a call its deadline, and take its time off what all calls together have."""
+    def calling(self, what: str, timeout: float | None = None) -> Iterator[Call]:
+        """Begin a call, and take its time off what all calls together have."""
         if self._left < _LEAST:
             raise BrokerUnavailableError(
                 f"{what}: the calls before it have taken all of the {self._total:g} s for all of them: see why the broker "
                 "answers slowly, then try again"
             )
         timeout = timeout or self.timeout
-        deadline = Deadline(timeout if timeout <= self._left else round(self._left, 1))
         start = time.monotonic()
         try:
-            yield deadline
+            yield Call(what, self.servers, timeout if timeout <= self._left else round(self._left, 1))
         finally:
             self._left -= time.monotonic() - start
 
     @contextmanager
-    def alone(self, what: str, deadline: Deadline) -> Iterator[None]:
+    def alone(self, call: Call) -> Iterator[None]:
         """Keep out the calls of other threads, and all calls after the client was closed."""
-        if not self._lock.acquire(timeout=deadline.left):
+        if not self._lock.acquire(timeout=call.left):
             raise BrokerUnavailableError(
-                f"{what}: another call of this client took all of {deadline.timeout:g} s: try again, or use two clients"
+                f"{call.what}: another call of this client took all of {call.timeout:g} s: try again, or use two clients"
             )
         try:
             if self._closed:
-                raise UsageError(f"{what}: this client was closed; make a new one")
+                raise UsageError(f"{call.what}: this client was closed; make a new one")
             yield
         finally:
             if self._closed:
@@ -91,23 +90,21 @@ class Session:
             self._lock.release()
 
     @contextmanager
-    def asking(self, what: str) -> Iterator[Deadline]:
+    def asking(self, what: str) -> Iterator[Call]:
         """Begin a call that uses the connections."""
-        with self.calling(what) as deadline, self.alone(what, deadline):
-            yield deadline
+        with self.calling(what) as call, self.alone(call):
+            yield call
 
     def ask(
         self,
-        what: str,
+        call: Call,
         question: Callable[[Connection, float], T],
-        deadline: Deadline,
         connection: Connection | None = None,
         needs: Right = "Describe",
     ) -> T:
         """
         Ask until there is an answer.
 
-        :param what: what is wanted, for the error text.
         :param question: makes one attempt, in so many seconds.
         :raises BrokerError: if there is no answer.
         """
@@ -116,23 +113,12 @@ class Session:
         connection.drain()
         connection.causes.clear()
         try:
-            return until(deadline, lambda timeout: question(connection, timeout), lambda: connection.causes)
+            return until(call, lambda timeout: question(connection, timeout), lambda: connection.causes)
         except Failed as error:
             if connection.causes.final is not None:
                 # The client reports some of them only once, such as a coordinator that must not be asked.
                 self.connections.discard(connection)
-            raise self.explain(what, error.failure, deadline, needs, connection.causes) from None
-
-    def explain(
-        self,
-        what: str,
-        failure: Failure,
-        deadline: Deadline,
-        needs: Right = "Describe",
-        causes: Causes | None = None,
-    ) -> BrokerError:
-        """Return the error to raise for a call that failed."""
-        return explain(what, failure, self.servers, deadline.timeout, needs, causes)
+            raise call.explain(error.failure, needs, connection.causes) from None
 
     def chunks(self, partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
         """Cut partitions into those of one request."""

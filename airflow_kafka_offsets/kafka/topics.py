@@ -6,7 +6,8 @@ import logging
 from collections.abc import Iterable
 
 from airflow_kafka_offsets.kafka.connection import Connection
-from airflow_kafka_offsets.kafka.failures import TOPIC_HIDDEN, Deadline, Failed
+from airflow_kafka_offsets.kafka.explain import Call
+from airflow_kafka_offsets.kafka.failures import TOPIC_HIDDEN, Failed
 from airflow_kafka_offsets.kafka.requests import read_topics
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import TopicPartition, check_partitions
@@ -45,12 +46,12 @@ class Topics:
             return found
 
         what = f"looking up topics {', '.join(wanted[:5])}"
-        with self._session.asking(what) as deadline:
-            return self._session.ask(what, question, deadline)
+        with self._session.asking(what) as call:
+            return self._session.ask(call, question)
 
-    def all(self, what: str, deadline: Deadline) -> dict[str, list[int]]:
+    def all(self, call: Call) -> dict[str, list[int]]:
         """Return the partitions of all topics that are not Kafka's own."""
-        topics = self._session.ask(what, self._all, deadline)
+        topics = self._session.ask(call, self._all)
         return {topic: topics[topic] for topic in sorted(topics) if topic not in _INTERNAL}
 
     def _all(self, connection: Connection, timeout: float) -> dict[str, list[int]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin import Admin
-from airflow_kafka_offsets.kafka.failures import Deadline
+from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.local.checks import Check
 
 DAY = 24 * 60
@@ -22,7 +22,8 @@ def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> 
     """
     address = client_config.get("bootstrap.servers", "(bootstrap.servers is not set)")
     try:
-        number, retention, error = Admin(client_config).brokers(Deadline(timeout))
+        call = Call("asking the broker", str(address), timeout)
+        number, retention, error = Admin(client_config).brokers(call)
     except (BrokerError, SetupError) as failed:
         return [Check("broker", "fail", str(failed))]
     reached = Check("broker", "ok", f"{address} answers ({number} broker{'s' if number != 1 else ''})")

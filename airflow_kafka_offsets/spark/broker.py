@@ -1,5 +1,5 @@
 """
-Who tells a Spark job what Kafka holds?
+Opens a Kafka client for a Spark job.
 
 The Kafka client in the driver's JVM where there is one: Spark's connector brought it, and it takes the source's own
 options as they are. Else (Spark Connect) confluent-kafka, with the same options in librdkafka's words.
@@ -8,12 +8,12 @@ options as they are. Else (Spark Connect) confluent-kafka, with the same options
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.model.offsets import Commits, LogRange, TopicPartition
+from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.spark.source_options import kafka_settings, librdkafka_config
 
 if TYPE_CHECKING:
@@ -22,34 +22,19 @@ if TYPE_CHECKING:
 TIMEOUT = 30.0
 
 
-class Broker(Protocol):
-    """What is asked: the part of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that only reads."""
-
-    def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
-        """Return the partitions of topics; one that does not exist is not in it."""
-
-    def log_ranges(
-        self, partitions: Iterable[TopicPartition], *, isolation_level: Any = "read_uncommitted"
-    ) -> dict[TopicPartition, LogRange]:
-        """Return what the logs hold."""
-
-    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
-        """Return a group's commits; ``None`` where it has none."""
-
-
 @contextmanager
 def broker(
     options: Mapping[str, Any],
     *,
     spark: SparkSession | None = None,
     client_config: Mapping[str, Any] | None = None,
-) -> Iterator[Broker]:
+) -> Iterator[PositionsReader]:
     """
-    Give something that answers, and close it at the end.
+    Open a client, and close it at the end of the block.
 
     :param options: the Kafka source's options.
     :param spark: the session, so that the client in its JVM can be used.
-    :param client_config: librdkafka's settings; then confluent-kafka is asked in any case.
+    :param client_config: librdkafka's settings; with them confluent-kafka is used in any case.
     :raises SetupError: if there is neither a Kafka client in the JVM nor confluent-kafka.
     :raises UsageError: if librdkafka has no counterpart of an option.
     """

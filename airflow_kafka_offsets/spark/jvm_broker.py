@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.failures import UNKNOWN_PARTITION
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.source_options import SERVERS
 
@@ -58,7 +58,7 @@ class JvmBroker(JvmOffsetsClient):
             return []
 
     def log_ranges(
-        self, partitions: Iterable[TopicPartition], *, isolation_level: str = "read_uncommitted"
+        self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, LogRange]:
         """
         Return what the logs hold.
@@ -81,7 +81,9 @@ class JvmBroker(JvmOffsetsClient):
         # Retention may have moved the start of an emptied log past the end that was read for it.
         return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
 
-    def _offsets(self, wanted: Iterable[TopicPartition], spec: Any, isolation_level: str) -> Offsets:
+    def _offsets(
+        self, wanted: Iterable[TopicPartition], spec: Any, isolation_level: IsolationLevel
+    ) -> Offsets:
         keys = {tp: self._partition(*tp) for tp in wanted}
         request = self._jvm.java.util.HashMap()
         for key in keys.values():

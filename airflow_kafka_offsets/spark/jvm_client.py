@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
-from airflow_kafka_offsets.kafka.explain import explain, explain_commit
+from airflow_kafka_offsets.kafka.explain import Call, explain_commit
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, Failed, Failure
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
@@ -196,7 +196,7 @@ class JvmOffsetsClient:
             raise Failed(Failure(code, shorten(self._scrub(text), 300), _REMEDIES.get(code, ""))) from None
 
     def _explain(self, what: str, failure: Failure) -> BrokerError:
-        return explain(what, failure, self._servers, self._milliseconds / 1_000, "Read")
+        return Call(what, self._servers, self._milliseconds / 1_000).explain(failure, "Read")
 
     def _code(self, error: Exception) -> tuple[str, str]:
         thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)

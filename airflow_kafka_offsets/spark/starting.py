@@ -1,4 +1,4 @@
-"""Where does a new checkpoint have to start, so that it goes on where a group, or a store of one's own, stands?"""
+"""Starts a new checkpoint at the position of a group, or of the job's own store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from airflow_kafka_offsets.errors import (
     CheckpointError,
     NoCommitError,
     PlanRefusedError,
-    UnknownTopicPartitionError,
     UsageError,
 )
+from airflow_kafka_offsets.kafka.positions import partitions_in
+from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
     OffsetRange,
@@ -25,7 +26,7 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, one_of
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.spark.broker import Broker, broker
+from airflow_kafka_offsets.spark.broker import broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,18 +121,18 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
         )
 
 
-def _of_group(kafka: Broker, group_id: str, scope: TopicScope) -> tuple[Positions, set[str]]:
+def _of_group(kafka: PositionsReader, group_id: str, scope: TopicScope) -> tuple[Positions, set[str]]:
     """Return where the group stands in the scope, and the topics of which it has committed any partition."""
     if scope.topics is None:
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
-    wanted = _on_broker(kafka, scope)
-    whole = _on_broker(kafka, TopicScope(dict.fromkeys(scope.topics)))
+    wanted = partitions_in(kafka, scope)
+    whole = partitions_in(kafka, TopicScope(dict.fromkeys(scope.topics)))
     found = committed_offsets(kafka.committed(group_id, sorted({*wanted, *whole})))
     return {tp: found[tp] for tp in wanted}, {tp.topic for tp, offset in found.items() if offset is not None}
 
 
 def _of_store(
-    kafka: Broker, store: OffsetStore, pipeline: str | None, scope: TopicScope
+    kafka: PositionsReader, store: OffsetStore, pipeline: str | None, scope: TopicScope
 ) -> tuple[Positions, set[str]]:
     """Return where the store stands in the scope, and the topics of which it has saved any partition."""
     if not pipeline:
@@ -144,20 +145,8 @@ def _of_store(
             "on_no_commit to earliest or latest for a first start"
         )
     wanted = scope.narrowed(topics)
-    partitions = {*_on_broker(kafka, wanted), *(tp for tp in saved if tp in wanted)}
+    partitions = {*partitions_in(kafka, wanted), *(tp for tp in saved if tp in wanted)}
     return {tp: saved.get(tp) for tp in sorted(partitions)}, {tp.topic for tp in saved}
-
-
-def _on_broker(kafka: Broker, scope: TopicScope) -> list[TopicPartition]:
-    topics = scope.topics or []
-    there = kafka.partitions(topics)
-    missing = [topic for topic in topics if topic not in there]
-    if missing:
-        raise UnknownTopicPartitionError(
-            f"topic {', '.join(missing)} is not on the broker: correct topics=, or the brokers",
-            missing=[TopicPartition(topic, 0) for topic in missing],
-        )
-    return scope.on_broker(there)
 
 
 def _with_numbers(
