@@ -31,8 +31,7 @@ def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicParti
     """
     Return the partitions on the broker that a scope with named topics allows.
 
-    A partition that is named by its number is returned also if it is not there: the broker says so to whoever asks
-    for its log.
+    A partition that is named by its number is returned even if it does not exist: reading its log reports that.
 
     :raises UnknownTopicPartitionError: if one of the topics is not there.
     :raises UsageError: if no topic is named.
@@ -52,7 +51,7 @@ def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicParti
 
 def check_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
     """
-    Refuse partitions that are not on the broker, where nobody asks for their logs.
+    Refuse partitions that are not on the broker, where their logs are not read.
 
     :raises UnknownTopicPartitionError: naming them, and those that are there.
     """
@@ -69,10 +68,10 @@ def check_partitions(client: PositionsReader, partitions: Collection[TopicPartit
 
 def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> Positions:
     """
-    Return where a group stands in every partition in scope; ``None`` where it has no commit.
+    Return the group's position in every partition in scope; ``None`` where it has no commit.
 
-    Without named topics these are all topics of which it has committed a partition, so that a partition
-    that was added to one of them shows as one without a commit.
+    Without named topics the scope is all topics of which it has committed a partition, so that a partition that was
+    added to one of them has no commit.
 
     :raises NoCommitError: if no topics are named and the group has no commit anywhere.
     :raises BrokerAuthenticationError: if no topics are named, and anything shows that the group has some that this user may
@@ -97,7 +96,7 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
 def last_commits(
     client: OffsetsReader, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, LastCommit | None]:
-    """Return where a group was last committed in some partitions, and by whom; ``None`` where it has no commit."""
+    """Return a group's last commits and their authors; ``None`` where it has no commit."""
     return {
         tp: None if commit is None else LastCommit(commit.offset, CommitMetadata.parse(commit.metadata))
         for tp, commit in client.committed(group_id, partitions).items()
@@ -105,12 +104,12 @@ def last_commits(
 
 
 def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Commit]) -> None:
-    """Refuse to take what a user may see for all of a group, where anything shows that there is more."""
-    # A broker hides the commits on topics that a user may not see, but not what members read, and no text of a commit.
+    """Refuse a group of which the user does not see all, as far as that shows."""
+    # A broker hides the commits on topics that a user may not see, but not what members read, nor a commit's metadata.
     if read := {tp.topic for tp in client.assigned(group_id)}:
         client.partitions(read)
-    said = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
-    committed = max((metadata.partitions or 0 for metadata in said if metadata is not None), default=0)
+    parsed = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
+    committed = max((metadata.partitions or 0 for metadata in parsed if metadata is not None), default=0)
     if committed > len(everywhere):
         raise BrokerAuthenticationError(
             f"group {group_id!r} was committed on {committed} partitions at once, and this user sees {len(everywhere)} of "

@@ -29,13 +29,13 @@ class OffsetsReader(PositionsReader, Protocol):
     """The questions of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that change nothing."""
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
-        """Return all that a group committed."""
+        """Return all commits of a group."""
 
     def sees_all_topics(self) -> bool:
-        """Whether the user may see all topics, as far as the broker tells."""
+        """Return whether the user may see all topics, as far as that can be known."""
 
     def assigned(self, group_id: str) -> Collection[TopicPartition]:
-        """Return what the members of a group read, as far as it is asked for."""
+        """Return the partitions that the members of a group read, as far as they are known."""
 
     def offsets_for_time(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int

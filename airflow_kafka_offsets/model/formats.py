@@ -160,7 +160,7 @@ def format_csv(groups: Mapping[str, Mapping[TopicPartition, int]]) -> str:
 
 def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = shorten) -> Any:
     """
-    Read JSON text in which no key may stand twice.
+    Read JSON text in which no key may occur twice.
 
     :param what: what the text is, for the error text.
     :param expected: what it should hold, likewise.
@@ -185,7 +185,7 @@ def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = 
 
 
 class _TwiceError(Exception):
-    """A key that stands twice in an object."""
+    """A key occurs twice in an object."""
 
     def __init__(self, key: str, number: int) -> None:
         super().__init__(key)

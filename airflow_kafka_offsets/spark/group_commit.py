@@ -22,7 +22,7 @@ class GroupClient(Protocol):
         """Commit offsets to a group that has no active members."""
 
     def offsets_retention_minutes(self) -> int | None:
-        """Return how long the broker keeps the offsets of a group without members; ``None`` if it does not tell."""
+        """Return how long the broker keeps the offsets of a group without members; ``None`` if that is unknown."""
 
     def close(self) -> None:
         """Close the connections."""

@@ -40,24 +40,23 @@ def read_window(
     Return the records of an offset window, with the columns of Spark's Kafka source.
 
     Before anything is read, the window is compared with the log: a start that retention has deleted and an end that
-    is not written yet are refused. (Spark itself would fail in the middle, or wait two minutes for records that do
-    not come.) While the rows are read, whenever that is, Spark's source fails if records of the window are gone:
-    ``failOnDataLoss`` is always on, and no row is outside of the window. :func:`reading_window` also looks
-    after the read.
+    is not written yet are refused. (Spark itself would fail in the middle, or wait two minutes for the records.)
+    While the rows are read, Spark's source fails if records of the window are gone: ``failOnDataLoss`` is always on.
+    :func:`reading_window` also checks the log after the read.
 
     Fewer rows than offsets are normal: markers of transactions take offsets, aborted records are left out under
     ``kafka.isolation.level=read_committed``, and compaction removes records.
 
     :param window: default: what the session's configuration has as ``spark.kafka_offsets.window``.
     :param options: those of Spark's Kafka source: ``kafka.bootstrap.servers`` and what else is needed to connect,
-        ``minPartitions``, ``includeHeaders``. None that say what is read.
-    :param exact_count: refuse a window that has not a record at every offset. It costs a read of the window.
-    :param client_config: librdkafka's settings to look at the log with, for a session without a JVM whose options
-        librdkafka has no counterpart for.
+        ``minPartitions``, ``includeHeaders``. None that select records.
+    :param exact_count: refuse a window without a record at every offset. This reads the window once more.
+    :param client_config: librdkafka's settings to read the log's ends with, for a session without a JVM and with options
+        that librdkafka does not have.
     :raises WindowReadError: if records of the window are gone, or not there yet; with ``exact_count`` also if
         there are fewer than offsets.
     :raises UsageError: if there is no window, or ``options`` contradict it.
-    :raises BrokerError: if the log could not be looked at.
+    :raises BrokerError: if the log could not be read.
     """
     return _Reading(spark, window, options, exact_count, client_config).checked("nothing was read")
 
@@ -72,10 +71,10 @@ def reading_window(
     client_config: Mapping[str, Any] | None = None,
 ) -> Iterator[DataFrame]:
     """
-    Give the records of an offset window to a block that reads them, and look at the log again at its end.
+    Return the records of an offset window for a block, and check the log again at its end.
 
-    A log only ever loses records. So if the whole window is still there after the block, it was there all the time,
-    also for rows that were read twice or by several actions.
+    A log only loses records. So if the whole window is still there after the block, it was there all the time, also
+    for rows that were read twice or by several actions.
 
     The parameters are those of :func:`read_window`. ``exact_count`` counts before and after: two more reads.
 
@@ -88,7 +87,7 @@ def reading_window(
 
 
 class _Reading:
-    """One window, and how to reach its records."""
+    """One window and the means to read its records."""
 
     def __init__(
         self,
@@ -109,9 +108,9 @@ class _Reading:
 
     def checked(self, outcome: str) -> DataFrame:
         """
-        Return the records after a look at the log.
+        Return the records after a check of the log.
 
-        :param outcome: what it means if it does not hold them all, for the error text.
+        :param outcome: what it means if some are missing, for the error text.
         """
         if refusals := self._refusals():
             raise WindowReadError(f"{outcome}: {'; '.join(refusals)}")
@@ -174,13 +173,13 @@ def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
         return window
     if isinstance(window, str) and not window.lstrip().startswith("{"):
         return OffsetWindow.parse(_read_text(spark, window), f"{what} in {shorten(window)}", show=kind_of)
-    told = load_json(window, what) if isinstance(window, str) else window
-    if not isinstance(told, Mapping) or "start" in told or "window_file" not in told:
-        return OffsetWindow.parse(told, what)
+    value = load_json(window, what) if isinstance(window, str) else window
+    if not isinstance(value, Mapping) or "start" in value or "window_file" not in value:
+        return OffsetWindow.parse(value, what)
     # Too large for an XCom: the plan names its file.
-    uri = str(told["window_file"])
+    uri = str(value["window_file"])
     planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", show=kind_of)
-    if planned.source != told.get("source"):
+    if planned.source != value.get("source"):
         raise UsageError(
             f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give each run a "
             "window_file of its own"

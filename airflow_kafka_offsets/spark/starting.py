@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 
 
 OutOfRange = Literal["fail", "clamp"]
-"""What becomes of an offset that the log does not hold."""
+"""How to treat an offset that the log does not hold."""
 
 
 class OffsetStore(Protocol):
-    """A store of one's own, such as :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`."""
+    """A job's own store, such as :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`."""
 
     def load(self, pipeline: str) -> Mapping[TopicPartition, int]:
         """Return the next offset of each partition, empty if nothing was saved yet."""
@@ -60,21 +60,21 @@ def starting_offsets(
     on_out_of_range: OutOfRange = "fail",
 ) -> dict[str, str]:
     """
-    Return the options with which a query with a *new* checkpoint starts where a group or a store stands.
+    Return the options with which a query with a *new* checkpoint starts at the position of a group or a store.
 
     ``assign`` names every partition that the topics have now, and ``startingOffsets`` has a number for each of them.
     A partition without a commit in a topic that has others was added since: it starts at its log start.
 
-    ``assign`` takes in no partitions that are added later. Once the checkpoint has its first batch, the query may go
-    on with ``subscribe`` in place of these options.
+    ``assign`` does not include partitions that are added later. Once the checkpoint has its first batch, the query can
+    use ``subscribe`` instead of these options.
 
     :param source: the consumer group's name, or a store.
-    :param checkpoint: the new query's ``checkpointLocation``. With batches in it Spark would ignore the options, so
-        that is refused.
+    :param checkpoint: the new query's ``checkpointLocation``. One with batches is refused: Spark would ignore the
+        options.
     :param topics: topics, or ``topic:0,1``; needed for a group. By default those that the store has.
     :param pipeline: the name under which the store keeps the offsets.
     :param options: those of Spark's Kafka source, to reach the brokers.
-    :param spark: the session, so that its own Kafka client can be used.
+    :param spark: the session, to use its Kafka client.
     :param client_config: librdkafka's settings, in place of ``options`` and ``spark``.
     :param on_no_commit: what to do about a topic without any commit: ``fail`` (default), ``earliest`` or ``latest``.
     :param on_out_of_range: ``fail`` (default), or ``clamp`` to the nearer end of the log, which is logged.
@@ -122,7 +122,7 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
 
 
 def _of_group(kafka: PositionsReader, group_id: str, scope: TopicScope) -> tuple[Positions, set[str]]:
-    """Return where the group stands in the scope, and the topics of which it has committed any partition."""
+    """Return the group's positions in the scope, and the topics of which it has committed any partition."""
     if scope.topics is None:
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
     wanted = partitions_in(kafka, scope)
@@ -134,7 +134,7 @@ def _of_group(kafka: PositionsReader, group_id: str, scope: TopicScope) -> tuple
 def _of_store(
     kafka: PositionsReader, store: OffsetStore, pipeline: str | None, scope: TopicScope
 ) -> tuple[Positions, set[str]]:
-    """Return where the store stands in the scope, and the topics of which it has saved any partition."""
+    """Return the store's positions in the scope, and the topics of which it has saved any partition."""
     if not pipeline:
         raise UsageError("pipeline is missing: expected the name under which the store keeps the offsets")
     saved = store.load(pipeline)
@@ -181,14 +181,14 @@ def _inside(
     if not outside:
         return offsets
     first = min(outside)
-    each = f"{first} stands at {outside[first]}, the log holds {logs[first].start} to {logs[first].end}"
+    each = f"{first} is at {outside[first]}, the log holds {logs[first].start} to {logs[first].end}"
     lost = sum(max(0, logs[tp].start - offset) for tp, offset in outside.items())
     if on_out_of_range == "fail":
         raise PlanRefusedError(
             [
                 f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark would fail at "
                 "its first batch; set on_out_of_range to clamp to go on with what there is (a position beyond the end means "
-                "another cluster, or a topic that was made anew)"
+                "another cluster, or a topic that was recreated)"
             ]
         )
     log.warning(

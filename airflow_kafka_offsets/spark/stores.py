@@ -1,10 +1,9 @@
 """
-How are a job's results and the offsets they come from written in one transaction?
+A job's own store: results and the offsets they come from, written in one transaction.
 
 A checkpoint and a database are never written at the same moment: after a crash in between, Spark runs a batch again
-whose results are there already. A store of one's own closes that gap. The offsets of what was read are saved in the
-transaction that writes the results, and a range that was saved before is recognised, so that results are counted
-exactly once also where they are added to what is there.
+of which the results are there already. Here the offsets are saved in the transaction that writes the results, and a
+range that was saved before is recognised, so that results are counted exactly once also where they are added up.
 
 The store is one table, ``kafka_offsets`` unless named otherwise::
 
@@ -93,7 +92,7 @@ class SqlOffsetStore:
             Column("until_offset", BigInteger, nullable=False),
             Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
         )
-        """The table as SQLAlchemy has it, for Alembic or a ``CREATE TABLE`` of one's own."""
+        """The table as SQLAlchemy has it, for Alembic or your own ``CREATE TABLE``."""
 
     def create_table(self) -> None:
         """Create the table unless it is there. Best done once, before any job runs."""
@@ -128,11 +127,11 @@ class SqlOffsetStore:
 
         A partition that is not stored is at its start: the first save of a pipeline begins it, and a partition that
         was added later joins it. An empty range says nothing about whether the others were saved before; it only has to
-        be where the partition stands. Where all are empty the answer is ``True``, and there is nothing to count.
+        be at the partition's position. Where all are empty the answer is ``True``, and there is nothing to count.
 
         The pipeline's rows stay locked until the transaction ends, so that of two jobs with the same ranges the
-        second waits and is then told that they were saved. Call this before the results are written: the job that
-        waits then holds no locks of its own. ``READ COMMITTED`` is enough, and a stricter isolation does no harm.
+        second waits and then gets ``False``. Call this before the results are written: the job that
+        waits then holds no locks. ``READ COMMITTED`` is enough, and a stricter isolation does no harm.
 
         :param connection: with the transaction; committing is the caller's. The table must be in the same database as
             the results.
@@ -257,7 +256,7 @@ def _offset(pipeline: str, topic: object, partition: object, until: object) -> t
     raise OffsetsFormatError(
         f"pipeline {pipeline!r} of the store: found the row {found}; expected a topic, a partition and an offset from 0: the "
         "table was edited, is another one, or its columns have other types than create_table() gives them; correct the row, or "
-        "remove it and save the offsets anew"
+        "remove it and save the offsets again"
     )
 
 
