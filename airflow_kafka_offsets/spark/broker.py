@@ -39,11 +39,11 @@ def broker(
     :raises UsageError: if librdkafka has no counterpart of an option.
     """
     if client_config is None and spark is not None:
-        from airflow_kafka_offsets.spark.jvm_broker import JvmBroker, kafka_in
+        from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 
-        jvm = kafka_in(spark)
+        jvm = _jvm_with_kafka(spark)
         if jvm is not None:
-            with closing(JvmBroker(jvm, kafka_settings(options), TIMEOUT)) as in_jvm:
+            with closing(JvmOffsetsClient(jvm, kafka_settings(options), TIMEOUT)) as in_jvm:
                 yield in_jvm
             return
     if importlib.util.find_spec("confluent_kafka") is None:
@@ -56,3 +56,17 @@ def broker(
     config = librdkafka_config(options) if client_config is None else client_config
     with OffsetsClient(config, timeout=TIMEOUT) as client:
         yield client
+
+
+def _jvm_with_kafka(spark: SparkSession) -> Any | None:
+    """
+    Return the session's JVM if it has Kafka's client, ``None`` if not.
+
+    A session of Spark Connect has no JVM here; a driver without the connector has one without the client.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return None
+    from py4j.java_gateway import JavaClass
+
+    return jvm if isinstance(jvm.org.apache.kafka.clients.admin.AdminClient, JavaClass) else None

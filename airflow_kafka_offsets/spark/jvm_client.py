@@ -7,12 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from airflow_kafka_offsets.errors import BrokerError, SetupError
+from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
 from airflow_kafka_offsets.kafka.explain import Call, explain_commit
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, Failed, Failure
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
 from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import (
+    Commit,
+    IsolationLevel,
+    LogRange,
+    Offsets,
+    TopicPartition,
+    summarize,
+)
 from airflow_kafka_offsets.model.text import shorten
 
 MAX_PARTITIONS = 1_000
@@ -39,8 +46,9 @@ class JvmOffsetsClient:
     """
     Reads and commits groups' offsets with the Java ``AdminClient``, through py4j.
 
-    It has the methods of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that a commit needs. Each ends
-    within about ``timeout`` seconds; the Java client itself asks again after errors that pass.
+    It has the methods of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that a Spark job needs. Each ends
+    within about ``timeout`` seconds; the Java client itself asks again after errors that pass. Reading topics and logs
+    takes some calls from Python into the JVM for each partition: about 1 ms.
 
     :param jvm: py4j's view of the driver's JVM.
     :param settings: properties of a Java client.
@@ -114,6 +122,42 @@ class JvmOffsetsClient:
                 passes=all(failure.code in RETRIABLE for failure in failures.values()),
             )
 
+    def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """Return the partitions of topics; one that does not exist is not in it."""
+        wanted = sorted(set(topics))
+        what = f"looking up topics {', '.join(wanted[:5])}"
+        with self._explaining(what):
+            names = self._jvm.java.util.ArrayList()
+            for topic in wanted:
+                names.add(topic)
+            answers = self._admin.describeTopics(names).topicNameValues()
+        found = {topic: self._partitions_of(what, answers.get(topic)) for topic in wanted}
+        return {topic: numbers for topic, numbers in found.items() if numbers}
+
+    def log_ranges(
+        self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> dict[TopicPartition, LogRange]:
+        """
+        Return what the logs hold.
+
+        :raises UnknownTopicPartitionError: if one of them is not on the broker.
+        """
+        wanted = sorted(set(partitions))
+        what = f"reading the log ends of {summarize(wanted)}"
+        # Kafka's client would look for a partition that does not exist until the time is over.
+        there = self.partitions(tp.topic for tp in wanted)
+        if missing := [tp for tp in wanted if tp.partition not in there.get(tp.topic, ())]:
+            raise UnknownTopicPartitionError(
+                f"{what}: {summarize(missing)} is not on {self._servers}: correct topic and partition, or kafka.{SERVERS}",
+                missing=missing,
+            )
+        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        with self._explaining(what):
+            starts = self._offsets(wanted, spec.earliest(), isolation_level)
+            ends = self._offsets(wanted, spec.latest(), isolation_level)
+        # Retention may have moved the start of an emptied log past the end that was read for it.
+        return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
+
     def offsets_retention_minutes(self) -> int | None:
         """
         Return how long the broker keeps the offsets of a group without members; ``None`` if that is unknown.
@@ -138,6 +182,27 @@ class JvmOffsetsClient:
     def close(self) -> None:
         """Close the client's connections; a running call is given up."""
         self._admin.close(self._jvm.java.time.Duration.ofMillis(_CLOSE))
+
+    def _partitions_of(self, what: str, answer: Any) -> list[int]:
+        try:
+            with self._explaining(what):
+                return sorted(info.partition() for info in self._wait(answer).partitions())
+        except BrokerError as error:
+            if error.code not in UNKNOWN_PARTITION:
+                raise
+            return []
+
+    def _offsets(
+        self, wanted: Iterable[TopicPartition], spec: Any, isolation_level: IsolationLevel
+    ) -> Offsets:
+        keys = {tp: self._partition(*tp) for tp in wanted}
+        request = self._jvm.java.util.HashMap()
+        for key in keys.values():
+            request.put(key, spec)
+        level = self._jvm.org.apache.kafka.common.IsolationLevel.valueOf(isolation_level.upper())
+        options = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
+        found = self._wait(self._admin.listOffsets(request, options).all())
+        return {tp: found.get(key).offset() for tp, key in keys.items()}
 
     def _commit(
         self, what: str, group_id: str, offsets: Offsets, metadata: str
