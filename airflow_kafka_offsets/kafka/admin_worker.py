@@ -20,11 +20,9 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from airflow_kafka_offsets.kafka.config import missing_file
+from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
-
-RETENTION = "offsets.retention.minutes"
 
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
 _OFFSETS_TOPIC = "__consumer_offsets"

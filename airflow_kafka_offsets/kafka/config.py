@@ -12,6 +12,8 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.text import is_plain
 
 SERVERS = "bootstrap.servers"
+RETENTION = "offsets.retention.minutes"
+"""A broker's setting: how long it keeps the offsets of a group without members."""
 
 _ALIASES = {"metadata.broker.list": SERVERS}
 _PREFIXES = (

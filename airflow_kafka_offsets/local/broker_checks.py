@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin import Admin
+from airflow_kafka_offsets.kafka.config import RETENTION
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.local.checks import Check
 
@@ -37,10 +38,9 @@ def check_retention(minutes: str | None, error: str | None = None) -> Check:
     :param minutes: the broker's ``offsets.retention.minutes``.
     :param error: why it is unknown.
     """
-    name = "offsets.retention.minutes"
     if minutes is None or not minutes.isdecimal():
         return Check(
-            name,
+            RETENTION,
             "warn",
             f"not known ({error or minutes})",
             "ask who runs the broker, or let this user describe its configuration (DescribeConfigs on the cluster)",
@@ -49,8 +49,10 @@ def check_retention(minutes: str | None, error: str | None = None) -> Check:
     found = f"{kept}: a group that nobody joins forgets its offsets {_duration(kept)} after the last commit"
     often = "commit at least that often"
     if kept < DAY:
-        return Check(name, "warn", found, f"{often}, or have it raised (Kafka's default is 10080, 7 days)")
-    return Check(name, "ok", f"{found}: {often}")
+        return Check(
+            RETENTION, "warn", found, f"{often}, or have it raised (Kafka's default is 10080, 7 days)"
+        )
+    return Check(RETENTION, "ok", f"{found}: {often}")
 
 
 def _duration(minutes: int) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
-from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
+from airflow_kafka_offsets.kafka.config import RETENTION, SERVERS, scrubber
 from airflow_kafka_offsets.kafka.explain import Call, explain_commit
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
 from airflow_kafka_offsets.model.names import check_group
@@ -29,8 +29,6 @@ _ARRIVED = 100
 """Milliseconds to wait for a result that has already arrived, if at all."""
 
 _CLOSE = 1_000
-
-RETENTION = "offsets.retention.minutes"
 
 _ENTRY = "{topic}-{partition}"
 _RENAMED = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERVER_ERROR": "UNKNOWN"}

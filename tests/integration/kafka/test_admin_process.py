@@ -1,4 +1,4 @@
-"""Does a group call that kills its process leave ours alone, and is the child ended in time?"""
+"""A call of the admin process that kills it leaves ours alone, and the worker is ended in time."""
 
 from __future__ import annotations
 
