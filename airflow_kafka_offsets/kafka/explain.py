@@ -16,7 +16,6 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
-    CREDENTIALS,
     FINAL,
     GUARDED,
     NO_LEADER,
@@ -86,25 +85,8 @@ class Call(Deadline):
         final = causes.final
         cause = final if final and (final.remedy or failure.code not in FINAL) else failure
         code = cause.code
-        if cause.remedy:
-            return BrokerAuthenticationError(f"{self.what}: {cause.text}: {cause.remedy}", code=code)
-        if code in CREDENTIALS:
-            return BrokerAuthenticationError(
-                f"{self.what}: the broker at {self.servers} refused the credentials ({cause.text}): correct user name, password "
-                "and mechanism (sasl.username, sasl.password, sasl.mechanisms)",
-                code=code,
-            )
-        if code == "_SSL":
-            return BrokerAuthenticationError(
-                f"{self.what}: TLS with {self.servers} failed ({cause.text}): correct ssl.ca.location, the client's certificate "
-                "and key, or security.protocol",
-                code=code,
-            )
-        if code in GUARDED:
-            return BrokerAuthenticationError(
-                f"{self.what}: the broker at {self.servers} does not allow it to this user ({cause}): {remedy(code, needs)}",
-                code=code,
-            )
+        if code in FINAL or cause.remedy:
+            return BrokerAuthenticationError(f"{self.what}: {self._denial(cause, needs)}", code=code)
         if code in UNKNOWN_PARTITION:
             return UnknownTopicPartitionError(
                 f"{self.what}: {failure.text} on {self.servers}: {remedy(code)}"
@@ -135,6 +117,22 @@ class Call(Deadline):
                 code=code,
             )
         return BrokerError(f"{self.what}: {self.servers} refused ({failure}): {remedy(code)}", code=code)
+
+    def _denial(self, cause: Failure, needs: Right) -> str:
+        if cause.remedy:
+            return f"{cause.text}: {cause.remedy}"
+        if cause.code in GUARDED:
+            right = remedy(cause.code, needs)
+            return f"the broker at {self.servers} does not allow it to this user ({cause}): {right}"
+        if cause.code == "_SSL":
+            return (
+                f"TLS with {self.servers} failed ({cause.text}): correct ssl.ca.location, the client's certificate "
+                "and key, or security.protocol"
+            )
+        return (
+            f"the broker at {self.servers} refused the credentials ({cause.text}): correct user name, password "
+            "and mechanism (sasl.username, sasl.password, sasl.mechanisms)"
+        )
 
 
 def remedy(code: str, needs: Right = "Read") -> str:

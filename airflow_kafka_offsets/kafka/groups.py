@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -71,21 +71,10 @@ class GroupDescription:
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON; partitions as ``topic-0``."""
         members = [
-            {
-                "member_id": member.member_id,
-                "client_id": member.client_id,
-                "host": member.host.lstrip("/"),
-                "partitions": [str(tp) for tp in member.partitions],
-            }
-            for member in self.members
+            {**asdict(each), "host": each.host.lstrip("/"), "partitions": [str(tp) for tp in each.partitions]}
+            for each in self.members
         ]
-        return {
-            "group_id": self.group_id,
-            "state": self.state,
-            "type": self.type,
-            "members": members,
-            "coordinator": self.coordinator,
-        }
+        return {**asdict(self), "members": members}
 
 
 @dataclass(frozen=True)
@@ -101,7 +90,7 @@ class GroupListing:
 
     def as_json(self) -> dict[str, str]:
         """Return plain JSON."""
-        return {"group_id": self.group_id, "state": self.state, "type": self.type}
+        return asdict(self)
 
 
 def name_members(members: Iterable[GroupMember], limit: int = 5) -> str:
