@@ -1,7 +1,8 @@
 """
 The errors of this package, as one hierarchy.
 
-Every error text says what was found, what was expected and what to do, in that order, and never holds a credential::
+Every error text says what was found, what was expected and what to do, in that order, and never holds a
+credential::
 
     KafkaOffsetsError
     ├── OffsetsFormatError            text that is not Spark's offsets JSON or Kafka's CSV, a store's row (a ValueError)
@@ -26,8 +27,8 @@ Every error text says what was found, what was expected and what to do, in that 
         ├── CommitError               some partitions were refused; says which were written
         └── ClientCrashedError        the admin process died before it answered (retriable)
 
-``retriable`` says whether the same call may succeed later without a change. Airflow's retries are meant for those;
-the others fail the same way until what the text names is done.
+``retriable`` says whether the same call may succeed later without a change. Airflow's retries are meant for
+those; the others fail the same way until what the text names is done.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ class WindowMismatchError(PlanRefusedError):
 
     :param where: what stores them, such as ``group 'orders'``.
     :param found: partition -> what is stored (``None`` for nothing), what was expected, and the range's end.
-    :param movers: partition -> who committed it, as far as that is known; ``None`` for a store, which is no group.
+    :param movers: partition -> who committed it, as far as that is known; ``None`` for a store, which is no
+        group.
     """
 
     def __init__(
@@ -142,7 +144,8 @@ class WindowMismatchError(PlanRefusedError):
         if movers is not None and gone:
             reasons.append(
                 f"{len(gone)} of the commits are no longer there: Kafka forgets a group that nobody joins "
-                "offsets.retention.minutes after its last commit, and a topic's commits when the topic is deleted"
+                "offsets.retention.minutes after its last commit, and a topic's commits when the topic is "
+                "deleted"
             )
         if movers:
             reasons.append(f"Moved by {', '.join(sorted(set(movers.values())))}")
@@ -151,12 +154,13 @@ class WindowMismatchError(PlanRefusedError):
         reasons.append(
             "Read on from what is stored: ranges that were planned before it do not fit any more"
             if movers is None
-            else "To go on from where it is now, trigger a new run with start='committed': clearing the plan of this run "
-            "gives the same ranges again"
+            else "To go on from where it is now, trigger a new run with start='committed': clearing the plan "
+            "of this run gives the same ranges again"
         )
         super().__init__(
             [
-                f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. {'. '.join(reasons)}"
+                f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. "
+                f"{'. '.join(reasons)}"
             ]
         )
 

@@ -167,5 +167,6 @@ def _token(oauth_cb: Callable[[str], Any] | None, config: Mapping[str, Any]) -> 
         return list(oauth_cb(str(config.get("sasl.oauthbearer.config", ""))))
     except Exception as error:  # noqa: BLE001  # it is the user's, and its text may hold anything
         raise BrokerAuthenticationError(
-            f"oauth_cb of the Kafka configuration gave no token ({type(error).__name__}): correct the connection"
+            f"oauth_cb of the Kafka configuration gave no token ({type(error).__name__}): correct the "
+            "connection"
         ) from None

@@ -1,8 +1,8 @@
 """
 Makes one call of an AdminClient, in a process of its own because the client can abort it.
 
-Run as ``python -m airflow_kafka_offsets.kafka.admin_worker``: reads one request as JSON from standard input and
-writes one response as JSON to standard output. Nothing else is written there.
+Run as ``python -m airflow_kafka_offsets.kafka.admin_worker``: reads one request as JSON from standard input
+and writes one response as JSON to standard output. Nothing else is written there.
 """
 
 from __future__ import annotations

@@ -48,8 +48,9 @@ class OffsetsClient:
     Reads and commits consumer groups' offsets, and asks what the logs hold.
 
     Each method ends within ``timeout`` seconds, asks again after errors that pass, and raises a
-    :class:`~airflow_kafka_offsets.errors.BrokerError` that names cause and remedy. Connections are kept between
-    calls; calls of several threads wait for each other. Use it as a context manager, or call :meth:`close`.
+    :class:`~airflow_kafka_offsets.errors.BrokerError` that names cause and remedy. Connections are kept
+    between calls; calls of several threads wait for each other. Use it as a context manager, or call
+    :meth:`close`.
 
     :param config: librdkafka's configuration; see :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param timeout: seconds for each method.
@@ -107,8 +108,8 @@ class OffsetsClient:
         """
         Return whether the user may see all topics, as far as that can be known.
 
-        A broker shows a user only the topics that it may describe, and does not mention the others. A user who may
-        describe all topics also sees Kafka's own.
+        A broker shows a user only the topics that it may describe, and does not mention the others. A user
+        who may describe all topics also sees Kafka's own.
         """
         if self._topics.sees_all is None:
             self.partitions()
@@ -150,7 +151,8 @@ class OffsetsClient:
         """
         Return the partitions that the members of a group read. Runs an admin process, once for each group.
 
-        :raises BrokerAuthenticationError: if they read what this user may not see, and the broker reports that.
+        :raises BrokerAuthenticationError: if they read what this user may not see, and the broker reports
+            that.
         """
         if group_id not in self._assigned:
             members = self.describe_groups([group_id])[group_id].members
@@ -198,16 +200,16 @@ class OffsetsClient:
         """
         Return when the first record at or after each offset was written, in milliseconds since 1970.
 
-        Partitions that did not answer in time are not in the result; it is empty if the broker cannot be reached.
-        Records without a time, or that cannot be read, are left out as well. The records are fetched, so the user
-        needs Read on the topics.
+        Partitions that did not answer in time are not in the result; it is empty if the broker cannot be
+        reached. Records without a time, or that cannot be read, are left out as well. The records are
+        fetched, so the user needs Read on the topics.
 
         :param offsets: where to look; an offset below the log start counts as the log start.
         :param within: seconds for it; default: 10, or the client's timeout if that is less.
-        :param isolation_level: ``read_committed`` skips the records of aborted transactions, and stops before the
-            first transaction that is still open.
-        :return: ``None`` where no record follows before the log end: at the end, or before nothing but markers of
-            transactions.
+        :param isolation_level: ``read_committed`` skips the records of aborted transactions, and stops before
+            the first transaction that is still open.
+        :return: ``None`` where no record follows before the log end: at the end, or before nothing but
+            markers of transactions.
         :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
@@ -254,8 +256,8 @@ class OffsetsClient:
         """
         Check that this user may commit to a group, for some topics; nothing is written.
 
-        It commits to a partition that no topic has. The broker checks the rights on group and topics first, and only
-        then refuses because the partition does not exist (``KafkaApis.handleOffsetCommitRequest``).
+        It commits to a partition that no topic has. The broker checks the rights on group and topics first,
+        and only then refuses because the partition does not exist (``KafkaApis.handleOffsetCommitRequest``).
 
         :raises BrokerAuthenticationError: naming the right that is missing.
         """
@@ -271,8 +273,8 @@ class OffsetsClient:
 
         :param window: the ranges; where the group is at the end already, there is nothing to do.
         :param metadata: a text that is kept with each offset.
-        :param fenced: join the group, so that comparing and writing are one step. Without it every end is written,
-            and another commit could come between the two.
+        :param fenced: join the group, so that comparing and writing are one step. Without it every end is
+            written, and another commit could come between the two.
         :return: what was written.
         :raises WindowMismatchError: if the group is elsewhere; nothing was written.
         :raises GroupActiveError: if the group has other members.
@@ -319,6 +321,6 @@ class OffsetsClient:
             return self._admin.delete(group_ids, call)
 
     def offsets_retention_minutes(self) -> int | None:
-        """Return how long the broker keeps the offsets of a group without members; ``None`` if that is unknown."""
+        """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
         with self._session.calling("reading the broker's configuration") as call:
             return self._admin.retention_minutes(call)

@@ -36,8 +36,8 @@ def check_commit(group_id: str, offsets: Mapping[TopicPartition, int], metadata:
     """
     Refuse what the broker would refuse, or the client would change.
 
-    :raises UsageError: for an impossible group, topic or partition, an offset out of range, or metadata that are too
-        long.
+    :raises UsageError: for an impossible group, topic or partition, an offset out of range, or metadata that
+        are too long.
     """
     check_group(group_id)
     check_partitions(offsets)
@@ -110,8 +110,8 @@ class CommitProgress:
         """
         Take in the result of each partition.
 
-        Partitions that were refused are read back unless the error is one of all partitions: some of them may be
-        written.
+        Partitions that were refused are read back unless the error is one of all partitions: some of them may
+        be written.
 
         :param missing: returns which of some partitions do not exist.
         :raises Failed: if one of the partitions is worth another attempt.

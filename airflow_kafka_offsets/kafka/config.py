@@ -51,7 +51,9 @@ _JAVA_ONLY = {
     "ssl.truststore.password": "ssl.ca.location, a PEM file without a password",
     "ssl.truststore.type": "ssl.ca.location, a PEM file",
     "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.type": "ssl.keystore.location, a PKCS#12 file, or ssl.certificate.location and ssl.key.location",
+    "ssl.keystore.type": (
+        "ssl.keystore.location, a PKCS#12 file, or ssl.certificate.location and ssl.key.location"
+    ),
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
 }
@@ -79,12 +81,12 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return the settings for connection and authentication only.
 
-    Settings of a consumer or producer (``group.id``, ``enable.auto.commit``, ``auto.offset.reset``, ``acks``, ...) are
-    left out; :func:`dropped_keys` names them.
+    Settings of a consumer or producer (``group.id``, ``enable.auto.commit``, ``auto.offset.reset``, ``acks``,
+    ...) are left out; :func:`dropped_keys` names them.
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
-    :raises UsageError: if ``bootstrap.servers`` is missing, only Java clients know a key, or the client would change a
-        value, or fail on it without an error.
+    :raises UsageError: if ``bootstrap.servers`` is missing, only Java clients know a key, or the client would
+        change a value, or fail on it without an error.
     """
     kept: dict[str, Any] = {}
     for key, value in config.items():
@@ -152,8 +154,8 @@ def load_properties(path: str | Path) -> dict[str, str]:
 
 def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     """
-    Return a function that removes credentials from a text: every value of ``sasl.*`` and ``ssl.*`` but the paths of
-    certificates.
+    Return a function that removes credentials from a text: every value of ``sasl.*`` and ``ssl.*`` but the
+    paths of certificates.
 
     librdkafka quotes any value that it does not understand.
     """
@@ -185,8 +187,8 @@ def _check_value(key: str, value: Any) -> None:
     """
     Refuse a value that librdkafka would change, without quoting it.
 
-    It cuts texts off at a NUL, removes leading whitespace, and reads a number up to the first character that is no
-    digit, and 32 bits of it.
+    It cuts texts off at a NUL, removes leading whitespace, and reads a number up to the first character that
+    is no digit, and 32 bits of it.
     """
     reason = _reason_against(key, value)
     if reason is not None:

@@ -93,26 +93,30 @@ class Call(Deadline):
             )
         if code == OCCUPIED:
             return GroupActiveError(
-                f"{self.what}: a window was being committed to the group for {self.timeout:g} s, or whoever did it has died: Kafka "
+                f"{self.what}: a window was being committed to the group for {self.timeout:g} s, or whoever "
+                "did it has died: Kafka "
                 "lets others in within 10 s; try again",
                 code=code,
                 retriable=True,
             )
         if code in ACTIVE_GROUP:
             return GroupActiveError(
-                f"{self.what}: the group has active members, and only they may commit ({code}): stop them first",
+                f"{self.what}: the group has active members, and only they may commit ({code}): stop them "
+                "first",
                 code=code,
             )
         if code == NO_LEADER:
             return BrokerUnavailableError(
-                f"{self.what}: {failure.text}; asked {self.servers} for {self.timeout:g} s; bring the broker that holds it back, then "
+                f"{self.what}: {failure.text}; asked {self.servers} for {self.timeout:g} s; bring the broker "
+                "that holds it back, then "
                 "try again",
                 code=code,
             )
         if code in RETRIABLE:
             found = f"{failure}; {seen}" if (seen := str(causes)) else str(failure)
             return BrokerUnavailableError(
-                f"{self.what}: no usable answer from {self.servers} within {self.timeout:g} s ({found}): check bootstrap.servers, that "
+                f"{self.what}: no usable answer from {self.servers} within {self.timeout:g} s ({found}): "
+                "check bootstrap.servers, that "
                 "the broker runs, and security.protocol; then try again",
                 code=code,
             )
@@ -126,11 +130,13 @@ class Call(Deadline):
             return f"the broker at {self.servers} does not allow it to this user ({cause}): {right}"
         if cause.code == "_SSL":
             return (
-                f"TLS with {self.servers} failed ({cause.text}): correct ssl.ca.location, the client's certificate "
+                f"TLS with {self.servers} failed ({cause.text}): correct ssl.ca.location, the client's "
+                "certificate "
                 "and key, or security.protocol"
             )
         return (
-            f"the broker at {self.servers} refused the credentials ({cause.text}): correct user name, password "
+            f"the broker at {self.servers} refused the credentials ({cause.text}): correct user name, "
+            "password "
             "and mechanism (sasl.username, sasl.password, sasl.mechanisms)"
         )
 

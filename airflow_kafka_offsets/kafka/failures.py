@@ -68,7 +68,9 @@ FINAL = CREDENTIALS | GUARDED.keys() | {"_SSL"}
 """Errors that waiting does not fix: seen once in the background, they end the call."""
 
 _LOST_AT_LOGIN = "failed: Local: "
-"""The client calls it an authentication error also when the connection was lost before the broker had judged."""
+"""
+The client calls it an authentication error also when the connection was lost before the broker had judged.
+"""
 _CLIENT_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|116)\b")
 """The broker wants another certificate of the client; with TLS 1.3 it says so only after the handshake."""
 _CLIENT_CERTIFICATE = (

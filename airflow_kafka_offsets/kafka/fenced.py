@@ -1,11 +1,12 @@
 """
 Commits a window so that nobody can write between the comparison and the commit.
 
-This uses Kafka's own means: the committer joins the group first. While a group has members the broker refuses the
-commits of everybody else, and a member's commit carries the *generation* of its membership, which changes as soon as
-anybody joins or leaves. So in one generation: join, check that the window's partitions were assigned to this member
-and to no other, read the group's commits, compare, commit, read back, leave. A member never reads records here. It
-takes 0.1 s, or the broker's ``group.initial.rebalance.delay.ms`` (3 s by default).
+This uses Kafka's own means: the committer joins the group first. While a group has members the broker refuses
+the commits of everybody else, and a member's commit carries the *generation* of its membership, which changes
+as soon as anybody joins or leaves. So in one generation: join, check that the window's partitions were
+assigned to this member and to no other, read the group's commits, compare, commit, read back, leave. A member
+never reads records here. It takes 0.1 s, or the broker's ``group.initial.rebalance.delay.ms`` (3 s by
+default).
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ class FencedCommit:
     def _explain(self, failure: Failure, call: Call) -> BrokerError:
         if failure.code in ACTIVE_GROUP:
             return GroupActiveError(
-                f"{call.what}: somebody else joined the group while it was compared ({failure}): stop the other members "
+                f"{call.what}: somebody else joined the group while it was compared ({failure}): stop the "
+                "other members "
                 f"and try again; {self._outcome()}",
                 code=failure.code,
                 retriable=True,
@@ -184,7 +186,8 @@ class FencedCommit:
         if not self._written:
             return "nothing was written"
         return (
-            f"{len(self._written)} of {len(self._window.ranges)} partitions were written ({summarize(self._written)}), and "
+            f"{len(self._written)} of {len(self._window.ranges)} partitions were written "
+            f"({summarize(self._written)}), and "
             "committing the window again finishes it"
         )
 
@@ -193,8 +196,8 @@ class _Member:
     """
     A membership that reads no records, and knows when it is over.
 
-    The client joins again by itself, but not before its poll has reported that the assignment is revoked. So a commit
-    that is sent before that is sent in the generation in which the commits were compared.
+    The client joins again by itself, but not before its poll has reported that the assignment is revoked. So
+    a commit that is sent before that is sent in the generation in which the commits were compared.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -136,7 +136,8 @@ class GroupCommits:
             if error.code != TOPIC_HIDDEN:
                 raise
             raise BrokerAuthenticationError(
-                f"{call.what}: this user may see no topic at all: grant it Describe on the topics that the group reads",
+                f"{call.what}: this user may see no topic at all: grant it Describe on the topics that the "
+                "group reads",
                 code=error.code,
             ) from None
 

@@ -39,7 +39,10 @@ class GroupDescription:
     group_id: str
     """Its name."""
     state: str
-    """As Kafka spells it: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` if there is no such group."""
+    """
+    As Kafka spells it: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` if there is no such
+    group.
+    """
     type: str = "unknown"
     """``classic``, ``consumer``, or ``unknown``."""
     members: tuple[GroupMember, ...] = ()

@@ -1,10 +1,10 @@
 """
 Finds out why a listener refuses a connection, where the Kafka client cannot tell.
 
-The client has one text for a certificate that has expired, is signed by an unknown authority, or is for another
-host, and none for TLS or a login that the listener expects and the connection does not have. So the probe asks the
-listener: with a TLS handshake of Python, and with the first request of a login (``SaslHandshake``), which a broker
-answers before authentication. No credential is sent.
+The client has one text for a certificate that has expired, is signed by an unknown authority, or is for
+another host, and none for TLS or a login that the listener expects and the connection does not have. So the
+probe asks the listener: with a TLS handshake of Python, and with the first request of a login
+(``SaslHandshake``), which a broker answers before authentication. No credential is sent.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def _about_certificate(address: str, error: ssl.SSLCertVerificationError, truste
     if code in _OTHER_NAME:
         return _refused(
             f"{found} is for another name ({why})",
-            "name the broker as its certificate does, in bootstrap.servers and in the broker's advertised.listeners, or "
+            "name the broker as its certificate does, in bootstrap.servers and in the broker's "
+            "advertised.listeners, or "
             "have the certificate made for this name too",
         )
     if code in _UNKNOWN_AUTHORITY:

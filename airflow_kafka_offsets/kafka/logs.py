@@ -83,7 +83,8 @@ def offsets_at(
             absent[tp] = absent.get(tp, 0) + 1
         if missing and max(absent[tp] for tp in missing) >= _ABSENT_TWICE:
             raise UnknownTopicPartitionError(
-                f"{call.what}: {summarize(missing)} is not on {session.servers}: correct topic and partition, "
+                f"{call.what}: {summarize(missing)} is not on {session.servers}: correct topic and "
+                "partition, "
                 "or the connection",
                 missing=missing,
             )

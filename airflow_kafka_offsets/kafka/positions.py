@@ -31,7 +31,8 @@ def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicParti
     """
     Return the partitions on the broker that a scope with named topics allows.
 
-    A partition that is named by its number is returned even if it does not exist: reading its log reports that.
+    A partition that is named by its number is returned even if it does not exist: reading its log reports
+    that.
 
     :raises UnknownTopicPartitionError: if one of the topics is not there.
     :raises UsageError: if no topic is named.
@@ -70,12 +71,12 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
     """
     Return the group's position in every partition in scope; ``None`` where it has no commit.
 
-    Without named topics the scope is all topics of which it has committed a partition, so that a partition that was
-    added to one of them has no commit.
+    Without named topics the scope is all topics of which it has committed a partition, so that a partition
+    that was added to one of them has no commit.
 
     :raises NoCommitError: if no topics are named and the group has no commit anywhere.
-    :raises BrokerAuthenticationError: if no topics are named, and anything shows that the group has some that this user may
-        not see.
+    :raises BrokerAuthenticationError: if no topics are named, and anything shows that the group has some that
+        this user may not see.
     :raises UnknownTopicPartitionError: if a named topic is not on the broker.
     """
     if scope.topics is None:
@@ -84,8 +85,10 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
             _check_hidden(client, group_id, everywhere)
         if not everywhere:
             raise NoCommitError(
-                f"group {group_id!r} has no committed offsets on this broker: correct group_id or the connection; Kafka "
-                "also forgets a group that nobody joins, 7 days after its last commit by default; name topics= to look "
+                f"group {group_id!r} has no committed offsets on this broker: correct group_id or the "
+                "connection; Kafka "
+                "also forgets a group that nobody joins, 7 days after its last commit by default; name "
+                "topics= to look "
                 "at partitions without a commit"
             )
         topics = scope.narrowed(tp.topic for tp in everywhere)
@@ -105,19 +108,23 @@ def last_commits(
 
 def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Commit]) -> None:
     """Refuse a group of which the user does not see all, as far as that shows."""
-    # A broker hides the commits on topics that a user may not see, but not what members read, nor a commit's metadata.
+    # A broker hides the commits on topics that a user may not see, but not what members read, nor a commit's
+    # metadata.
     if read := {tp.topic for tp in client.assigned(group_id)}:
         client.partitions(read)
     parsed = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
     committed = max((metadata.partitions or 0 for metadata in parsed if metadata is not None), default=0)
     if committed > len(everywhere):
         raise BrokerAuthenticationError(
-            f"group {group_id!r} was committed on {committed} partitions at once, and this user sees {len(everywhere)} of "
-            f"them ({summarize(everywhere)}): grant it Describe on all topics of the group, or name those to look at with topics="
+            f"group {group_id!r} was committed on {committed} partitions at once, and this user sees "
+            f"{len(everywhere)} of "
+            f"them ({summarize(everywhere)}): grant it Describe on all topics of the group, or name those to "
+            "look at with topics="
         )
     if not everywhere:
         raise NoCommitError(
-            f"group {group_id!r} has no committed offsets on the topics that this user may see: correct group_id, grant it "
+            f"group {group_id!r} has no committed offsets on the topics that this user may see: correct "
+            "group_id, grant it "
             "Describe on the topics of the group, or name topics="
         )
 

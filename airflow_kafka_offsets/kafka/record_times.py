@@ -39,7 +39,9 @@ _FETCHES = {
 _CHUNK = 200
 """Partitions in one request: a response has up to 32 KB for each of them."""
 _LEAST = 0.5
-"""Seconds that a chunk has at least, so that partitions without a leader do not take the time of all others."""
+"""
+Seconds that a chunk has at least, so that partitions without a leader do not take the time of all others.
+"""
 _AT_ONCE = 1000
 _CLOSE = 1.0
 _OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
@@ -70,8 +72,9 @@ def fetch_times(
     :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param positions: each inside its log.
     :param isolation_level: whether records of transactions that are open or were aborted count.
-    :return: ``None`` where no record follows. Partitions are left out that did not answer before the deadline, have
-        just lost the position to retention, or have a record without a time or that cannot be read.
+    :return: ``None`` where no record follows. Partitions are left out that did not answer before the
+        deadline, have just lost the position to retention, or have a record without a time or that cannot be
+        read.
     :raises Failed: if the broker refuses, for example because a right is missing.
     """
     times: dict[TopicPartition, int | None] = {}

@@ -25,8 +25,8 @@ def read_topics(connection: Connection, topic: str | None, timeout: float) -> di
     """
     Return the partitions of one topic, or of all.
 
-    This also updates the client's own metadata: without it a topic that was created again, or a partition that was
-    added, stays unknown to the client.
+    This also updates the client's own metadata: without it a topic that was created again, or a partition
+    that was added, stays unknown to the client.
 
     :raises Failed: if there is no response, or the user may not see the topic.
     """
@@ -68,7 +68,8 @@ def without_leader(
     brokers = sorted({broker for replicas in found.values() for broker in replicas})
     return Failure(
         NO_LEADER,
-        f"partition {summarize(found)} has no leader: none of the brokers that hold it ({', '.join(map(str, brokers))}) "
+        f"partition {summarize(found)} has no leader: none of the brokers that hold it "
+        f"({', '.join(map(str, brokers))}) "
         "can be it now",
     )
 
@@ -111,9 +112,11 @@ def read_offsets(
     connection: Connection, partitions: Sequence[TopicPartition], timestamp: int, timeout: float
 ) -> tuple[Offsets, dict[TopicPartition, Failure]]:
     """
-    Return the first offset at or after a time, or the log start or end (``OFFSET_BEGINNING``, ``OFFSET_END``).
+    Return the first offset at or after a time, or the log start or end (``OFFSET_BEGINNING``,
+    ``OFFSET_END``).
 
-    :return: the offset of each partition that answered (-1: no record is that new), the failure of each other.
+    :return: the offset of each partition that answered (-1: no record is that new), the failure of each
+        other.
     :raises Failed: if there is no response.
     """
     wanted = [ClientPartition(tp.topic, tp.partition, timestamp) for tp in partitions]
@@ -144,8 +147,9 @@ def send_commit(
     """
     Send one commit and wait for the response for each partition.
 
-    :return: partition -> ``None`` if it was committed, else why not. If one of several was refused, the client
-        reports its error for all of them: see :meth:`~airflow_kafka_offsets.kafka.commits.CommitProgress.take`.
+    :return: partition -> ``None`` if it was committed, else why not. If one of several was refused, the
+        client reports its error for all of them: see
+        :meth:`~airflow_kafka_offsets.kafka.commits.CommitProgress.take`.
     :raises Failed: if there was no response in time; discard the connection then, because it may still come.
     """
     connection.commit_responses.clear()

@@ -12,7 +12,9 @@ from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, C
 T = TypeVar("T")
 
 FIRST_ATTEMPT = 1.0
-"""Seconds of the first attempt; each later one may take twice as long. A wrong password shows only after it."""
+"""
+Seconds of the first attempt; each later one may take twice as long. A wrong password shows only after it.
+"""
 _LEAST = 0.1
 
 

@@ -63,7 +63,8 @@ class Session:
         """Begin a call, and take its time off what all calls together have."""
         if self._left < _LEAST:
             raise BrokerUnavailableError(
-                f"{what}: the calls before it have taken all of the {self._total:g} s for all of them: see why the broker "
+                f"{what}: the calls before it have taken all of the {self._total:g} s for all of them: see "
+                "why the broker "
                 "answers slowly, then try again"
             )
         timeout = timeout or self.timeout
@@ -78,7 +79,8 @@ class Session:
         """Keep out the calls of other threads, and all calls after the client was closed."""
         if not self._lock.acquire(timeout=call.left):
             raise BrokerUnavailableError(
-                f"{call.what}: another call of this client took all of {call.timeout:g} s: try again, or use two clients"
+                f"{call.what}: another call of this client took all of {call.timeout:g} s: try again, or use "
+                "two clients"
             )
         try:
             if self._closed:

@@ -58,7 +58,8 @@ class Topics:
         topics = read_topics(connection, None, timeout)
         sees_all = OFFSETS_TOPIC in topics
         if not sees_all and self.sees_all is not False:
-            # The topic does not exist before the first commit on a cluster; then the response is not "hidden".
+            # The topic does not exist before the first commit on a cluster; then the response is not
+            # "hidden".
             try:
                 read_topics(connection, OFFSETS_TOPIC, timeout)
                 sees_all = True
@@ -67,8 +68,10 @@ class Topics:
                     raise
         if self.sees_all is not False and not sees_all:
             log.warning(
-                "The broker at %s hides topics that a user may not describe, and this user sees only the topics that were "
-                "granted to it, %d: where topics are not named, all topics of a group, and all that fit a pattern, are of "
+                "The broker at %s hides topics that a user may not describe, and this user sees only the "
+                "topics that were "
+                "granted to it, %d: where topics are not named, all topics of a group, and all that fit a "
+                "pattern, are of "
                 "those. Name topics=, or grant it Describe on all of the group's",
                 self._session.servers,
                 len(topics),

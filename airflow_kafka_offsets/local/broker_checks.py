@@ -43,7 +43,8 @@ def check_retention(minutes: str | None, error: str | None = None) -> Check:
             RETENTION,
             "warn",
             f"not known ({error or minutes})",
-            "ask who runs the broker, or let this user describe its configuration (DescribeConfigs on the cluster)",
+            "ask who runs the broker, or let this user describe its configuration (DescribeConfigs on the "
+            "cluster)",
         )
     kept = int(minutes)
     found = f"{kept}: a group that nobody joins forgets its offsets {_duration(kept)} after the last commit"

@@ -43,7 +43,8 @@ def parse_offsets(value: object, what: str = "offsets", *, show: Show = shorten)
 
     :param value: a mapping, or its JSON text.
     :param what: what the value is, for the error text.
-    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
+    :param show: how an error text names what was found; see
+        :func:`~airflow_kafka_offsets.model.text.kind_of`.
     :raises OffsetsFormatError: if it is anything else than ``{topic: {partition: offset}}`` with at
         least one topic, whole numbers from 0 and no key twice. ``-1`` and ``-2`` (Spark's latest and
         earliest) are no offsets.
@@ -107,7 +108,8 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
         return groups
     if group_id not in groups:
         raise OffsetsFormatError(
-            f"the file has no line for group {group_id!r}; it has lines for {shorten(', '.join(map(repr, sorted(groups))))}"
+            f"the file has no line for group {group_id!r}; it has lines for "
+            f"{shorten(', '.join(map(repr, sorted(groups))))}"
         )
     return {group_id: groups[group_id]}
 
@@ -164,7 +166,8 @@ def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = 
 
     :param what: what the text is, for the error text.
     :param expected: what it should hold, likewise.
-    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
+    :param show: how an error text names what was found; see
+        :func:`~airflow_kafka_offsets.model.text.kind_of`.
     :raises OffsetsFormatError: if it is no JSON, holds a key twice, or is larger than
         :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`.
     """
@@ -215,7 +218,10 @@ def repr_hint(value: object) -> str:
     """Return a remedy for a text that is a dict or a list as Python spells it, else nothing."""
     if not isinstance(value, str) or not _PYTHON.match(value):
         return ""
-    return ". This is how Python spells a dict or a list: write it as JSON, in a template with the filter `| tojson`"
+    return (
+        ". This is how Python spells a dict or a list: write it as JSON, in a template with the filter "
+        "`| tojson`"
+    )
 
 
 def _entries(value: object, what: str, show: Show) -> list[tuple[TopicPartition, int | None]]:

@@ -54,8 +54,8 @@ class Commit(NamedTuple):
     """The next record that it would read."""
     metadata: str | None = ""
     """
-    The text that was committed with it; empty if there was none, ``None`` if it could not be read. Text of other
-    clients may have stray characters at its end: confluent-kafka reads beyond it.
+    The text that was committed with it; empty if there was none, ``None`` if it could not be read. Text of
+    other clients may have stray characters at its end: confluent-kafka reads beyond it.
     """
 
 
@@ -122,7 +122,8 @@ def check_partitions(partitions: Iterable[TopicPartition]) -> None:
         known.add(topic)
         if not 0 <= partition <= MAX_PARTITION:
             raise UsageError(
-                f"found partition {shorten(partition)} of topic {topic!r}; expected a number from 0 to {MAX_PARTITION}"
+                f"found partition {shorten(partition)} of topic {topic!r}; expected a number from 0 to "
+                f"{MAX_PARTITION}"
             )
 
 

@@ -1,9 +1,9 @@
 """
 The offset ranges of the batch that a ``foreachBatch`` function is working on.
 
-Spark plans them before it calls the function: from the end of the batch before to ``offsets/<batch>``. The offsets of
-the rows do not show them: a partition may have no rows, and the ends of a range may be markers of transactions or
-records that compaction has removed.
+Spark plans them before it calls the function: from the end of the batch before to ``offsets/<batch>``. The
+offsets of the rows do not show them: a partition may have no rows, and the ends of a range may be markers of
+transactions or records that compaction has removed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def batch_ranges(
     """
     Return the exact range of each partition in a batch.
 
-    Call it in ``foreachBatch``, with the id that Spark gives: after a failure Spark runs the same batch with the same
-    ranges again. In real-time mode (Spark 4.2) a running batch is not known.
+    Call it in ``foreachBatch``, with the id that Spark gives: after a failure Spark runs the same batch with
+    the same ranges again. In real-time mode (Spark 4.2) a running batch is not known.
 
     A partition that was added with this batch starts at 0; Spark fails for any other start. With
     ``failOnDataLoss=false`` Spark starts at the log start, which is read here as well: give ``options``.
@@ -66,7 +66,8 @@ def batch_ranges(
     for name in batch.kafka_sources(None if source is None else str(source)):
         if again := end.keys() & batch.ends[name].keys():
             raise UsageError(
-                f"{checkpoint.location}: several sources of batch {batch_id} read {summarize(again)}, each its own range: "
+                f"{checkpoint.location}: several sources of batch {batch_id} read {summarize(again)}, each "
+                "its own range: "
                 f"name one with source= (there are {', '.join(sorted(batch.ends))})"
             )
         begin.update(batch.begin(name))
@@ -79,8 +80,10 @@ def batch_ranges(
     if backwards := [tp for tp, offsets in ranges.items() if offsets.end < offsets.start]:
         first = backwards[0]
         raise CheckpointError(
-            f"{checkpoint.location}: batch {batch_id} ends before it begins on {summarize(backwards)} ({first}: "
-            f"{ranges[first].start} to {ranges[first].end}): the topic was recreated, and Spark reads nothing of it; stop the "
+            f"{checkpoint.location}: batch {batch_id} ends before it begins on {summarize(backwards)} "
+            f"({first}: "
+            f"{ranges[first].start} to {ranges[first].end}): the topic was recreated, and Spark reads "
+            "nothing of it; stop the "
             "query and move its checkpoint (ResetOffsetsOperator)"
         )
     return ranges

@@ -1,8 +1,9 @@
 """
 Opens a Kafka client for a Spark job.
 
-The Kafka client in the driver's JVM where there is one: Spark's connector brought it, and it takes the source's own
-options as they are. Else (Spark Connect) confluent-kafka, with the same options in librdkafka's words.
+The Kafka client in the driver's JVM where there is one: Spark's connector brought it, and it takes the
+source's own options as they are. Else (Spark Connect) confluent-kafka, with the same options in librdkafka's
+words.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def broker(
             return
     if importlib.util.find_spec("confluent_kafka") is None:
         raise SetupError(
-            "there is no Kafka client to ask: this session has no JVM with Spark's Kafka connector in it (Spark Connect "
+            "there is no Kafka client to ask: this session has no JVM with Spark's Kafka connector in it "
+            "(Spark Connect "
             "has none here), and confluent-kafka is not installed: pip install confluent-kafka"
         )
     from airflow_kafka_offsets.kafka.client import OffsetsClient

@@ -35,21 +35,21 @@ def commit_ranges(
     """
     Commit the ends of ranges to a group that is at their starts.
 
-    For all partitions together: at the start -> written; at the end already -> done; anything else -> refused, and
-    nothing is written. So a batch that runs again commits nothing twice, and a late one cannot move the group back.
-    It may be called from any thread, and needs confluent-kafka.
+    For all partitions together: at the start -> written; at the end already -> done; anything else ->
+    refused, and nothing is written. So a batch that runs again commits nothing twice, and a late one cannot
+    move the group back. It may be called from any thread, and needs confluent-kafka.
 
-    The group must have no members. With ``fenced`` each commit joins it for a moment: 0.1 s, plus the broker's
-    ``group.initial.rebalance.delay.ms`` (3 s by default). Without it, another commit could come between comparing
-    and writing.
+    The group must have no members. With ``fenced`` each commit joins it for a moment: 0.1 s, plus the
+    broker's ``group.initial.rebalance.delay.ms`` (3 s by default). Without it, another commit could come
+    between comparing and writing.
 
     :param group_id: the consumer group.
     :param ranges: what :func:`~airflow_kafka_offsets.spark.batch.batch_ranges` returned, or a window.
     :param options: those of Spark's Kafka source, to reach the brokers.
     :param client_config: librdkafka's settings, in place of ``options``.
-    :param on_no_commit: ``begin`` (default): a partition without a commit counts as at the start of its range: it is
-        new, or Kafka has forgotten the group. ``fail``: it is refused. A window already names the partitions that had
-        no commit.
+    :param on_no_commit: ``begin`` (default): a partition without a commit counts as at the start of its
+        range: it is new, or Kafka has forgotten the group. ``fail``: it is refused. A window already names
+        the partitions that had no commit.
     :param query: id of the Spark query for the commit's metadata; refused if the group follows another query.
     :param batch: id of the batch for the commit's metadata.
     :param allow_new_query: whether the query may take over a group that another query followed.
@@ -81,8 +81,10 @@ def commit_ranges(
         if beyond:
             raise PlanRefusedError(
                 [
-                    f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: {window.end[beyond[0]]}, the log ends "
-                    f"at {logs[beyond[0]].end}): the options lead to another cluster, or the topic was recreated"
+                    f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: "
+                    f"{window.end[beyond[0]]}, the log ends "
+                    f"at {logs[beyond[0]].end}): the options lead to another cluster, or the topic was "
+                    "recreated"
                 ]
             )
         if query and not allow_new_query:

@@ -22,7 +22,7 @@ class GroupClient(Protocol):
         """Commit offsets to a group that has no active members."""
 
     def offsets_retention_minutes(self) -> int | None:
-        """Return how long the broker keeps the offsets of a group without members; ``None`` if that is unknown."""
+        """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -52,7 +52,8 @@ def commit_forward(
 
     :param commits: the group's commits before.
     :param query: the query's name in error texts.
-    :raises CommitError: if the group is ahead somewhere, a partition was refused, or has another offset when read back.
+    :raises CommitError: if the group is ahead somewhere, a partition was refused, or has another offset when
+        read back.
     """
     ahead = {tp: commit.offset for tp, commit in commits.items() if commit and commit.offset > offsets[tp]}
     after = {tp: offset for tp, offset in offsets.items() if tp not in ahead}
@@ -62,8 +63,10 @@ def commit_forward(
     if ahead:
         first = min(ahead)
         raise CommitError(
-            f"group {group_id!r} is ahead of query {query} on {summarize(ahead)} ({first}: {ahead[first]}, the query "
-            f"has finished {offsets[first]}), and a commit never goes backwards: it follows again when the query has "
+            f"group {group_id!r} is ahead of query {query} on {summarize(ahead)} ({first}: {ahead[first]}, "
+            "the query "
+            f"has finished {offsets[first]}), and a commit never goes backwards: it follows again when the "
+            "query has "
             "come that far, or after a reset of the group",
             failed=dict.fromkeys(ahead, _AHEAD),
             written=tuple(after),
@@ -84,7 +87,8 @@ def _read_back(client: GroupClient, group_id: str, offsets: Offsets) -> None:
     ]
     if lost:
         raise CommitError(
-            f"group {group_id!r} was committed, but does not hold the offsets of {summarize(lost)} when read back: "
+            f"group {group_id!r} was committed, but does not hold the offsets of {summarize(lost)} when read "
+            "back: "
             "somebody else writes to it",
             failed=dict.fromkeys(lost, "NOT_READ_BACK"),
             retriable=True,

@@ -23,7 +23,9 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.text import shorten
 
 MAX_PARTITIONS = 1_000
-"""In one request, which is stored as one batch of at most 1 MB: with metadata as short as ours, any names fit."""
+"""
+In one request, which is stored as one batch of at most 1 MB: with metadata as short as ours, any names fit.
+"""
 
 _ARRIVED = 100
 """Milliseconds to wait for a result that has already arrived, if at all."""
@@ -35,7 +37,9 @@ _RENAMED = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERV
 """Names of errors that librdkafka, and so this package, spells differently."""
 
 _REMEDIES = {
-    "SASL_AUTHENTICATION_FAILED": "correct kafka.sasl.jaas.config, kafka.sasl.mechanism or kafka.security.protocol",
+    "SASL_AUTHENTICATION_FAILED": (
+        "correct kafka.sasl.jaas.config, kafka.sasl.mechanism or kafka.security.protocol"
+    ),
     "_SSL": "correct the source's kafka.ssl.* options",
 }
 
@@ -44,9 +48,9 @@ class JvmOffsetsClient:
     """
     Reads and commits groups' offsets with the Java ``AdminClient``, through py4j.
 
-    It has the methods of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that a Spark job needs. Each ends
-    within about ``timeout`` seconds; the Java client itself asks again after errors that pass. Reading topics and logs
-    takes some calls from Python into the JVM for each partition: about 1 ms.
+    It has the methods of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that a Spark job needs.
+    Each ends within about ``timeout`` seconds; the Java client itself asks again after errors that pass.
+    Reading topics and logs takes some calls from Python into the JVM for each partition: about 1 ms.
 
     :param jvm: py4j's view of the driver's JVM.
     :param settings: properties of a Java client.
@@ -75,7 +79,8 @@ class JvmOffsetsClient:
             except TypeError:
                 # To py4j a missing class is a package, which cannot be called.
                 raise SetupError(
-                    "there is no Kafka client in the driver's JVM (org.apache.kafka.clients.admin.AdminClient): start "
+                    "there is no Kafka client in the driver's JVM "
+                    "(org.apache.kafka.clients.admin.AdminClient): start "
                     "Spark with the Kafka connector, --packages org.apache.spark:spark-sql-kafka-0-10_..."
                 ) from None
         self._partition = kafka.common.TopicPartition
@@ -146,7 +151,8 @@ class JvmOffsetsClient:
         there = self.partitions(tp.topic for tp in wanted)
         if missing := [tp for tp in wanted if tp.partition not in there.get(tp.topic, ())]:
             raise UnknownTopicPartitionError(
-                f"{what}: {summarize(missing)} is not on {self._servers}: correct topic and partition, or kafka.{SERVERS}",
+                f"{what}: {summarize(missing)} is not on {self._servers}: correct topic and partition, or "
+                f"kafka.{SERVERS}",
                 missing=missing,
             )
         spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec

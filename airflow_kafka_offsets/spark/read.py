@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["read_window", "reading_window"]
 
 Window = OffsetWindow | Mapping[str, Any] | str
-"""A window, what PlanOffsetWindowOperator returned as a mapping or as JSON text, or the URI of a file with it."""
+"""
+A window, what PlanOffsetWindowOperator returned as a mapping or as JSON text, or the URI of a file with it.
+"""
 
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -39,20 +41,21 @@ def read_window(
     """
     Return the records of an offset window, with the columns of Spark's Kafka source.
 
-    Before anything is read, the window is compared with the log: a start that retention has deleted and an end that
-    is not written yet are refused. (Spark itself would fail in the middle, or wait two minutes for the records.)
-    While the rows are read, Spark's source fails if records of the window are gone: ``failOnDataLoss`` is always on.
+    Before anything is read, the window is compared with the log: a start that retention has deleted and an
+    end that is not written yet are refused. (Spark itself would fail in the middle, or wait two minutes for
+    the records.) While the rows are read, Spark's source fails if records of the window are gone:
+    ``failOnDataLoss`` is always on.
     :func:`reading_window` also checks the log after the read.
 
-    Fewer rows than offsets are normal: markers of transactions take offsets, aborted records are left out under
-    ``kafka.isolation.level=read_committed``, and compaction removes records.
+    Fewer rows than offsets are normal: markers of transactions take offsets, aborted records are left out
+    under ``kafka.isolation.level=read_committed``, and compaction removes records.
 
     :param window: default: what the session's configuration has as ``spark.kafka_offsets.window``.
-    :param options: those of Spark's Kafka source: ``kafka.bootstrap.servers`` and what else is needed to connect,
-        ``minPartitions``, ``includeHeaders``. None that select records.
+    :param options: those of Spark's Kafka source: ``kafka.bootstrap.servers`` and what else is needed to
+        connect, ``minPartitions``, ``includeHeaders``. None that select records.
     :param exact_count: refuse a window without a record at every offset. This reads the window once more.
-    :param client_config: librdkafka's settings to read the log's ends with, for a session without a JVM and with options
-        that librdkafka does not have.
+    :param client_config: librdkafka's settings to read the log's ends with, for a session without a JVM and
+        with options that librdkafka does not have.
     :raises WindowReadError: if records of the window are gone, or not there yet; with ``exact_count`` also if
         there are fewer than offsets.
     :raises UsageError: if there is no window, or ``options`` contradict it.
@@ -73,13 +76,13 @@ def reading_window(
     """
     Return the records of an offset window for a block, and check the log again at its end.
 
-    A log only loses records. So if the whole window is still there after the block, it was there all the time, also
-    for rows that were read twice or by several actions.
+    A log only loses records. So if the whole window is still there after the block, it was there all the
+    time, also for rows that were read twice or by several actions.
 
     The parameters are those of :func:`read_window`. ``exact_count`` counts before and after: two more reads.
 
-    :raises WindowReadError: as in :func:`read_window`, or at the end of the block if records have gone meanwhile:
-        what was written from them is then not complete, and the window must not be committed.
+    :raises WindowReadError: as in :func:`read_window`, or at the end of the block if records have gone
+        meanwhile: what was written from them is then not complete, and the window must not be committed.
     """
     reading = _Reading(spark, window, options, exact_count, client_config)
     yield reading.checked("nothing was read")
@@ -119,8 +122,10 @@ class _Reading:
         if self._exact_count and (missing := self._missing(records)):
             first = next(iter(missing))
             raise WindowReadError(
-                f"{outcome}: {sum(missing.values())} of {self._window.records} offsets of the window hold no record, on "
-                f"{summarize(missing)} ({first}: {missing[first]}), and exact_count demands one at each: the topic is "
+                f"{outcome}: {sum(missing.values())} of {self._window.records} offsets of the window hold no "
+                "record, on "
+                f"{summarize(missing)} ({first}: {missing[first]}), and exact_count demands one at each: the "
+                "topic is "
                 "compacted or written in transactions"
             )
         return records
@@ -144,8 +149,10 @@ class _Reading:
         ]
         if held_back:
             refusals.append(
-                f"with kafka.isolation.level={level} the window ends behind a transaction that is still open, on "
-                f"{summarize(held_back)} ({held_back[0]}: the window ends at {window.end[held_back[0]]}, readable is up to "
+                f"with kafka.isolation.level={level} the window ends behind a transaction that is still "
+                "open, on "
+                f"{summarize(held_back)} ({held_back[0]}: the window ends at {window.end[held_back[0]]}, "
+                "readable is up to "
                 f"{seen[held_back[0]].end}): wait until it ends"
             )
         return refusals
@@ -166,7 +173,8 @@ def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
         window = spark.conf.get(WINDOW_CONF_KEY, None)
         if not window:
             raise UsageError(
-                f"no window was given, and the session's configuration has no {WINDOW_CONF_KEY}: expected the window's "
+                f"no window was given, and the session's configuration has no {WINDOW_CONF_KEY}: expected "
+                "the window's "
                 "JSON there, or the URI of a file with it, as the DAG gives it to the job with conf="
             )
     if isinstance(window, OffsetWindow):
@@ -181,7 +189,8 @@ def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
     planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", show=kind_of)
     if planned.source != value.get("source"):
         raise UsageError(
-            f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give each run a "
+            f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give "
+            "each run a "
             "window_file of its own"
         )
     return planned
@@ -202,6 +211,7 @@ def _read_text(spark: SparkSession, uri: str) -> str:
         raise
     except (OSError, ValueError, PySparkException, IndexError) as error:
         raise UsageError(
-            f"the window's file {shorten(uri)} cannot be read ({type(error).__name__}): expected the URI of a file with a "
+            f"the window's file {shorten(uri)} cannot be read ({type(error).__name__}): expected the URI of "
+            "a file with a "
             "window's JSON that is reachable from the job"
         ) from error

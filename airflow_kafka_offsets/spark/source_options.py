@@ -1,4 +1,4 @@
-"""Options of Spark's Kafka source: what they may not say beside given offsets, and their names in librdkafka."""
+"""Options of Spark's Kafka source beside given offsets, and their names in librdkafka."""
 
 from __future__ import annotations
 
@@ -41,12 +41,14 @@ def refuse_other_ranges(options: Mapping[str, Any]) -> None:
     clash = sorted(key for key in options if key.lower() in _SELECTING or key.lower().startswith(_BOUNDING))
     if clash:
         raise UsageError(
-            f"options has {', '.join(clash)}, but what is read is said by the offsets alone: leave it out; expected "
+            f"options has {', '.join(clash)}, but what is read is said by the offsets alone: leave it out; "
+            "expected "
             f"{SERVERS}, the other kafka.* settings, and such as minPartitions and includeHeaders"
         )
     if not fails_on_data_loss(options):
         raise UsageError(
-            "options has failOnDataLoss=false: Spark would then skip what retention has deleted without an error, and "
+            "options has failOnDataLoss=false: Spark would then skip what retention has deleted without an "
+            "error, and "
             "the records would not be those of the offsets; leave it out"
         )
     if not any(key.lower() == SERVERS and str(value).strip() for key, value in options.items()):
@@ -78,10 +80,11 @@ def librdkafka_config(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return the source's settings as librdkafka spells them.
 
-    Names that both clients know stay. User and password are taken out of ``sasl.jaas.config`` for PLAIN and SCRAM,
-    and PEM stores get librdkafka's names; what only a consumer needs is left out by the client.
+    Names that both clients know stay. User and password are taken out of ``sasl.jaas.config`` for PLAIN and
+    SCRAM, and PEM stores get librdkafka's names; what only a consumer needs is left out by the client.
 
-    :raises UsageError: for what librdkafka cannot do with the same files or classes; says what to give instead.
+    :raises UsageError: for what librdkafka cannot do with the same files or classes; says what to give
+        instead.
     """
     settings = kafka_settings(options)
     config: dict[str, Any] = {}
@@ -118,7 +121,8 @@ def _login(jaas: str) -> dict[str, str]:
 
 def _only_in_java(key: str) -> UsageError:
     return UsageError(
-        f"{_PREFIX}{key} has no counterpart in librdkafka, which is asked here since there is no Kafka client in this "
+        f"{_PREFIX}{key} has no counterpart in librdkafka, which is asked here since there is no Kafka "
+        "client in this "
         "driver's JVM: give client_config=, librdkafka's own settings, such as {\"bootstrap.servers\": ..., "
         '"sasl.username": ..., "sasl.password": ..., "ssl.ca.location": ...}'
     )

@@ -60,23 +60,26 @@ def starting_offsets(
     on_out_of_range: OutOfRange = "fail",
 ) -> dict[str, str]:
     """
-    Return the options with which a query with a *new* checkpoint starts at the position of a group or a store.
+    Return the options with which a query with a *new* checkpoint starts at the position of a group or a
+    store.
 
-    ``assign`` names every partition that the topics have now, and ``startingOffsets`` has a number for each of them.
-    A partition without a commit in a topic that has others was added since: it starts at its log start.
+    ``assign`` names every partition that the topics have now, and ``startingOffsets`` has a number for each
+    of them. A partition without a commit in a topic that has others was added since: it starts at its log
+    start.
 
-    ``assign`` does not include partitions that are added later. Once the checkpoint has its first batch, the query can
-    use ``subscribe`` instead of these options.
+    ``assign`` does not include partitions that are added later. Once the checkpoint has its first batch, the
+    query can use ``subscribe`` instead of these options.
 
     :param source: the consumer group's name, or a store.
-    :param checkpoint: the new query's ``checkpointLocation``. One with batches is refused: Spark would ignore the
-        options.
+    :param checkpoint: the new query's ``checkpointLocation``. One with batches is refused: Spark would ignore
+        the options.
     :param topics: topics, or ``topic:0,1``; needed for a group. By default those that the store has.
     :param pipeline: the name under which the store keeps the offsets.
     :param options: those of Spark's Kafka source, to reach the brokers.
     :param spark: the session, to use its Kafka client.
     :param client_config: librdkafka's settings, in place of ``options`` and ``spark``.
-    :param on_no_commit: what to do about a topic without any commit: ``fail`` (default), ``earliest`` or ``latest``.
+    :param on_no_commit: what to do about a topic without any commit: ``fail`` (default), ``earliest`` or
+        ``latest``.
     :param on_out_of_range: ``fail`` (default), or ``clamp`` to the nearer end of the log, which is logged.
     :return: ``{"assign": ..., "startingOffsets": ...}``.
     :raises CheckpointError: if the checkpoint has batches already.
@@ -110,14 +113,17 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
     begun = list_names(checkpoint.fs, f"{checkpoint.root}/sources")
     if batches:
         raise CheckpointError(
-            f"{checkpoint.location}: found batches up to {max(batches)}; expected a new checkpoint: Spark goes on from "
+            f"{checkpoint.location}: found batches up to {max(batches)}; expected a new checkpoint: Spark "
+            "goes on from "
             "these and ignores startingOffsets. To move the query, stop it and use ResetOffsetsOperator or "
             "airflow-kafka-offsets checkpoint seek; to begin anew, give it another checkpointLocation"
         )
     if begun:
         raise CheckpointError(
-            f"{checkpoint.location}: found the first offsets of a query (sources/) and no batch; expected a new "
-            "checkpoint: Spark begins at those and ignores startingOffsets. Nothing was processed: remove the directory"
+            f"{checkpoint.location}: found the first offsets of a query (sources/) and no batch; expected a "
+            "new "
+            "checkpoint: Spark begins at those and ignores startingOffsets. Nothing was processed: remove "
+            "the directory"
         )
 
 
@@ -141,7 +147,8 @@ def _of_store(
     topics = {tp.topic for tp in saved} if scope.topics is None else scope.topics
     if not topics:
         raise NoCommitError(
-            f"pipeline {pipeline!r}: the store has no offsets of it: correct pipeline, or name topics= and set "
+            f"pipeline {pipeline!r}: the store has no offsets of it: correct pipeline, or name topics= and "
+            "set "
             "on_no_commit to earliest or latest for a first start"
         )
     wanted = scope.narrowed(topics)
@@ -159,8 +166,10 @@ def _with_numbers(
     without = sorted({tp.topic for tp in positions} - known)
     if without and on_no_commit == "fail":
         raise NoCommitError(
-            f"{what} has no offset for any partition of {', '.join(without)}: correct its name, or the brokers (Kafka also "
-            "forgets a group that nobody joins, 7 days after its last commit by default); for a first start set "
+            f"{what} has no offset for any partition of {', '.join(without)}: correct its name, or the "
+            "brokers (Kafka also "
+            "forgets a group that nobody joins, 7 days after its last commit by default); for a first start "
+            "set "
             "on_no_commit to earliest or latest"
         )
     offsets: Offsets = {}
@@ -186,8 +195,10 @@ def _inside(
     if on_out_of_range == "fail":
         raise PlanRefusedError(
             [
-                f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark would fail at "
-                "its first batch; set on_out_of_range to clamp to go on with what there is (a position beyond the end means "
+                f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark "
+                "would fail at "
+                "its first batch; set on_out_of_range to clamp to go on with what there is (a position "
+                "beyond the end means "
                 "another cluster, or a topic that was recreated)"
             ]
         )
