@@ -25,10 +25,10 @@ from airflow_kafka_offsets.kafka.positions import (
     log_ranges,
     partitions_in,
 )
-from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
+from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.offsets import offsets_json
+from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import parse_time, timestamp_ms
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
 from airflow_kafka_offsets.model.topics import TopicScope

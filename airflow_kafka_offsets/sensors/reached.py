@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.offsets import offsets_json
+from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.parameters import check_number
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
 from airflow_kafka_offsets.task.wait_memory import WaitMemory

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
-from airflow_kafka_offsets.kafka.reader import IsolationLevel
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.kafka.requests import Committed
 
 METADATA_AGE = 60.0
 """Seconds after which a topic's partitions are asked for again: that shows partitions that were added."""
@@ -87,7 +85,7 @@ class CachedReader:
 
     def __init__(self, client: OffsetsClient) -> None:
         self._client = client
-        self._commits: _Answers[Committed | None] = _Answers()
+        self._commits: _Answers[Commit | None] = _Answers()
         self._logs: _Answers[LogRange] = _Answers()
         self._topics: dict[str, tuple[float, list[int]]] = {}
         self._topics_of: dict[str, tuple[float, frozenset[str]]] = {}
@@ -117,13 +115,13 @@ class CachedReader:
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Committed | None]:
+    ) -> dict[TopicPartition, Commit | None]:
         """Return what a group committed."""
         return self._commits.get(
             group_id, partitions, lambda wanted: self._client.committed(group_id, wanted)
         )
 
-    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Committed]:
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """Return all that a group committed, in the topics where it had a commit at most a minute ago."""
         since, topics = self._topics_of.get(group_id, (0.0, frozenset()))
         if topics and since > time.monotonic() - METADATA_AGE:

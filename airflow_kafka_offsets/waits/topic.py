@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, offsets_json
+from airflow_kafka_offsets.model.formats import offsets_json
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import check_seconds, iso_time, one_of, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.topics import TopicScope
