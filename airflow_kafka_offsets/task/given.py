@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
-from airflow_kafka_offsets.model.parameters import parse_duration
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -132,24 +132,20 @@ def check_literals(task: BaseOperator, **readers: Callable[[Any, str], object]) 
         :func:`~airflow_kafka_offsets.model.parameters.choice`.
     :raises UsageError: naming the task, the parameter, what was found and what was expected.
     """
-    for name, read in readers.items():
-        value = getattr(task, name)
-        if value is None or is_template(value):
-            continue
-        try:
-            read(value, name)
-        except (UsageError, OffsetsFormatError) as error:
-            raise UsageError(f"task {task.task_id}: {error}") from None
+    with naming(task):
+        for name, read in readers.items():
+            value = getattr(task, name)
+            if value is not None and not is_template(value):
+                read(value, name)
 
 
-def check_duration(value: object, parameter: str) -> None:
-    """
-    Refuse a duration that is written in the DAG's file and is none. Templates are left for later.
-
-    :raises UsageError: saying what was expected.
-    """
-    if not is_template(value):
-        parse_duration(value, parameter)
+@contextmanager
+def naming(task: BaseOperator) -> Iterator[None]:
+    """Name the task in the errors of its constructor."""
+    try:
+        yield
+    except (UsageError, OffsetsFormatError) as error:
+        raise UsageError(f"task {task.task_id}: {error}") from None
 
 
 def _templates_in(path: str, given: object, found: object) -> Iterator[tuple[str, object, object]]:
