@@ -204,7 +204,8 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
             self._progress = Progress(stalled_after, memory.progress if self._rescheduled else None)
         if self._wait is None:
             self._wait = self.make_wait(memory)
-        reading = self._last = self._wait.poll(self.open_client(), self.open_checkpoint())
+        checkpoint = self.open_checkpoint()
+        reading = self._last = self._wait.poll(self.open_client(), checkpoint)
         if self._progress.is_news(reading):
             self.log.info("%s", reading.text)
         self._remember(memory)

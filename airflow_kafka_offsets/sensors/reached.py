@@ -66,6 +66,7 @@ class OffsetsReachedSensor(OffsetsSensor):
                 "target='latest' with mode='reschedule' needs Airflow 3.3 or later, since nothing here would remember the "
                 "target from one poll to the next: use deferrable=True, mode='poke', or a time as the target"
             )
-        frozen = wait.freeze(self.open_client(), self.open_checkpoint())
+        checkpoint = self.open_checkpoint()
+        frozen = wait.freeze(self.open_client(), checkpoint)
         memory.target = cast("Mapping[str, Any]", frozen.target)
         return frozen

@@ -35,9 +35,18 @@ _HINTS = {
 """What is often the reason that a template finds nothing."""
 
 
+MAP_INDEX_TEMPLATE = (
+    "{% set group = task.group_id or task.checkpoint_location or task.topics or '' %}"
+    "{{ (group if group is string else (group.values() if group is mapping else group) | unique | join(', '))[:250] }}"
+)
+"""How the UI calls a mapped task that says nothing else: its group, within the length of Airflow's column."""
+
+
 class GivenOptions(_Base):
     """
     Remembers the templates of a task's options, and compares them with what they were rendered to.
+
+    It also gives mapped tasks a name in the UI, see :data:`MAP_INDEX_TEMPLATE`.
 
     It goes before Airflow's class among the bases.
     """
@@ -55,6 +64,9 @@ class GivenOptions(_Base):
         # The one place that every task comes through, also a mapped one, which is made here with its own values.
         if parent is self:
             self._templates = {name: getattr(self, name, None) for name in template_fields}
+            if context.get("map_index_template") is None and getattr(context.get("ti"), "map_index", -1) >= 0:
+                # A default of the constructor would not be seen: Airflow reads it from the mapped operator.
+                context["map_index_template"] = MAP_INDEX_TEMPLATE
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
     def check_given(self) -> None:

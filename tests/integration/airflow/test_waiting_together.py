@@ -14,8 +14,7 @@ from waiting import again
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.triggers import poll
-from airflow_kafka_offsets.triggers import shared_poller
+from airflow_kafka_offsets.triggers import poll, shared_poller
 from airflow_kafka_offsets.triggers.poll import polls
 from airflow_kafka_offsets.triggers.poll_request import PollRequest, next_requests
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
@@ -111,7 +110,11 @@ def poll_for(waits, times, interval=1.0):
 
 def test_a_round_asks_for_each_group_and_for_the_logs_once(groups, clients):
     (first, second, third), topics = groups(3, topics=2)
-    waits = [LagWait(group_id=group, topics=topic, max_lag=0) for group in (first, second, third) for topic in topics]
+    waits = [
+        LagWait(group_id=group, topics=topic, max_lag=0)
+        for group in (first, second, third)
+        for topic in topics
+    ]
     outcomes = poll_for(waits * 5, times=3)
     assert all(
         isinstance(outcome, Reading) and outcome.lags[0].total == 5 for each in outcomes for outcome in each
@@ -147,7 +150,7 @@ def test_waits_that_come_later_fall_into_step(groups, clients):
     assert asyncio.run(run()) == [("committed", group), ("log_ranges", 1)]
 
 
-def test_more_groups_than_consumers_are_all_polled_at(groups, clients, monkeypatch):
+def test_more_groups_than_consumers_are_all_polled(groups, clients, monkeypatch):
     monkeypatch.setattr(poll, "CONSUMERS", 12)
     monkeypatch.setattr(shared_poller, "COLD_PER_SECOND", 40)
     many, (topic,) = groups(25)
@@ -159,7 +162,10 @@ def test_more_groups_than_consumers_are_all_polled_at(groups, clients, monkeypat
 
 def test_a_topic_that_is_not_there_is_the_error_of_its_own_wait_only(groups, clients):
     (group,), (topic,) = groups(1)
-    waits = [LagWait(group_id=group, topics="no-such-topic", max_lag=0), LagWait(group_id=group, topics=topic, max_lag=0)]
+    waits = [
+        LagWait(group_id=group, topics="no-such-topic", max_lag=0),
+        LagWait(group_id=group, topics=topic, max_lag=0),
+    ]
     missing = ReachedWait(group_id=group, target={topic: {"0": 1}, "gone": {"0": 1}})
     bad, good, gone = poll_for([*waits, missing], times=2)
     assert all(isinstance(outcome, UnknownTopicPartitionError) for outcome in bad + gone)
@@ -189,7 +195,8 @@ def test_an_error_nobody_thought_of_ends_one_wait_and_not_the_thread(groups, cli
             raise ZeroDivisionError("oops")
 
     broken, fine = poll_for(
-        [Broken(group_id=group, topics=topic, max_lag=0), LagWait(group_id=group, topics=topic, max_lag=0)], times=2
+        [Broken(group_id=group, topics=topic, max_lag=0), LagWait(group_id=group, topics=topic, max_lag=0)],
+        times=2,
     )
     assert all(isinstance(outcome, ZeroDivisionError) for outcome in broken)
     assert all(isinstance(outcome, Reading) for outcome in fine)
@@ -276,7 +283,9 @@ def test_a_thread_that_ended_is_replaced(groups, clients, monkeypatch):
 
 
 def request(interval, longest=None, ends=float("inf"), group="g"):
-    return PollRequest(LagWait(group_id=group, max_lag=0), interval, longest or interval, ends, None, outcomes=None)
+    return PollRequest(
+        LagWait(group_id=group, max_lag=0), interval, longest or interval, ends, None, outcomes=None
+    )
 
 
 def polled_at(requests, until, groups=48, took=0.5):
@@ -341,6 +350,10 @@ def test_trouble_of_some_is_put_behind_the_others(groups, clients, monkeypatch):
             time.sleep(0.25)
             raise BrokerUnavailableError("away", code="_TRANSPORT")
 
-    waits = [Away(group_id="a", max_lag=0), Away(group_id="b", max_lag=0), LagWait(group_id=group, topics=topic, max_lag=0)]
+    waits = [
+        Away(group_id="a", max_lag=0),
+        Away(group_id="b", max_lag=0),
+        LagWait(group_id=group, topics=topic, max_lag=0),
+    ]
     *_, outcomes = poll_for(waits, times=3)
     assert isinstance(outcomes[-1], Reading)
