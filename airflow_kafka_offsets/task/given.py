@@ -1,5 +1,5 @@
 """
-Options that were given to a task, and are nothing once their templates are rendered.
+Checks of a task's options: literals when the DAG is parsed, the others once their templates are rendered.
 
 An option that was not given (``None``) has its default. One that was given means something: if its template renders to
 nothing, its default would be another thing than what was asked for, such as all topics, or a group called ``None``.
@@ -32,7 +32,7 @@ _HINTS = {
     ),
     "xcom_pull": ". A task has no XCom if it was skipped, has not run in this run, or was cleared since",
 }
-"""What is often the reason that a template finds nothing."""
+"""Frequent reasons why a template finds nothing."""
 
 
 MAP_INDEX_TEMPLATE = (

@@ -164,23 +164,22 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
         return f"kafka_offsets.backlog.{hashlib.sha256(parameters.encode()).hexdigest()[:12]}"
 
     async def _recall(self) -> Backlog:
-        store = getattr(self, "asset_state_store", None)
-        if store is None:
-            return Backlog()
         try:
-            return Backlog.from_json(await store.aget(self._key))
+            return Backlog.from_json(None if self._store is None else await self._store.aget(self._key))
         except Exception as error:  # noqa: BLE001  # whatever the state store raises, the backlog is still there
             log.warning("What was fired before is not known, so it may be fired again: %s", error)
             return Backlog()
 
     async def _remember(self, backlog: Backlog) -> None:
-        store = getattr(self, "asset_state_store", None)
-        if store is None:
-            return
         try:
-            await store.aset(self._key, backlog.as_json())
+            if self._store is not None:
+                await self._store.aset(self._key, backlog.as_json())
         except Exception as error:  # noqa: BLE001  # as above
             log.warning("After a restart this may be fired again: %s", error)
+
+    @property
+    def _store(self) -> Any:
+        return getattr(self, "asset_state_store", None)
 
 
 def _payload(reading: Reading) -> dict[str, Any]:

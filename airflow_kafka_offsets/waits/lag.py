@@ -59,7 +59,7 @@ class LagWait(Wait):
             empty = self.base_value(
                 total_lag=None, max_partition_lag=None, lost=None, topics={}, partitions=[]
             )
-            return Reading.of(False, lambda: empty, NO_BATCH_YET)
+            return Reading(False, lambda: empty, NO_BATCH_YET)
         together = Lag(
             "all",
             tuple(partition for lag in lags for partition in lag.partitions),
@@ -67,7 +67,7 @@ class LagWait(Wait):
             # Of two groups that read one partition, one may be late.
             None if self.max_time_lag is None else _latest(lags),
         )
-        return Reading.of(
+        return Reading(
             together.within(self.max_lag, self.max_partition_lag),
             lambda: self._value(lags, together),
             "\n".join(lag.table(SHOWN) for lag in lags),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -25,9 +25,9 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
-from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait, check_in_log
+from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, Reading, Wait, check_in_log, partition_table
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class ReachedWait(Wait):
         target = self._target
         if not positions:
             value = self.base_value(reached=False, target=self.target, current={}, remaining=None, lost=None)
-            return Reading.of(False, lambda: value, NO_BATCH_YET)
+            return Reading(False, lambda: value, NO_BATCH_YET)
         lowest = _furthest_behind(positions, target)
         # The broker's log end, also for who reads committed records: only beyond that a position means nothing.
         logs = client.log_ranges(target)
@@ -122,7 +122,7 @@ class ReachedWait(Wait):
             remaining=sum(short.values()),
             lost=sum(lost.values()),
         )
-        return Reading.of(
+        return Reading(
             not short, lambda: value, _table(target, lowest, logs, short, lost), positions=positions
         )
 
@@ -170,13 +170,12 @@ def _table(
     short: Offsets,
     lost: Offsets,
 ) -> str:
-    shown = sorted(sorted(target, key=lambda tp: (-short.get(tp, 0), tp))[:SHOWN])
-    rows = [("TOPIC", "PARTITION", "CURRENT-OFFSET", "TARGET", "REMAINING")]
-    for tp in shown:
-        position = "-" if current[tp] is None else str(current[tp])
+    rows: dict[TopicPartition, Sequence[str]] = {}
+    for tp, end in target.items():
         note = f"  ({lost[tp]} records lost to retention)" if tp in lost else ""
-        note += f"  (the log ends at {logs[tp].end})" if target[tp] > logs[tp].end else ""
-        rows.append((tp.topic, str(tp.partition), position, str(target[tp]), str(short.get(tp, 0)) + note))
-    done = f"{sum(short.values())} records before the target" if short else "the target is reached"
-    more = [f"... and {len(target) - len(shown)} more partitions"] if len(shown) < len(target) else []
-    return "\n".join([done, *align(rows), *more])
+        note += f"  (the log ends at {logs[tp].end})" if end > logs[tp].end else ""
+        rows[tp] = (offset_cell(current[tp]), str(end), f"{short.get(tp, 0)}{note}")
+    lead = f"{sum(short.values())} records before the target" if short else "the target is reached"
+    return partition_table(
+        lead, ("CURRENT-OFFSET", "TARGET", "REMAINING"), rows, lambda tp: -short.get(tp, 0)
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState
@@ -13,9 +12,16 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, offsets_json
-from airflow_kafka_offsets.model.parameters import choice, iso_time, parse_interval, parse_time, timestamp_ms
-from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait
+from airflow_kafka_offsets.model.parameters import (
+    choice,
+    duration_text,
+    iso_time,
+    parse_interval,
+    parse_time,
+    timestamp_ms,
+)
+from airflow_kafka_offsets.model.table import offset_cell
+from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, Reading, Wait, partition_table
 
 IdlePartitionPolicy = Literal["wait", "ignore"]
 
@@ -78,7 +84,7 @@ class TopicWait(Wait):
         partitions = sorted(positions.get("", {}))
         if not partitions:
             empty = self._value(reached=False, offsets={}, log_end={}, idle={})
-            return Reading.of(False, lambda: empty, NO_BATCH_YET)
+            return Reading(False, lambda: empty, NO_BATCH_YET)
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         found = self._first(client, client.offsets_for_time(partitions, moment), moment, logs)
         first = {
@@ -96,7 +102,7 @@ class TopicWait(Wait):
             idle=offsets_json({tp: ends[tp] for tp in idle}),
         )
         text = self._table(first, ends, idle, missing)
-        return Reading.of(not missing, lambda: value, text, positions={"": ends})
+        return Reading(not missing, lambda: value, text, positions={"": ends})
 
     def _value(self, **values: Any) -> dict[str, Any]:
         return {"version": 1, "target": self.target, **values}
@@ -139,15 +145,11 @@ class TopicWait(Wait):
             return {}
         return client.record_times(offsets, within=_TIMES_WITHIN, isolation_level=self.isolation_level)
 
-    @property
-    def _idle_seconds(self) -> float:
-        return self.idle_after or _IDLE_AFTER
-
     def _idle(
         self, client: OffsetsReader, silent: list[TopicPartition], first: Mapping[TopicPartition, int | None]
     ) -> list[TopicPartition]:
         active = {tp.topic for tp, offset in first.items() if offset is not None}
-        since = max(0, int((time.time() - self._idle_seconds) * 1000))
+        since = max(0, int((time.time() - (self.idle_after or _IDLE_AFTER)) * 1000))
         newer = client.offsets_for_time(silent, since)
         return [tp for tp in silent if tp.topic in active and newer[tp] is None]
 
@@ -158,19 +160,16 @@ class TopicWait(Wait):
         idle: list[TopicPartition],
         missing: list[TopicPartition],
     ) -> str:
-        rows = [("TOPIC", "PARTITION", "FIRST-OFFSET-SINCE", "LOG-END-OFFSET", "STATE")]
-        shown = sorted(sorted(first, key=lambda tp: (tp not in missing, tp))[:SHOWN])
-        for tp in shown:
-            state = "idle" if tp in idle else "no record yet" if tp in missing else "reached"
-            offset = "-" if first[tp] is None else str(first[tp])
-            rows.append((tp.topic, str(tp.partition), offset, str(ends[tp]), state))
-        done = (
-            f"{len(missing)} of {len(first)} partitions hold no record since {self.target}"
-            if missing
-            else f"all records before {self.target} are there"
+        state = (
+            dict.fromkeys(first, "reached")
+            | dict.fromkeys(missing, "no record yet")
+            | dict.fromkeys(idle, "idle")
         )
-        ignored = (
-            f"; {len(idle)} idle for {timedelta(seconds=self._idle_seconds)} are left out" if idle else ""
-        )
-        more = [f"... and {len(first) - len(shown)} more partitions"] if len(shown) < len(first) else []
-        return "\n".join([done + ignored, *align(rows), *more])
+        rows = {tp: (offset_cell(first[tp]), offset_cell(ends[tp]), state[tp]) for tp in first}
+        lead = f"all records before {self.target} are there"
+        if missing:
+            lead = f"{len(missing)} of {len(first)} partitions hold no record since {self.target}"
+        if idle:
+            lead += f"; {len(idle)} idle for {duration_text(self.idle_after or _IDLE_AFTER)} are left out"
+        header = ("FIRST-OFFSET-SINCE", "LOG-END-OFFSET", "STATE")
+        return partition_table(lead, header, rows, lambda tp: tp not in missing)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -31,6 +31,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import choice, parse_interval, parse_text
+from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.topics import TopicScope
 
 PositionSource = Literal["group", "checkpoint"]
@@ -44,13 +45,13 @@ SHOWN = 20
 @dataclass(frozen=True)
 class Reading:
     """
-    What one poll saw. A triggerer keeps hundreds of them, so they are small.
+    What one poll saw.
 
     :param done: whether the wait is over.
     :param as_json: returns the reading as plain JSON.
     :param text: the reading as lines for the log.
-    :param position: a short text that changes when a position does, and not for a partition that was added and has none.
-    :param digest: a short text that changes with what the reading says, but for what changes by itself, such as an age.
+    :param positions: those of each group or source.
+    :param news: the text without what changes by itself, such as an age; by default the text.
     :param lags: what was measured.
     :param checkpoint: URI of the checkpoint that the positions come from, if not from a group.
     """
@@ -58,34 +59,24 @@ class Reading:
     done: bool
     as_json: Callable[[], dict[str, Any]]
     text: str
-    position: str
-    digest: str
+    positions: Mapping[str, Positions] = field(default_factory=dict)
+    news: str = ""
     lags: tuple[Lag, ...] = ()
     checkpoint: str | None = None
 
-    @classmethod
-    def of(
-        cls,
-        done: bool,
-        as_json: Callable[[], dict[str, Any]],
-        text: str,
-        *,
-        news: str = "",
-        positions: Mapping[str, Positions] | None = None,
-        **more: Any,
-    ) -> Reading:
-        """
-        Make a reading.
-
-        :param news: the text without what changes by itself; by default the text.
-        :param positions: those of each group or source.
-        """
+    @property
+    def position(self) -> str:
+        """A short text that changes when a position does, and not for a partition that was added and has none."""
         plain = {
             name: offsets_json({tp: at for tp, at in found.items() if at is not None})
-            for name, found in (positions or {}).items()
+            for name, found in self.positions.items()
         }
-        position = _digest(json.dumps(plain, sort_keys=True))
-        return cls(done, as_json, text, position, _digest(news or text), **more)
+        return _digest(json.dumps(plain, sort_keys=True))
+
+    @property
+    def digest(self) -> str:
+        """A short text that changes with what the reading says."""
+        return _digest(self.news or self.text)
 
 
 def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:
@@ -234,6 +225,19 @@ class Wait:
         group_id = None if self.from_checkpoint else self.group_id
         position = "checkpoint" if self.from_checkpoint else "group"
         return {"version": 1, "group_id": group_id, "position": position, **values}
+
+
+def partition_table(
+    lead: str,
+    header: Sequence[str],
+    rows: Mapping[TopicPartition, Sequence[str]],
+    order: Callable[[TopicPartition], Any],
+) -> str:
+    """Return a row of each partition as lines for the log; of many those that are first in an order."""
+    shown = sorted(sorted(rows, key=lambda tp: (order(tp), tp))[:SHOWN])
+    cells = [(tp.topic, str(tp.partition), *rows[tp]) for tp in shown]
+    more = [f"... and {len(rows) - len(shown)} more partitions"] if len(shown) < len(rows) else []
+    return "\n".join([lead, *align([("TOPIC", "PARTITION", *header), *cells]), *more])
 
 
 def check_in_log(
