@@ -19,7 +19,7 @@ METADATA_AGE = 60.0
 """Seconds after which a topic's partitions are read again: that shows partitions that were added."""
 
 _RECORD_TIMES = 10_000
-"""Times of records that are remembered, and no longer than metadata: another topic may have taken the name."""
+"""Times of records that are kept, and no longer than metadata: another topic may have taken the name."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,7 +29,8 @@ class _Round(Generic[K, V]):
     """
     Values of partitions, read once in a round.
 
-    The first request of a round is for all that was wanted in the round before: one request instead of several.
+    The first request of a round is for all that was wanted in the round before: one request instead of
+    several.
 
     :param read: reads the values of partitions, given a group or an isolation level.
     """
@@ -63,7 +64,8 @@ class _Round(Generic[K, V]):
         except BrokerError as error:
             if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
                 raise
-            # One that only others want may be the reason: a topic that is gone, may not be read, or has no leader.
+            # One that only others want may be the reason: a topic that is gone, may not be read, or has no
+            # leader.
             return {}
 
 
@@ -71,8 +73,8 @@ class CachedReader:
     """
     Answers the questions of :class:`~airflow_kafka_offsets.kafka.reader.OffsetsReader`, each once in a round.
 
-    A round has two steps for all waits together: first the positions, then the logs. The partitions of topics are
-    remembered for :data:`METADATA_AGE`, and read again when one of them is missing.
+    A round has two steps for all waits together: first the positions, then the logs. The partitions of topics
+    are remembered for :data:`METADATA_AGE`, and read again when one of them is missing.
 
     :param client: asks the broker.
     """
@@ -160,7 +162,7 @@ class CachedReader:
         within: float | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
-        """Return when the first record at or after each offset was written; a time that is known is not read again."""
+        """Return when the first record at or after each offset was written; known times are not read again."""
         now = time.monotonic()
         if len(self._record_times) > _RECORD_TIMES or self._record_times_since < now - METADATA_AGE:
             self._record_times, self._record_times_since = {}, now
