@@ -265,14 +265,11 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
             yield
         except AirflowSkipException:
             raise
-        except (AirflowFailException, AirflowSensorTimeout) as error:
-            if self.soft_fail or self.never_fail:
-                name = "soft_fail" if self.soft_fail else "never_fail"
-                raise AirflowSkipException(f"Skipping due to {name} is set to True.") from error
-            raise
         except Exception as error:
-            if self.never_fail:
-                raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
+            soft = self.soft_fail and isinstance(error, (AirflowFailException, AirflowSensorTimeout))
+            if soft or self.never_fail:
+                name = "soft_fail" if soft else "never_fail"
+                raise AirflowSkipException(f"Skipping due to {name} is set to True.") from error
             raise
 
     def _close(self) -> None:
