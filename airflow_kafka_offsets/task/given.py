@@ -41,7 +41,8 @@ _HINTS = {
 MAP_INDEX_TEMPLATE = (
     "{%% set group = task.group_id or task.checkpoint_location or task.topics %%}"
     "{%% set group = group.values() if group is mapping else group %%}"
-    "{{ (group if group is string else group | unique | join(', '))[:250] %s }}"
+    "{%% set several = group is iterable and group is not string %%}"
+    "{{ (group | unique | join(', ') if several else group | string)[:250] %s }}"
 )
 """
 How the UI calls a mapped task that says nothing else: its group, within the length of Airflow's column.
