@@ -21,7 +21,7 @@ from airflow_kafka_offsets.checkpoint.move import (
 from airflow_kafka_offsets.errors import BrokerError, CheckpointMovedError
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import summarize
+from airflow_kafka_offsets.model.offsets import committed_offsets, summarize
 from airflow_kafka_offsets.moves.commit import apply_plans, commit_plans, prove_commits
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _unmoved(
     def check() -> None:
         for plan in groups:
             now = client.committed(plan.group_id, plan.found)
-            moved = {tp for tp, commit in now.items() if (commit and commit.offset) != plan.found[tp]}
+            moved = {tp for tp, offset in committed_offsets(now).items() if offset != plan.found[tp]}
             if moved:
                 tp = min(moved)
                 by = CommitMetadata.parse(commit.metadata) if (commit := now[tp]) is not None else None
@@ -144,7 +144,7 @@ def _look_at_groups_last(
         late = []
         for plan in groups:
             now = client.committed(plan.group_id, plan.after)
-            other = {tp: commit for tp, commit in now.items() if (commit and commit.offset) != plan.after[tp]}
+            other = {tp: now[tp] for tp, offset in committed_offsets(now).items() if offset != plan.after[tp]}
             said = [CommitMetadata.parse(commit.metadata) for commit in other.values() if commit is not None]
             if other and all(by is not None and by.query == metadata.query for by in said):
                 log.warning(
@@ -152,7 +152,7 @@ def _look_at_groups_last(
                 )
                 late.append(plan)
             elif other:
-                plan.verify({tp: commit and commit.offset for tp, commit in now.items()})
+                plan.verify(committed_offsets(now))
         if not late:
             return
         commit_plans(client, late, metadata)

@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Commits,
+    Offsets,
+    TopicPartition,
+    committed_offsets,
+    committed_texts,
+    summarize,
+)
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, iso_time
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
-
-    Commits = Mapping[TopicPartition, "Committed | None"]
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +75,7 @@ def plan_moves(
         committed = client.committed(group_id, offsets)
         refusals = []
         if query is not None:
-            texts = {tp: commit.metadata for tp, commit in committed.items() if commit is not None}
-            refusal = foreign_query(group_id, texts, query)
+            refusal = foreign_query(group_id, committed, query)
             refusals = [refusal] if refusal else []
         if read_at is not None:
             unknown = {tp: offset for tp, offset in offsets.items() if committed[tp] is None}
@@ -79,7 +83,7 @@ def plan_moves(
         plan = OffsetPlan.make(
             group_id,
             offsets,
-            {tp: None if commit is None else commit.offset for tp, commit in committed.items()},
+            committed_offsets(committed),
             logs,
             source=source,
             on_out_of_range=on_out_of_range,
@@ -87,8 +91,7 @@ def plan_moves(
             may_go_back=may_go_back(group_id, committed) if may_go_back else (),
             refusals=refusals,
         )
-        said = {tp: None if commit is None else commit.metadata for tp, commit in committed.items()}
-        plans.append(replace(plan, said=said))
+        plans.append(replace(plan, said=committed_texts(committed)))
     return plans
 
 
@@ -144,8 +147,7 @@ def commit_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: C
             continue
         try:
             client.commit(plan.group_id, plan.after, metadata.text(len(plan.after)))
-            committed = client.committed(plan.group_id, plan.after)
-            plan.verify({tp: None if commit is None else commit.offset for tp, commit in committed.items()})
+            plan.verify(committed_offsets(client.committed(plan.group_id, plan.after)))
         except BrokerError as error:
             if written:
                 done = (

@@ -11,7 +11,14 @@ from airflow_kafka_offsets.errors import BrokerError, OffsetsFormatError, PlanRe
 from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.kafka.positions import check_partitions, group_positions, partitions_in
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    LogRange,
+    Offsets,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,
@@ -224,8 +231,7 @@ def _positions_to_move(
             partitions_in(client, scope.narrowed(unused))
         if numbered := set(scope.numbered) - given.to.keys():
             check_partitions(client, numbered)
-        committed = client.committed(group_id, given.to)
-        return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
+        return committed_offsets(client.committed(group_id, given.to))
     positions = group_positions(client, group_id, scope)
     if scope.topics is None:
         # As in Kafka's tool, "all topics" are the partitions that have a committed offset.

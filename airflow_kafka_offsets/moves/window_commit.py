@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer
-from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, summarize
+from airflow_kafka_offsets.model.offsets import (
+    OffsetRange,
+    Offsets,
+    committed_offsets,
+    committed_texts,
+    summarize,
+)
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove, check_plans
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -85,8 +91,7 @@ def apply_window_commits(
             client.commit_window(plan.group_id, _part(window, plan), text, fenced=fenced)
             if not fenced:
                 # A fenced commit was read back before anybody else could write.
-                committed = client.committed(plan.group_id, plan.after)
-                plan.verify({tp: commit and commit.offset for tp, commit in committed.items()})
+                plan.verify(committed_offsets(client.committed(plan.group_id, plan.after)))
         except (BrokerError, PlanRefusedError) as error:
             if written:
                 done = (
@@ -109,7 +114,7 @@ def _done(
     logs = client.log_ranges(held)
     if any(offset > logs[tp].end for tp, offset in held.items()):
         return None
-    said = {tp: commit and commit.metadata for tp, commit in commits.items()}
+    said = committed_texts(commits)
     movers = sorted(
         {who for tp, offset in held.items() if offset > part.end[tp] and (who := committer(said[tp]))}
     )

@@ -12,8 +12,9 @@ from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, 
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
-from airflow_kafka_offsets.model.offsets import offsets_json, parse_offsets, summarize
+from airflow_kafka_offsets.model.offsets import summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.checkpoint_commit import KnownMoves, commit_position

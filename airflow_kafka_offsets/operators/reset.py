@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
+from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.offsets import Positions, offsets_json, parse_positions
+from airflow_kafka_offsets.model.offsets import Positions
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy, exactly_one, one_of
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan

@@ -13,8 +13,8 @@ from airflow_kafka_offsets.checkpoint.move import has_run_since
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
+from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.offsets import load_json
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy, one_of
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt

@@ -47,7 +47,7 @@ MAP_INDEX_TEMPLATE = (
 """
 How the UI calls a mapped task that says nothing else: its group, within the length of Airflow's column.
 
-Where templates are rendered to objects it is quoted, or Airflow would make a number of a group such as ``42``.
+Where templates are rendered to objects it is quoted, or a group such as ``42`` would become a number.
 """
 
 

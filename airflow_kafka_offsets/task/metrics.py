@@ -87,7 +87,7 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
 
 @_never_raising
 def report_drift(reports: Iterable[DriftReport]) -> None:
-    """Report ``kafka_offsets.drift``: the drifted partitions of each group and topic, also if there are none."""
+    """Report ``kafka_offsets.drift``: the drifted partitions of each group and topic, also none."""
     for report in reports:
         drifted: Counter[str] = Counter({entry.topic_partition.topic: 0 for entry in report.partitions})
         drifted.update(entry.topic_partition.topic for found in report.drift.values() for entry in found)

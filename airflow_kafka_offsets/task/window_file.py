@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
-from airflow_kafka_offsets.model.offsets import load_json
+from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import check_location

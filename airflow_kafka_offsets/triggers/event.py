@@ -15,8 +15,8 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.backlog import Backlog
+from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     parse_count,

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
-from airflow_kafka_offsets.kafka.reader import IsolationLevel
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.kafka.requests import Committed
 
 METADATA_AGE = 60.0
 """Seconds after which a topic's partitions are read again: that shows partitions that were added."""
@@ -81,7 +79,7 @@ class CachedReader:
 
     def __init__(self, client: OffsetsClient) -> None:
         self._client = client
-        self._commits: _Round[str, Committed | None] = _Round(client.committed)
+        self._commits: _Round[str, Commit | None] = _Round(client.committed)
         self._logs: _Round[IsolationLevel, LogRange] = _Round(
             lambda isolation_level, partitions: client.log_ranges(partitions, isolation_level=isolation_level)
         )
@@ -111,11 +109,11 @@ class CachedReader:
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Committed | None]:
+    ) -> dict[TopicPartition, Commit | None]:
         """Return what a group committed."""
         return self._commits.get(group_id, partitions)
 
-    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Committed]:
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """Return all that a group committed, in the topics where it had a commit at most a minute ago."""
         since, topics = self._topics_of.get(group_id, (0.0, frozenset()))
         if topics and since > time.monotonic() - METADATA_AGE:
@@ -162,7 +160,7 @@ class CachedReader:
         within: float | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
-        """Return when the first record at or after each offset was written; known times are not read again."""
+        """Return when the first record at or after each offset was written; known times are kept."""
         now = time.monotonic()
         if len(self._record_times) > _RECORD_TIMES or self._record_times_since < now - METADATA_AGE:
             self._record_times, self._record_times_since = {}, now

@@ -11,17 +11,10 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckp
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
-from airflow_kafka_offsets.model.offsets import (
-    LogRange,
-    Offsets,
-    Positions,
-    TopicPartition,
-    load_json,
-    offsets_json,
-    parse_offsets,
-)
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time

@@ -11,7 +11,8 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, offsets_json
+from airflow_kafka_offsets.model.formats import offsets_json
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
     choice,
     duration_text,

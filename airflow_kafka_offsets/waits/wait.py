@@ -20,15 +20,16 @@ from typing import Any, ClassVar, Literal
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
-from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
+from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import Groups, parse_group_id
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
+    IsolationLevel,
     LogRange,
     Offsets,
     Positions,
     TopicPartition,
-    offsets_json,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import choice, parse_interval, parse_text
