@@ -66,7 +66,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.parameters import check_seconds
+from airflow_kafka_offsets.model.parameters import parse_seconds
 from airflow_kafka_offsets.storage import modified
 
 log = logging.getLogger(__name__)
@@ -271,7 +271,7 @@ def apply_checkpoint_plan(
     :raises CheckpointError: if the storage fails, or what is read back is not what was planned.
     """
     checkpoint_plan.check()
-    check_seconds(quiet_period, "quiet_period", most=LONGEST_QUIET_PERIOD, zero=True)
+    quiet_period = parse_seconds(quiet_period, "quiet_period", most=LONGEST_QUIET_PERIOD) or 0.0
     if checkpoint_plan.steps:
         survey = _wait_until_quiet(checkpoint, checkpoint_plan, quiet_period)
         nonce = None

@@ -1,4 +1,4 @@
-"""How does a window reach a task: as JSON, or as a file that is too large for XCom or an argument?"""
+"""Passes windows between tasks, as JSON or as a file where they are too large for XCom or an argument."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
     """
     Read a window that another task has planned.
 
-    :param value: what ``PlanOffsetWindowOperator`` returned, as a mapping or as JSON text, or the URI of its file.
+    :param value: what ``PlanOffsetWindowOperator`` returned, as a mapping or as JSON text, or the URI of its
+        file.
     :param conn_id: Airflow connection of the file's storage.
-    :raises PlanRefusedError: if the file is gone, or by now holds the window of another run, or another one than was
-        planned: the job reads what is in the file.
+    :raises PlanRefusedError: if the file is gone, or by now holds the window of another run, or another one
+        than was planned: the job reads what is in the file.
     """
     if isinstance(value, str) and value.strip().startswith("{"):
         value = load_json(value, "window")
@@ -65,7 +66,8 @@ def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
     found = ", ".join(f"{name}={shorten(window.source.get(name))}" for name in RUN)
     return PlanRefusedError(
         [
-            f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of its own, as with "
+            f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of "
+            "its own, as with "
             'window_file=\'.../{{ run_id | replace(":", "") }}.json\', and each mapped task its own'
         ]
     )
@@ -73,15 +75,15 @@ def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
 
 def handed_over(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any]:
     """
-    Return what stands in XCom for a window that is in a file.
+    Return the XCom of a window that is in a file.
 
     :param whole: whether all of it, or only what tells it from others: it may be too large.
     """
     form = window.as_json()
     if whole:
         return {**form, "window_file": uri}
-    told = {"version": form["version"], "records": window.records, "partitions": len(window.ranges)}
-    return {**told, "source": {**form["source"], "ranges": ranges_digest(window)}, "window_file": uri}
+    summary = {"version": form["version"], "records": window.records, "partitions": len(window.ranges)}
+    return {**summary, "source": {**form["source"], "ranges": ranges_digest(window)}, "window_file": uri}
 
 
 def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> OffsetWindow:
@@ -109,8 +111,8 @@ def file_changed(uri: str, found: str) -> PlanRefusedError:
     """Return the refusal of a file whose window is not the one that was planned."""
     return PlanRefusedError(
         [
-            f"window_file={shorten(uri)} was changed since it was planned: found {found}. The job may have read other records "
-            "than were planned: put the file back, or trigger a new run"
+            f"window_file={shorten(uri)} was changed since it was planned: found {found}. The job may have "
+            "read other records than were planned: put the file back, or trigger a new run"
         ]
     )
 
@@ -127,7 +129,8 @@ def _existing(uri: str, conn_id: str | None) -> OffsetWindow:
     if window is None:
         raise PlanRefusedError(
             [
-                f"window={shorten(uri)}: there is no such file: correct the URI and window_conn_id, or trigger a new run"
+                f"window={shorten(uri)}: there is no such file: correct the URI and window_conn_id, or "
+                "trigger a new run"
             ]
         )
     return window
