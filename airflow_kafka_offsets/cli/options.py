@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     exactly_one,
@@ -142,13 +142,13 @@ def _airflow(option: str) -> Iterator[None]:
     except UsageError as error:
         home = os.environ.get("AIRFLOW_HOME", "~/airflow")
         raise UsageError(f"{option}: {error}; Airflow's home is {home} (AIRFLOW_HOME)") from error
-    except ImportError as error:
-        raise UsageError(f"{option} needs Airflow and the connection's provider: {error}") from error
-    except Exception as error:
-        # A broken configuration raises many types.
-        if type(error).__module__.startswith("airflow."):
-            raise UsageError(f"{option}: Airflow is not configured: {error}") from error
+    except KafkaOffsetsError:
         raise
+    except Exception as error:  # a broken configuration raises many types, some of which quote passwords
+        known = isinstance(error, ImportError) or type(error).__module__.startswith("airflow.")
+        raise UsageError(
+            f"{option}: Airflow is not configured ({error if known else type(error).__name__}): see what 'airflow info' says"
+        ) from error
 
 
 def _open_checkpoint(uri: str | None, checkpoint_conn_id: str | None) -> SparkCheckpoint | None:
