@@ -1,25 +1,23 @@
-"""May a window's end be committed to its groups, and what is written when it may?"""
+"""Plans the commit of a window's end to its groups, and writes it."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer
+from airflow_kafka_offsets.errors import WindowMismatchError
+from airflow_kafka_offsets.model.commit_metadata import committer
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
-from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove, check_plans
+from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.moves.apply import read_back
 from airflow_kafka_offsets.moves.commit import plan_moves
 from airflow_kafka_offsets.moves.window import created_again
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-log = logging.getLogger(__name__)
 
 
 def plan_window_commits(
@@ -60,42 +58,23 @@ def plan_window_commits(
     return [{**done, **moves}[group] for group in targets]
 
 
-def apply_window_commits(
-    client: OffsetsClient,
-    window: OffsetWindow,
-    plans: Sequence[OffsetPlan],
-    metadata: CommitMetadata,
-    *,
-    fenced: bool = True,
-) -> None:
+@dataclass(frozen=True)
+class WindowWrite:
     """
-    Commit a window to its groups, one after another, each compared again as it is written.
+    Writes a window's end to a group, which is compared with the window's start once more as it is written.
 
-    :param fenced: join each group, so that comparing and writing are one step.
-    :raises PlanRefusedError: if one of the plans must not be carried out; nothing was written.
-    :raises BrokerError: if a commit failed; says which groups were written.
+    :param window: the window.
+    :param fenced: join the group, so that comparing and writing are one step.
     """
-    check_plans(plans)
-    written: list[str] = []
-    for plan in plans:
-        if not plan.after or plan.done:
-            continue
-        try:
-            text = metadata.text(len(plan.after))
-            client.commit_window(plan.group_id, _part(window, plan), text, fenced=fenced)
-            if not fenced:
-                # A fenced commit was read back before anybody else could write.
-                committed = client.committed(plan.group_id, plan.after)
-                plan.verify({tp: commit and commit.offset for tp, commit in committed.items()})
-        except (BrokerError, PlanRefusedError) as error:
-            if written:
-                done = (
-                    f"{error}; written before: group {', '.join(written)}; running it again finishes the rest"
-                )
-                error.args = (done, *error.args[1:])
-            raise
-        written.append(plan.group_id)
-        log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
+
+    window: OffsetWindow
+    fenced: bool = True
+
+    def __call__(self, client: OffsetsClient, plan: OffsetPlan, metadata: str) -> None:
+        """Commit the part of the window that a plan is of; a fenced commit reads it back by itself."""
+        client.commit_window(plan.group_id, _part(self.window, plan), metadata, fenced=self.fenced)
+        if not self.fenced:
+            read_back(client, plan)
 
 
 def _done(
