@@ -13,9 +13,9 @@ from peers import KafkaPython
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import format_csv
 from airflow_kafka_offsets.model.reset_scenarios import ToOffset
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import apply_plans
 from airflow_kafka_offsets.moves.group_reset import plan_resets
 

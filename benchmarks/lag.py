@@ -8,7 +8,7 @@ from peers import BareClient, KafkaPython, described_lag
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
-from airflow_kafka_offsets.model.groups import TopicScope
+from airflow_kafka_offsets.model.topics import TopicScope
 
 OURS = "ours"
 OURS_OF_TOPIC = "ours, the topic's partitions looked up each time"

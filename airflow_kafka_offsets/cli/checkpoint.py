@@ -27,7 +27,7 @@ from airflow_kafka_offsets.cli.options import (
     print_rows,
     topics_option,
 )
-from airflow_kafka_offsets.model.groups import TopicScope
+from airflow_kafka_offsets.model.topics import TopicScope
 
 
 @click.group()

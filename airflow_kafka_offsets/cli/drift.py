@@ -16,7 +16,7 @@ from airflow_kafka_offsets.cli.options import (
     topics_option,
 )
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
-from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.groups import Groups
 
 
 @click.command()
@@ -43,10 +43,10 @@ def drift(
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.moves.drift import pipeline_drift
 
-    groups, scope, wait = parse_group_id(group_id), TopicScope.parse(topics), parse_grace(grace)
+    named, wait = Groups.parse(group_id, topics), parse_grace(grace)
     checkpoint = SparkCheckpoint(uri)
     with open_client(**broker) as client:
-        reports = pipeline_drift(client, checkpoint, groups, scope, grace=wait)
+        reports = pipeline_drift(client, checkpoint, named, grace=wait)
     if output == "json":
         print_json(reports_json(reports))
     else:

@@ -33,11 +33,12 @@ from airflow_kafka_offsets.cli.options import (
 )
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
-from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import load_json
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.text import kind_of, printable
+from airflow_kafka_offsets.model.topics import TopicScope
 
 
 @click.group()
@@ -184,10 +185,8 @@ def group_reset(
     checkpoint = SparkCheckpoint(location) if location else None
     with open_client(**options) as client:
         if checkpoint is not None:
-            group_id = parse_group_id(group_ids[0])
-            plan = plan_pipeline_reset(
-                client, checkpoint, group_id, scope, scenario, policy=policy, **policies
-            )
+            named = Groups.parse(group_ids[0]).within(scope)
+            plan = plan_pipeline_reset(client, checkpoint, named, scenario, policy=policy, **policies)
         else:
             names = [found.group_id for found in client.list_groups()] if all_groups else group_ids
             plan = PipelinePlan(plan_resets(client, dict.fromkeys(names, scope), scenario, **policies))
@@ -271,7 +270,7 @@ def group_restore(
                 client,
                 value,
                 checkpoint,
-                parse_group_id(group_id),
+                Groups.parse(group_id),
                 on_out_of_range=on_out_of_range,
                 on_no_commit=on_no_commit,
                 policy=policy,
@@ -281,7 +280,7 @@ def group_restore(
                 client,
                 archive,
                 checkpoint,
-                parse_group_id(group_id),
+                Groups.parse(group_id),
                 on_out_of_range=on_out_of_range,
                 on_no_commit=on_no_commit,
                 policy=policy,
@@ -291,7 +290,7 @@ def group_restore(
                 client,
                 str(from_file),
                 checkpoint,
-                parse_group_id(group_id),
+                Groups.parse(group_id),
                 on_out_of_range=on_out_of_range,
                 policy=policy,
             )

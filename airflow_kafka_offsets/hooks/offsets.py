@@ -26,10 +26,11 @@ from airflow_kafka_offsets.kafka.positions import (
 )
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
-from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import offsets_json
 from airflow_kafka_offsets.model.parameters import parse_time, timestamp_ms
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.drift import pipeline_drift
 
 CALL_TIMEOUT = 30.0
@@ -171,9 +172,9 @@ class KafkaOffsetsHook(KafkaBaseHook):
             :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`.
         """
         checkpoint = spark_checkpoint(checkpoint_location, checkpoint_conn_id)
-        groups, scope, wait = parse_group_id(group_id), TopicScope.parse(topics), parse_grace(grace)
+        named, wait = Groups.parse(group_id, topics), parse_grace(grace)
         with self.get_offsets_client() as client:
-            return reports_json(pipeline_drift(client, checkpoint, groups, scope, grace=wait))
+            return reports_json(pipeline_drift(client, checkpoint, named, grace=wait))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return ``state``, ``type`` and ``members`` of each group; the state of one that is not there is Dead."""

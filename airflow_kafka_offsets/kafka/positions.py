@@ -13,11 +13,11 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.recovery import LastCommit
+from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.requests import Committed

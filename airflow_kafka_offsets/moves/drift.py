@@ -17,13 +17,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.positions import check_partitions, partitions_in
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
-from airflow_kafka_offsets.model.groups import (
-    GroupIds,
-    TopicScope,
-    group_offsets,
-    group_scopes,
-    names_sources,
-)
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
@@ -36,8 +30,7 @@ log = logging.getLogger(__name__)
 def pipeline_drift(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    group_id: GroupIds,
-    scope: TopicScope,
+    named: Groups,
     *,
     grace: timedelta = timedelta(0),
     retention: Callable[[], int | None] | None = None,
@@ -49,8 +42,7 @@ def pipeline_drift(
 
     :param checkpoint: the pipeline's checkpoint. Without a finished batch there is nothing to be in step with:
         the report then shows what the groups hold all the same.
-    :param group_id: see :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`.
-    :param scope: the partitions to look at.
+    :param named: the groups and topics of the pipeline.
     :param grace: how long after its end a batch need not have been committed.
     :param retention: gives the broker's ``offsets.retention.minutes``; by default it is asked for.
     :return: a report for each group.
@@ -62,12 +54,12 @@ def pipeline_drift(
     state = checkpoint.read()
     if state.batch_id is not None:
         unfinished = unfinished_move(checkpoint)
-    targets = _targets(state, group_id, scope)
-    committed = _committed(client, state, targets, group_id, scope)
+    targets = _targets(state, named)
+    committed = _committed(client, state, targets, named)
     if _ahead(committed, targets):
         # The query may have finished a batch since the checkpoint was read, and the group have followed it.
         state = checkpoint.read()
-        targets = _targets(state, group_id, scope)
+        targets = _targets(state, named)
     # The logs last: then no position of a live pipeline can be beyond the end that is read for it.
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
     logs = _log_ranges(client, {tp for partitions in looked_at.values() for tp in partitions})
@@ -97,7 +89,7 @@ def pipeline_drift(
     ]
 
 
-def _targets(state: CheckpointState, group_id: GroupIds, scope: TopicScope) -> Mapping[str, Offsets]:
+def _targets(state: CheckpointState, named: Groups) -> Mapping[str, Offsets]:
     """Return what each group is to hold; nothing while no batch has finished."""
     if state.batch_id is None:
         return {}
@@ -107,7 +99,7 @@ def _targets(state: CheckpointState, group_id: GroupIds, scope: TopicScope) -> M
             "other kinds: check checkpoint_location"
         )
     try:
-        targets = group_offsets(state.kafka_offsets, group_id, scope)
+        targets = named.of(state.kafka_offsets)
     except PlanRefusedError as error:
         raise UsageError("; ".join(error.refusals)) from error
     if targets.left_out:
@@ -119,19 +111,14 @@ def _committed(
     client: OffsetsClient,
     state: CheckpointState,
     targets: Mapping[str, Offsets],
-    group_id: GroupIds,
-    scope: TopicScope,
+    named: Groups,
 ) -> dict[str, dict[TopicPartition, Committed | None]]:
     """Return what each group holds, on every partition that is to be looked at."""
     if state.batch_id is None:
-        scopes = (
-            dict.fromkeys(group_id.values(), scope)  # type: ignore[union-attr]
-            if names_sources(group_id)
-            else group_scopes(group_id, scope)
-        )
-        if named := {topic for partitions in scopes.values() for topic in partitions.topics or ()}:
-            partitions_in(client, scope.narrowed(named))
-            check_partitions(client, scope.numbered)
+        scopes = dict.fromkeys(named.ids, named.scope) if named.names_sources else named.scopes()
+        if topics := {topic for partitions in scopes.values() for topic in partitions.topics or ()}:
+            partitions_in(client, named.scope.narrowed(topics))
+            check_partitions(client, named.scope.numbered)
         return {
             group: {
                 tp: commit for tp, commit in client.committed_everywhere(group).items() if tp in partitions
@@ -142,7 +129,7 @@ def _committed(
     on_broker = client.partitions({tp.topic for offsets in targets.values() for tp in offsets})
     found: dict[str, dict[TopicPartition, Committed | None]] = {}
     for group, offsets in targets.items():
-        here = scope.narrowed(tp.topic for tp in offsets).on_broker(on_broker)
+        here = named.scope.narrowed(tp.topic for tp in offsets).on_broker(on_broker)
         # A partition of another source, which has another group, was not added.
         found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
     return found

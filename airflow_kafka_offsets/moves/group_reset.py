@@ -11,7 +11,6 @@ from airflow_kafka_offsets.errors import BrokerError, OffsetsFormatError, PlanRe
 from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.kafka.positions import check_partitions, group_positions, partitions_in
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
-from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
@@ -34,6 +33,7 @@ from airflow_kafka_offsets.model.reset_scenarios import (
     targets_in_log,
 )
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large
+from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import GroupIds, TopicScope, group_offsets, misnamed, source_offsets
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
@@ -32,6 +32,7 @@ from airflow_kafka_offsets.model.reset_scenarios import (
     is_relative,
     needs_commits,
 )
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.group_reset import given_offsets, plan_positions, plan_resets, scenario_json
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
 def plan_pipeline_reset(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    group_id: GroupIds,
-    scope: TopicScope,
+    named: Groups,
     scenario: Scenario,
     *,
     now: datetime,
@@ -62,6 +62,7 @@ def plan_pipeline_reset(
     A move that was begun and not finished is finished by its task, and by the same request of anybody, with the offsets
     that it was planned with; any other request is refused until then.
 
+    :param named: the groups and topics of the pipeline.
     :param by: who resets: names the task run.
     :param interrupted: see :func:`~airflow_kafka_offsets.moves.group_reset.plan_resets`.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
@@ -69,8 +70,8 @@ def plan_pipeline_reset(
     :raises PlanRefusedError: if the pipeline's names do not fit the checkpoint.
     """
     sources = moving_sources(checkpoint)
-    held = group_offsets(sources, group_id, scope).by_group
-    request = fingerprint(repr(scenario), group_id, scope.as_json())
+    positions = named.of(sources).by_group
+    request = fingerprint(repr(scenario), named.group_id, named.scope.as_json())
     who = by or CommitMetadata()
     open_move = _open_move(client, checkpoint, who, request, scenario, cleared=bool(interrupted))
     goes_on = open_move is not None and (open_move.request == request or not open_move.over)
@@ -93,16 +94,16 @@ def plan_pipeline_reset(
     else:
         groups = plan_resets(
             client,
-            {group: TopicScope.of(offsets) for group, offsets in held.items()},
+            {group: TopicScope.of(offsets) for group, offsets in positions.items()},
             scenario,
             now=now,
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
-            stands=held,
+            stands=positions,
             by=by,
             interrupted=interrupted,
         )
-    targets = source_offsets(sources, group_id, offsets_after(groups))
+    targets = named.to_sources(sources, offsets_after(groups))
     if open_move is None:
         return PipelinePlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
     before, _ = read_images(read_attachment(checkpoint, open_move, GROUPS_FILE))
@@ -179,7 +180,7 @@ def plan_checkpoint_seek(
     if unfinished is not None and unfinished.request == request:
         return PipelinePlan((), plan_seek(checkpoint, unfinished.after, policy, request=request))
     everything = {tp for offsets in sources.values() for tp in offsets}
-    if refusals := misnamed(None, scope, sources, partitions=True):
+    if refusals := Groups(None, scope).misnamed(sources, partitions=True):
         raise PlanRefusedError(refusals)
     given = given_offsets(scenario, "", scope, 1)
     named = given.to if given is not None and isinstance(given.to, Mapping) else None

@@ -16,18 +16,13 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointReceipt,
     read_checkpoint_receipt,
 )
-from airflow_kafka_offsets.model.groups import (
-    GroupIds,
-    TopicScope,
-    group_offsets,
-    names_sources,
-    source_offsets,
-)
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_moves
 from airflow_kafka_offsets.moves.group_reset import active_groups, read_file
 from airflow_kafka_offsets.moves.reset import moving_sources
@@ -41,7 +36,7 @@ def plan_restore_receipt(
     client: OffsetsClient,
     value: object,
     checkpoint: SparkCheckpoint | None,
-    group_id: GroupIds,
+    named: Groups,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
@@ -52,7 +47,7 @@ def plan_restore_receipt(
 
     :param value: the receipt, as the reset returned it.
     :param checkpoint: the checkpoint that moved along; without it only the groups are restored.
-    :param group_id: the pipeline's groups, which the receipt must be of.
+    :param named: the pipeline's groups, which the receipt must be of.
     :param on_no_commit: what becomes of a partition that had no commit, which cannot be taken away again:
         ``skip`` leaves it where it is, ``earliest`` moves it to its log start.
     :return: the plan with its refusals; nothing was written.
@@ -63,7 +58,7 @@ def plan_restore_receipt(
             ["the receipt is of a plan that was only shown, so there is nothing to restore"]
         )
     before = {group.group_id: group.before for group in groups if group.before}
-    plans = _plan_groups(client, before, group_id, "receipt", on_out_of_range, on_no_commit)
+    plans = _plan_groups(client, before, named, "receipt", on_out_of_range, on_no_commit)
     kept = read_checkpoint_receipt(value)
     if kept is None:
         return PipelinePlan(plans)
@@ -88,7 +83,7 @@ def plan_restore_archive(
     client: OffsetsClient,
     name: str,
     checkpoint: SparkCheckpoint,
-    group_id: GroupIds,
+    named: Groups,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
@@ -99,14 +94,14 @@ def plan_restore_archive(
 
     :param name: of the move's archive.
     :param checkpoint: the checkpoint that has it.
-    :param group_id: the pipeline's groups, which moved along.
+    :param named: the pipeline's groups, which moved along.
     :param on_no_commit: see :func:`plan_restore_receipt`.
     :return: the plan with its refusals; nothing was written.
     :raises CheckpointError: if there is no such archive.
     """
     archive = find_archive(checkpoint, name)
     before, _ = read_images(read_attachment(checkpoint, archive, GROUPS_FILE))
-    plans = _plan_groups(client, before, group_id, f"archive {archive.name}", on_out_of_range, on_no_commit)
+    plans = _plan_groups(client, before, named, f"archive {archive.name}", on_out_of_range, on_no_commit)
     kept = CheckpointReceipt(
         checkpoint.location, archive.query_id, archive.before, archive.after, archive.name
     )
@@ -116,13 +111,13 @@ def plan_restore_archive(
 def _plan_groups(
     client: OffsetsClient,
     before: Mapping[str, Positions],
-    group_id: GroupIds,
+    named: Groups,
     origin: str,
     on_out_of_range: OutOfRangePolicy,
     on_no_commit: RestoreMissingCommitPolicy,
 ) -> list[OffsetPlan]:
     """Plan to commit again what groups held before."""
-    ours = _names(group_id)
+    ours = named.ids
     if not set(before) <= set(ours):
         raise UsageError(
             f"the {origin} is of group {', '.join(sorted(set(before) - set(ours)))}, and group_id names {', '.join(ours)}: "
@@ -148,9 +143,8 @@ def plan_restore_file(
     client: OffsetsClient,
     uri: str,
     checkpoint: SparkCheckpoint | None,
-    group_id: GroupIds,
+    named: Groups,
     *,
-    scope: TopicScope | None = None,
     on_out_of_range: OutOfRangePolicy = "fail",
     policy: CheckpointPolicy | None = None,
 ) -> PipelinePlan:
@@ -159,16 +153,15 @@ def plan_restore_file(
 
     :param uri: the file.
     :param checkpoint: moved along, if one is given.
-    :param group_id: the pipeline's groups.
-    :param scope: partitions outside are left out.
+    :param named: the pipeline's groups.
     :raises UsageError: if the file cannot be read.
     :raises UnknownTopicPartitionError: if neither the file nor the broker has a topic that is named.
     :raises PlanRefusedError: if the file has nothing of what is named.
     :raises OffsetsFormatError: if it is not Kafka's CSV, or has no line for a group.
     """
-    scope = scope or TopicScope()
-    offsets = read_file(uri).groups(_names(group_id))
-    _check_names(client, uri, offsets, group_id, scope)
+    scope = named.scope
+    offsets = read_file(uri).groups(named.ids)
+    _check_names(client, uri, offsets, named)
     left_out = [tp for held in offsets.values() for tp in held if tp not in scope]
     within = {group: {tp: held[tp] for tp in held if tp in scope} for group, held in offsets.items()}
     plans = _moves(client, within, {"restore": uri}, on_out_of_range)
@@ -176,8 +169,9 @@ def plan_restore_file(
     if checkpoint is None:
         return PipelinePlan(plans)
     sources = moving_sources(checkpoint)
-    group_offsets(sources, group_id)  # refuses names that do not fit
-    targets = source_offsets(sources, group_id, offsets_after(plans))
+    everywhere = named.within(TopicScope())
+    everywhere.of(sources)  # refuses names that do not fit
+    targets = everywhere.to_sources(sources, offsets_after(plans))
     reached = {tp for held in targets.values() for tp in held}
     outside = [tp for plan in plans for tp in plan.after if tp not in reached]
     checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo")
@@ -192,15 +186,14 @@ def _check_names(
     client: OffsetsClient,
     uri: str,
     offsets: Mapping[str, Offsets],
-    group_id: GroupIds,
-    scope: TopicScope,
+    named: Groups,
 ) -> None:
     """Refuse names that are not there; a topic of which nothing was committed is in no file."""
     saved = {tp.topic for held in offsets.values() for tp in held}
-    keys = [] if isinstance(group_id, str) or names_sources(group_id) else [*group_id]
-    if absent := {*(scope.topics or ()), *keys} - saved:
+    keys = () if isinstance(named.group_id, str) or named.names_sources else named.group_id or ()
+    if absent := {*(named.scope.topics or ()), *keys} - saved:
         partitions_in(client, TopicScope(dict.fromkeys(sorted(absent))))
-    if not any(tp in scope for held in offsets.values() for tp in held):
+    if not any(tp in named.scope for held in offsets.values() for tp in held):
         raise PlanRefusedError(
             [
                 f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or the file"
@@ -251,7 +244,3 @@ def _moves(
     refusals = active_groups(client, targets)
     plans = plan_moves(client, targets, source=source, on_out_of_range=on_out_of_range)
     return [replace(plan, refusals=(*plan.refusals, *refusals.get(plan.group_id, ()))) for plan in plans]
-
-
-def _names(group_id: GroupIds) -> list[str]:
-    return [group_id] if isinstance(group_id, str) else sorted(set(group_id.values()))

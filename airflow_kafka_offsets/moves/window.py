@@ -19,7 +19,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import GroupIds, TopicScope, group_scopes
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
     OffsetRange,
@@ -31,6 +31,7 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, iso_time, timestamp_ms
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound, check_bounds
 
@@ -42,8 +43,7 @@ log = logging.getLogger(__name__)
 
 def plan_window(
     client: OffsetsClient,
-    group_id: GroupIds | None,
-    scope: TopicScope,
+    named: Groups,
     start: WindowBound,
     end: WindowBound,
     *,
@@ -58,8 +58,8 @@ def plan_window(
     start. A topic that the group has no commit on is for ``on_no_commit``. Where the group stands behind the end
     already, the range is empty.
 
-    :param group_id: the group that the window's end is to be committed to; ``None`` if there is none.
-    :param scope: the topics; without named ones those that the group has commits on, or that the offsets name.
+    :param named: the group that the window's end is committed to, ``None`` if there is none; and the topics, without
+        named ones those that the group has commits on, or that the offsets name.
     :param now: the present time; a window must not end later.
     :param max_records: a window with more records ends earlier, see
         :meth:`~airflow_kafka_offsets.model.window.OffsetWindow.limited`.
@@ -70,21 +70,21 @@ def plan_window(
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
     check_bounds(start, end, now)
-    if start.at == "committed" and group_id is None:
+    if start.at == "committed" and named.group_id is None:
         raise UsageError(
             "start='committed' needs a group_id; without a group start with 'earliest', a time or offsets"
         )
     if max_records is not None and max_records < 1:
         raise UsageError(f"max_records={max_records}: expected 1 or more, or None for all")
-    held = _held(client, group_id, scope)
-    partitions = _partitions(client, scope, start, end, held)
+    held = _held(client, named)
+    partitions = _partitions(client, named.scope, start, end, held)
     # Before the logs: of a topic that is created again in between the window does not have the new id.
     ids = _topic_ids(client, [tp for tp in partitions if held.get(tp) is None])
     # Positions before logs: a live group then looks further behind than it is, never further ahead.
     logs = client.log_ranges(partitions)
     if start.at == "committed":
         wanted = {tp: held.get(tp) for tp in partitions}
-        starts = _from_commits(wanted, _known_topics(client, group_id, wanted), logs, on_no_commit)
+        starts = _from_commits(wanted, _known_topics(client, named, wanted), logs, on_no_commit)
     else:
         starts = _at(client, start, partitions, logs)
     ends = _at(client, end, starts, logs)
@@ -114,14 +114,14 @@ def plan_window(
     source = {
         "start": str(start),
         "end": str(end),
-        "group_id": group_id,
+        "group_id": named.group_id,
         "limited": limited.records < window.records,
         "topic_ids": ids,
     }
     return replace(limited, source=source)
 
 
-def check_window(client: OffsetsClient, window: OffsetWindow, group_id: GroupIds | None) -> None:
+def check_window(client: OffsetsClient, window: OffsetWindow, named: Groups) -> None:
     """
     See whether a window that was planned earlier can still be read.
 
@@ -130,8 +130,8 @@ def check_window(client: OffsetsClient, window: OffsetWindow, group_id: GroupIds
     refusals = [*created_again(client, window), *window.refusals(client.log_ranges(window.ranges))]
     if refusals:
         raise PlanRefusedError(refusals)
-    if group_id is not None:
-        _note_elsewhere(window, _held(client, group_id, TopicScope.of(window.ranges)))
+    if named.group_id is not None:
+        _note_elsewhere(window, _held(client, named.within(TopicScope.of(window.ranges))))
 
 
 def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
@@ -158,9 +158,9 @@ def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
     ]
 
 
-def committed_by(client: OffsetsClient, group_id: GroupIds, scope: TopicScope, dag: str, run: str) -> bool:
+def committed_by(client: OffsetsClient, named: Groups, dag: str, run: str) -> bool:
     """Whether a run of a DAG made one of the groups' present commits, as their metadata tell."""
-    for group, topics in group_scopes(group_id, scope).items():
+    for group, topics in named.scopes().items():
         try:
             partitions = group_positions(client, group, topics)
         except NoCommitError:
@@ -200,12 +200,12 @@ def _topic_ids(client: OffsetsClient, partitions: list[TopicPartition]) -> dict[
         return {}
 
 
-def _held(client: OffsetsClient, group_id: GroupIds | None, scope: TopicScope) -> Positions:
+def _held(client: OffsetsClient, named: Groups) -> Positions:
     """Return where the groups stand in their topics, ``None`` for no commit; nothing without a group."""
-    if group_id is None:
+    if named.group_id is None:
         return {}
     held: Positions = {}
-    for group, topics in group_scopes(group_id, scope).items():
+    for group, topics in named.scopes().items():
         held |= group_positions(client, group, topics)
     return held
 
@@ -235,12 +235,12 @@ def _partitions(
     return sorted(named)
 
 
-def _known_topics(client: OffsetsClient, group_id: GroupIds | None, wanted: Positions) -> set[str]:
+def _known_topics(client: OffsetsClient, named: Groups, wanted: Positions) -> set[str]:
     """Return the topics of which the group has committed any partition, also one that is not wanted."""
     known = {tp.topic for tp, offset in wanted.items() if offset is not None}
     unknown = {tp.topic for tp in wanted} - known
     if unknown:
-        held = _held(client, group_id, TopicScope(dict.fromkeys(sorted(unknown))))
+        held = _held(client, named.within(TopicScope(dict.fromkeys(sorted(unknown)))))
         known |= {tp.topic for tp, offset in held.items() if offset is not None}
     return known
 

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPolicy, PendingBatch, Sink
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import parse_group_id
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.apply import apply_plan, look_up_times
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
@@ -166,8 +166,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
     def _named_groups(self) -> list[str]:
         with suppress(UsageError):
-            group_id = parse_group_id(self.group_id)
-            return [group_id] if isinstance(group_id, str) else [*group_id.values()]
+            return Groups.parse(self.group_id).ids
         return [""]
 
 

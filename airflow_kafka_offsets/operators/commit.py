@@ -12,13 +12,7 @@ from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, 
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import (
-    GroupOffsets,
-    TopicScope,
-    group_offsets,
-    names_of_window,
-    parse_group_id,
-)
+from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
 from airflow_kafka_offsets.model.offsets import offsets_json, parse_offsets, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -158,12 +152,12 @@ class CommitOffsetsOperator(OffsetsOperator):
     def _commit_window(self, context: Context) -> dict[str, Any]:
         policy = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
         window = load_window(self.window, self.window_conn_id)
-        group_id, scope = parse_group_id(self.group_id), TopicScope.parse(self.topics)
+        named = Groups.parse(self.group_id, self.topics)
         # What the plan was asked for and has left out, such as a topic that nobody has committed, is not missing.
-        group_id, scope, without = names_of_window(group_id, scope, window.ranges, window.source)
+        named, without = named.in_window(window.ranges, window.source)
         if without:
             self.log.info("Not in the window: %s", ", ".join(without))
-        targets = group_offsets({"window": window.end}, group_id, scope, "the window")
+        targets = named.of({"window": window.end}, "the window")
         self._name_left_out(targets)
         groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
         memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
@@ -255,22 +249,21 @@ class CommitOffsetsOperator(OffsetsOperator):
         if self.offsets is None:
             return None
         offsets = parse_offsets(self.offsets, "offsets")
-        group_id = parse_group_id(self.group_id)
-        targets = group_offsets({"given": offsets}, group_id, TopicScope.parse(self.topics), "offsets")
+        targets = Groups.parse(self.group_id, self.topics).of({"given": offsets}, "offsets")
         return _Target(targets, {"offsets": "given"})
 
     def _stored_offsets(self) -> _Target | None:
         if self.store_conn_id is None:
             return None
-        group_id = parse_group_id(self.group_id)
-        pipeline = group_id if self.store_pipeline is None else self.store_pipeline
+        named = Groups.parse(self.group_id, self.topics)
+        pipeline = named.group_id if self.store_pipeline is None else self.store_pipeline
         if not isinstance(pipeline, str):
             raise UsageError(
                 "store_pipeline is missing: with several groups name what the job saves its offsets under"
             )
         offsets = stored_offsets(self.store_conn_id, pipeline, self.store_table)
         source = {"store": self.store_conn_id, "table": self.store_table, "pipeline": pipeline}
-        targets = group_offsets({"store": offsets}, group_id, TopicScope.parse(self.topics), "the store")
+        targets = named.of({"store": offsets}, "the store")
         return _Target(targets, source)
 
     def _checkpoint_offsets(self, checkpoint: SparkCheckpoint) -> _Target:
@@ -296,5 +289,5 @@ class CommitOffsetsOperator(OffsetsOperator):
             )
         self.log.info("Checkpoint %s: query %s, batch %d", state.location, state.query_id, state.batch_id)
         source = {"checkpoint": state.location, "query_id": state.query_id, "batch_id": state.batch_id}
-        targets = group_offsets(sources, parse_group_id(self.group_id), TopicScope.parse(self.topics))
+        targets = Groups.parse(self.group_id, self.topics).of(sources)
         return _Target(targets, source, state.query_id, state.batch_id, state.batch_timestamp_ms)

@@ -15,7 +15,7 @@ from airflow.sdk import BaseOperator
 from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
-from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import load_json
 from airflow_kafka_offsets.model.parameters import one_of
 from airflow_kafka_offsets.model.text import shorten
@@ -191,8 +191,7 @@ class CheckOffsetDriftOperator(GivenOptions, BaseOperator):
             reports = pipeline_drift(
                 client,
                 checkpoint,
-                parse_group_id(pipeline.group_id),
-                TopicScope.parse(pipeline.topics),
+                Groups.parse(pipeline.group_id, pipeline.topics),
                 grace=grace,
                 retention=retention,
             )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
-from airflow_kafka_offsets.model.groups import TopicScope, group_scopes, parse_group_id
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import Positions, offsets_json, parse_positions
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy, exactly_one, one_of
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -128,7 +128,7 @@ class ResetOffsetsOperator(MovingOperator):
     def _execute(self, context: Context) -> dict[str, Any]:
         work, has_work = self._cleared_work(context)
         scenario = parse_scenario(*exactly_one({name: getattr(self, name) for name in SCENARIOS}))
-        group_id, scope = parse_group_id(self.group_id), TopicScope.parse(self.topics)
+        named = Groups.parse(self.group_id, self.topics)
         metadata = commit_metadata(context)
         checkpoint = self.open_checkpoint()
         images = BeforeImages(context)
@@ -146,10 +146,10 @@ class ResetOffsetsOperator(MovingOperator):
                 "interrupted": images.interrupted or has_work or None,
             }
             if checkpoint is None:
-                plan = PipelinePlan(plan_resets(client, group_scopes(group_id, scope), scenario, **policies))
+                plan = PipelinePlan(plan_resets(client, named.scopes(), scenario, **policies))
             else:
                 plan = plan_pipeline_reset(
-                    client, checkpoint, group_id, scope, scenario, policy=self.checkpoint_policy(), **policies
+                    client, checkpoint, named, scenario, policy=self.checkpoint_policy(), **policies
                 )
             moves = not (self.plan_only or plan.refused)
             if moves:
@@ -197,11 +197,11 @@ class ResetOffsetsOperator(MovingOperator):
 
         :raises PlanRefusedError: if the work was not finished by a commit.
         """
-        group_id, scope = parse_group_id(self.group_id), TopicScope.parse(self.topics)
+        named = Groups.parse(self.group_id, self.topics)
         sources = None if checkpoint is None else checkpoint.read().kafka_offsets
         positions = {
             group: group_positions(client, group, partitions)
-            for group, partitions in group_scopes(group_id, scope, sources).items()
+            for group, partitions in named.scopes(sources).items()
         }
         movers = identities(metadata, {self.task_id, *self._movers()})
         unfinished = [

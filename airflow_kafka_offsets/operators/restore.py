@@ -13,7 +13,7 @@ from airflow_kafka_offsets.checkpoint.move import has_run_since
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
-from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import load_json
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy, one_of
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -223,15 +223,14 @@ class RestoreOffsetsOperator(MovingOperator):
         return load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
 
     def _plan(self, client: OffsetsClient, checkpoint: SparkCheckpoint | None) -> PipelinePlan | None:
-        group_id, policy = parse_group_id(self.group_id), self.checkpoint_policy()
+        named, policy = Groups.parse(self.group_id, self.topics), self.checkpoint_policy()
         on_out_of_range = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
         if self.from_file is not None:
             return plan_restore_file(
                 client,
                 self.from_file,
                 checkpoint,
-                group_id,
-                scope=TopicScope.parse(self.topics),
+                named,
                 on_out_of_range=on_out_of_range,
                 policy=policy,
             )
@@ -243,7 +242,7 @@ class RestoreOffsetsOperator(MovingOperator):
             client,
             receipt,
             checkpoint,
-            group_id,
+            named,
             on_out_of_range=on_out_of_range,
             on_no_commit=one_of(self.on_no_commit, RestoreMissingCommitPolicy, "on_no_commit"),
             policy=policy,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.groups import GroupIds, TopicScope, parse_group_id
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, one_of
 from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.text import shorten
@@ -159,14 +159,13 @@ class PlanOffsetWindowOperator(OffsetsOperator):
 
     def _plan(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow:
         start, end = self._bounds()
-        group_id, scope = self._group(), self._scope(client)
+        named = self._named(client)
         if not (start.lasting and end.lasting):
-            memory.refuse_other_records(client, group_id, scope)
+            memory.refuse_other_records(client, named)
         now = datetime.now(tz=timezone.utc)
         window = plan_window(
             client,
-            group_id,
-            scope,
+            named,
             start,
             end,
             now=now,
@@ -202,7 +201,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                     "or trigger a new run"
                 ]
             )
-        check_window(client, window, self._group())
+        check_window(client, window, Groups.parse(self.group_id, required=False))
         self.log.info("The window that this run has since %s", window.source.get("planned_at"))
         return window
 
@@ -241,15 +240,13 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         asked |= {"start": self._bounds()[0].as_text(), "end": self._bounds()[1].as_text()}
         return fingerprint(asked)
 
-    def _group(self) -> GroupIds | None:
-        return None if self.group_id is None else parse_group_id(self.group_id)
-
-    def _scope(self, client: OffsetsClient) -> TopicScope:
+    def _named(self, client: OffsetsClient) -> Groups:
+        named = Groups.parse(self.group_id, self.topics, required=False)
         if self.topics_pattern is None:
-            return TopicScope.parse(self.topics)
+            return named
         if self.topics is not None:
             raise UsageError("topics and topics_pattern are both given: expected one of them")
-        return topics_like(client, self.topics_pattern)
+        return named.within(topics_like(client, self.topics_pattern))
 
 
 def _whole(value: object) -> int | None:

@@ -13,7 +13,6 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
     UsageError,
 )
-from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
     OffsetRange,
@@ -23,6 +22,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, one_of
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark.broker import Broker, broker
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.parameters import parse_duration
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
     import jinja2

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.groups import GroupIds, TopicScope
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.window import committed_by
 from airflow_kafka_offsets.task.window_file import (
@@ -88,9 +88,7 @@ class WindowMemory:
             # airflow.sdk.NEVER_EXPIRE, which versions before 3.3 do not have. It goes when the run does.
             self._store.set(_KEY, kept, retention=timedelta.max)
 
-    def refuse_other_records(
-        self, client: OffsetsClient, group_id: GroupIds | None, scope: TopicScope
-    ) -> None:
+    def refuse_other_records(self, client: OffsetsClient, named: Groups) -> None:
         """
         Refuse to plan from where the group stands now for a run that may have had a window.
 
@@ -104,7 +102,7 @@ class WindowMemory:
         dag, run = str(self.run["dag_id"]), str(self.run["run_id"])
         if self._cleared:
             found = "was cleared"
-        elif group_id is not None and committed_by(client, group_id, scope, dag, run):
+        elif named.group_id is not None and committed_by(client, named, dag, run):
             found = "has committed already"
         else:
             return

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.groups import TopicScope, group_scopes, misnamed, parse_group_id
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
@@ -24,6 +24,7 @@ from airflow_kafka_offsets.model.parameters import check_number, parse_time, tim
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
 from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait, check_in_log
 
 
@@ -100,12 +101,12 @@ class ReachedWait(Wait):
         scope = TopicScope.parse(self.topics)
         if isinstance(target, Mapping):
             offsets = _moved_to(target) if "version" in target else parse_offsets(target, "target")
-            if refusals := misnamed(None, scope, {"target": offsets}, "the target", partitions=True):
+            if refusals := Groups(None, scope).misnamed({"target": offsets}, "the target", partitions=True):
                 raise UsageError("; ".join(refusals))
             return {tp: offset for tp, offset in offsets.items() if tp in scope}
         moment = None if target == "latest" else parse_time(target, "target")
         if self.group_id is not None and not self.checkpoint_location:
-            group_scopes(parse_group_id(self.group_id), scope)
+            self.named.scopes()
         if scope.topics is not None:
             partitions = partitions_in(client, scope)
         else:

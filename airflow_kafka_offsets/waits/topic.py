@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, offsets_json
 from airflow_kafka_offsets.model.parameters import check_seconds, iso_time, one_of, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait
 
 IdlePartitionPolicy = Literal["wait", "ignore"]

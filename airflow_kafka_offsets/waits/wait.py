@@ -22,13 +22,7 @@ from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundErro
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
-from airflow_kafka_offsets.model.groups import (
-    TopicScope,
-    group_scopes,
-    misnamed,
-    names_sources,
-    parse_group_id,
-)
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
@@ -39,6 +33,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import check_seconds, one_of
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.task.given import check_rendered
 
 if TYPE_CHECKING:
@@ -134,9 +129,7 @@ class Wait:
 
     def __post_init__(self) -> None:
         one_of(self.isolation_level, IsolationLevel, "isolation_level")
-        TopicScope.parse(self.topics)
-        if self.group_id is not None:
-            parse_group_id(self.group_id)
+        _ = self.named
         for name in ("checkpoint_location", "checkpoint_conn_id", "kafka_config_id", "position"):
             check_rendered(name, getattr(self, name), getattr(self, name))
         if self.position is not None:
@@ -155,13 +148,15 @@ class Wait:
         """Whether the position is the checkpoint's."""
         return self.position == "checkpoint" or not (self.position or self.group_id)
 
+    @cached_property
+    def named(self) -> Groups:
+        """The groups and topics that are named."""
+        return Groups.parse(self.group_id, self.topics, required=False)
+
     @property
     def groups(self) -> frozenset[str]:
         """The groups whose commits are read."""
-        if self.from_checkpoint or not self.group_id:
-            return frozenset()
-        group_id = parse_group_id(self.group_id)
-        return frozenset([group_id] if isinstance(group_id, str) else group_id.values())
+        return frozenset() if self.from_checkpoint else frozenset(self.named.ids)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -205,7 +200,7 @@ class Wait:
 
         :param state: from :meth:`read_checkpoint`.
         """
-        return self.positions_in(client, state, TopicScope.parse(self.topics))
+        return self.positions_in(client, state, self.named.scope)
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Say whether the wait is over; the logs are read now, after the positions."""
@@ -231,10 +226,10 @@ class Wait:
                 raise CheckpointError(state.without_kafka)
         if self.from_checkpoint:
             return _checkpoint_positions(client, sources, scope) if sources else {}
-        group_id = parse_group_id(self.group_id)
-        if not sources and self.checkpoint_location and names_sources(group_id):
+        named = self.named.within(scope)
+        if not sources and self.checkpoint_location and named.names_sources:
             return {}
-        scopes = group_scopes(group_id, scope, sources or None)
+        scopes = named.scopes(sources or None)
         return {group: group_positions(client, group, partitions) for group, partitions in scopes.items()}
 
     def base_value(self, **values: Any) -> dict[str, Any]:
@@ -270,7 +265,7 @@ def _checkpoint_positions(
     client: OffsetsReader, sources: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Positions]:
     """Return the position of each Kafka source; a partition that was added since has none."""
-    if refusals := misnamed(None, scope, sources):
+    if refusals := Groups(None, scope).misnamed(sources):
         raise UsageError("; ".join(refusals))
     result: dict[str, Positions] = {}
     for source, offsets in sources.items():

@@ -14,8 +14,8 @@ from airflow_kafka_offsets.errors import BrokerAuthenticationError, NoCommitErro
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.positions import group_positions
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor

@@ -35,7 +35,7 @@ from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.groups import TopicScope
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 

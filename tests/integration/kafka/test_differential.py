@@ -23,8 +23,8 @@ from confluent_kafka.admin import AdminClient
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import apply_plans
 from airflow_kafka_offsets.moves.group_reset import parse_scenario, plan_resets
 

@@ -23,9 +23,9 @@ from airflow_kafka_offsets.kafka import commits, fenced
 from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import TopicScope
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.reset_scenarios import ToOffset
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.commit import apply_plans
 from airflow_kafka_offsets.moves.group_reset import active_groups, plan_resets

@@ -8,9 +8,10 @@ from datetime import datetime, timezone
 import pytest
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import TopicScope
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_moves
 from airflow_kafka_offsets.moves.group_reset import parse_scenario, plan_resets
 from airflow_kafka_offsets.moves.window import committed_by
@@ -42,7 +43,7 @@ def test_commits_with_any_metadata_are_planned_upon(client, make_topic, new_grou
     )
 
     assert plan.after == {partition: 0}
-    assert not committed_by(client, group, TopicScope.parse(topic), "dag", "run")
+    assert not committed_by(client, Groups.parse(group, topic), "dag", "run")
     (move,) = plan_moves(client, {group: {partition: 0}}, source={}, query="ours")
     assert "\n".join(move.refusals).isprintable()
 

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, 
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt, read_sources
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.drift import parse_grace
-from airflow_kafka_offsets.model.groups import TopicScope, parse_group_id
+from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -36,6 +36,7 @@ from airflow_kafka_offsets.model.pipeline_plan import read_images
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_scenarios import ByDuration, FromFile, ShiftBy, ToDatetime, ToOffset
 from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound
 

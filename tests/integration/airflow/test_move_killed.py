@@ -16,7 +16,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import TopicScope
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.reset_scenarios import ShiftBy
 from airflow_kafka_offsets.moves.apply import apply_plan
@@ -41,7 +41,7 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.reset_scenarios import ShiftBy
-from airflow_kafka_offsets.model.groups import TopicScope
+from airflow_kafka_offsets.model.groups import Groups
 
 servers, checkpoints, group, token = sys.argv[1:]
 
@@ -74,7 +74,7 @@ def run(last):
     checkpoint = SparkCheckpoint(f"{checkpoints}/{last}")
     with OffsetsClient({"bootstrap.servers": servers}) as client:
         plan = plan_pipeline_reset(
-            client, checkpoint, f"{group}-{last}", TopicScope(), ShiftBy(-1),
+            client, checkpoint, Groups(f"{group}-{last}"), ShiftBy(-1),
             now=datetime.now(tz=timezone.utc), policy=policy, by=CommitMetadata(token=token),
         )
         apply_plan(client, checkpoint, plan, CommitMetadata(token=token), quiet_period=0)
@@ -155,8 +155,7 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
             plan = plan_pipeline_reset(
                 client,
                 checkpoint,
-                f"{group}-{number}",
-                TopicScope(),
+                Groups(f"{group}-{number}"),
                 ShiftBy(-1),
                 now=datetime.now(tz=timezone.utc),
                 policy=POLICY,

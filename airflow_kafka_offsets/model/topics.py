@@ -1,0 +1,148 @@
+"""Topics and partitions that a pipeline is limited to: the ``topics`` parameter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.offsets import (
+    MAX_PARTITION,
+    TopicPartition,
+    is_topic_name,
+    load_json,
+    repr_hint,
+)
+from airflow_kafka_offsets.model.text import shorten
+
+_PARTITION = re.compile(r"[0-9]{1,10}")
+_FORM = "the name of a topic, 'topic:0,1' for some of its partitions, or a list of these"
+
+
+@dataclass(frozen=True)
+class TopicScope:
+    """
+    An allow-list of topics and partitions.
+
+    :param partitions: topic -> its partitions, or ``None`` for all of them; ``None`` in place of the
+        mapping for every topic there is.
+    :param named_by: what names them, for error texts.
+    """
+
+    partitions: Mapping[str, frozenset[int] | None] | None = None
+    named_by: str = field(default="topics", compare=False)
+
+    @classmethod
+    def parse(cls, value: object) -> TopicScope:
+        """
+        Read the ``topics`` parameter.
+
+        :param value: ``None`` for everything; ``"orders"``, ``"orders:0,1"`` (Kafka's spelling), a list of
+            these, or the list as JSON text, as a template gives it.
+        :raises UsageError: if it is anything else, such as an empty text or list.
+        """
+        if value is None:
+            return cls()
+        if isinstance(value, str) and value.strip()[:1] in ("[", "{"):
+            value = load_names(value, "topics", _FORM)
+        entries = [value] if isinstance(value, str) else value
+        if not isinstance(entries, Iterable) or isinstance(entries, Mapping):
+            raise _bad_topics(value)
+        partitions: dict[str, frozenset[int] | None] = {}
+        for entry in entries:
+            if not isinstance(entry, str):
+                raise _bad_topics(entry)
+            topic, colon, numbers = entry.strip().partition(":")
+            cells = [cell.strip() for cell in numbers.split(",")]
+            if not is_topic_name(topic) or (
+                colon and not all(_PARTITION.fullmatch(cell) and int(cell) <= MAX_PARTITION for cell in cells)
+            ):
+                raise _bad_topics(entry)
+            if not colon:
+                partitions[topic] = None
+            else:
+                known = partitions.get(topic, frozenset())
+                partitions[topic] = None if known is None else known | {int(cell) for cell in cells}
+        if not partitions:
+            raise UsageError(
+                f"topics is empty: expected {_FORM}; leave it out for all topics of the checkpoint or the group"
+            )
+        return cls(partitions)
+
+    def __contains__(self, topic_partition: TopicPartition) -> bool:
+        if self.partitions is None:
+            return True
+        if topic_partition.topic not in self.partitions:
+            return False
+        allowed = self.partitions[topic_partition.topic]
+        return allowed is None or topic_partition.partition in allowed
+
+    def as_json(self) -> dict[str, list[int] | None] | None:
+        """Return plain JSON: topic -> its partitions, ``None`` for all of them; ``None`` for every topic."""
+        if self.partitions is None:
+            return None
+        return {
+            topic: None if numbers is None else sorted(numbers)
+            for topic, numbers in sorted(self.partitions.items())
+        }
+
+    @property
+    def topics(self) -> list[str] | None:
+        """The topics that are named, ``None`` for all."""
+        return None if self.partitions is None else sorted(self.partitions)
+
+    @property
+    def numbered(self) -> list[TopicPartition]:
+        """The partitions that are named by their numbers."""
+        return sorted(
+            TopicPartition(topic, number)
+            for topic, numbers in (self.partitions or {}).items()
+            for number in (numbers or ())
+        )
+
+    def allows(self, topic: str) -> bool:
+        """Whether the topic, or a part of it, is in scope."""
+        return self.partitions is None or topic in self.partitions
+
+    @classmethod
+    def of(cls, partitions: Iterable[TopicPartition]) -> TopicScope:
+        """Return the scope of exactly these partitions."""
+        numbers: dict[str, set[int]] = {}
+        for topic, number in partitions:
+            numbers.setdefault(topic, set()).add(number)
+        return cls({topic: frozenset(found) for topic, found in sorted(numbers.items())})
+
+    def narrowed(self, topics: Iterable[str]) -> TopicScope:
+        """Return the scope with none but these topics; whether any is left is for the caller to know."""
+        names = set(topics)
+        if self.partitions is None:
+            return replace(self, partitions=dict.fromkeys(sorted(names)))
+        kept = {topic: numbers for topic, numbers in self.partitions.items() if topic in names}
+        return replace(self, partitions=kept)
+
+    def on_broker(self, partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
+        """
+        Return the partitions in scope of the topics a broker has.
+
+        :param partitions: topic -> its partitions on the broker. A partition that is named but not there is
+            returned as well, so that whoever asks for it gets the broker's error.
+        """
+        found = {TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers}
+        return sorted({tp for tp in found if tp in self}.union(self.numbered))
+
+
+def load_names(text: str, parameter: str, expected: str) -> object:
+    """
+    Read a parameter that a template has written as JSON text.
+
+    :raises UsageError: if it is not JSON.
+    """
+    try:
+        return load_json(text, parameter, expected)
+    except OffsetsFormatError as error:
+        raise UsageError(str(error)) from None
+
+
+def _bad_topics(value: object) -> UsageError:
+    return UsageError(f"topics: found {shorten(value)}; expected {_FORM}{repr_hint(value)}")
