@@ -162,7 +162,7 @@ def group_reset(
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.moves.group_reset import plan_resets
-    from airflow_kafka_offsets.moves.reset import plan_pipeline_reset
+    from airflow_kafka_offsets.moves.reset import plan_reset
 
     scenario = scenario_of({name: options.pop(name) for name in SCENARIO_OPTIONS})
     execute, policy = is_executed(options), checkpoint_policy(options)
@@ -186,7 +186,7 @@ def group_reset(
     with open_client(**options) as client:
         if checkpoint is not None:
             named = Groups.parse(group_ids[0]).within(scope)
-            plan = plan_pipeline_reset(client, checkpoint, named, scenario, policy=policy, **policies)
+            plan = plan_reset(client, checkpoint, named, scenario, policy=policy, **policies)
         else:
             names = [found.group_id for found in client.list_groups()] if all_groups else group_ids
             plan = PipelinePlan(plan_resets(client, dict.fromkeys(names, scope), scenario, **policies))

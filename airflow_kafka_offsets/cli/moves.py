@@ -76,11 +76,9 @@ SCENARIO_OPTIONS = (
 
 def scenario_names_partitions(scenario: Scenario) -> bool:
     """Whether a scenario says by itself which partitions it moves."""
-    from airflow_kafka_offsets.model.reset_scenarios import FromFile, ToOffset
+    from airflow_kafka_offsets.model.reset_scenarios import FromFile
 
-    return isinstance(scenario, FromFile) or (
-        isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping)
-    )
+    return isinstance(scenario, FromFile) or scenario.named is not None
 
 
 def out_of_range_option(
@@ -174,15 +172,14 @@ def finish(
     """
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.offsets import format_csv
-    from airflow_kafka_offsets.moves.apply import apply_plan, look_up_times
+    from airflow_kafka_offsets.moves.apply import apply, look_up_times
 
     if export:
         click.echo(format_csv({group.group_id: group.after for group in plan.groups}), nl=False)
     elif output == "table":
         for table in (look_up_times(client, plan) if client else plan).tables():
             click.echo(table)
-    plan.check()
-    if save:
+    if save and not plan.refused:
         before = {group.group_id: group.overwritten for group in plan.groups}
         try:
             save.write_text(format_csv(before), encoding="utf-8")
@@ -190,12 +187,13 @@ def finish(
             raise UsageError(
                 f"--save {save}: cannot be written ({error.strerror}); nothing was changed"
             ) from error
-    if execute:
-        metadata = CommitMetadata(tool=f"airflow-kafka-offsets {command}", at=int(time.time()))
-        apply_plan(client, checkpoint, plan, metadata, quiet_period=quiet_period)
+    metadata = CommitMetadata(tool=f"airflow-kafka-offsets {command}", at=int(time.time()))
+    receipt = apply(
+        client, plan, metadata, checkpoint=checkpoint, quiet_period=quiet_period, plan_only=not execute
+    )
     if output == "json" and not export:
         try:
-            print_json(plan.receipt(plan_only=not execute, verified=execute))
+            print_json(receipt)
         except OSError as error:
             outcome = "; the offsets were moved" if execute else "; nothing was changed"
             raise not_written("the receipt", error, outcome) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.move import (
@@ -122,7 +123,7 @@ def apply(
             quiet_period=quiet_period,
             by=metadata,
             attachments=plan.images(),
-            last_check=None if moved.resumes else lambda: _check_unmoved(client, groups),
+            last_check=None if client is None or moved.resumes else partial(_check_unmoved, client, groups),
             finish=False,
         )
         metadata = plan.stamped(metadata)
@@ -160,9 +161,7 @@ def commit_groups(
             write(client, plan, metadata.text(len(plan.after)))
         except (BrokerError, PlanRefusedError) as error:
             if written:
-                _add(
-                    error, f"written before: group {', '.join(written)}; running it again finishes the rest"
-                )
+                _add(error, f"written before: group {', '.join(written)}; running it again finishes the rest")
             raise
         written.append(plan.group_id)
         log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
@@ -183,13 +182,13 @@ def _prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always
             client.prove_commit(group_id, topics)
 
 
-def _check_unmoved(client: OffsetsClient | None, groups: Sequence[OffsetPlan]) -> None:
+def _check_unmoved(client: OffsetsClient, groups: Sequence[OffsetPlan]) -> None:
     """
     Check that groups are still where they were when the plan was made.
 
     :raises CheckpointMovedError: if one is not.
     """
-    for plan in groups if client is not None else ():
+    for plan in groups:
         now = client.committed(plan.group_id, plan.found)
         moved = [tp for tp, commit in now.items() if (commit and commit.offset) != plan.found[tp]]
         if moved:

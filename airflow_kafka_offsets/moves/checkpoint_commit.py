@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, PlanRefusedError
-from airflow_kafka_offsets.model.groups import GroupIds, TopicScope, group_offsets
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.moves.commit import log_left_out, plan_moves
+from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.known_moves import KnownMoves
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ class PositionCommit(NamedTuple):
 def plan_checkpoint_commit(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    group_id: GroupIds,
-    scope: TopicScope,
+    named: Groups,
     metadata: CommitMetadata,
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
@@ -51,6 +50,7 @@ def plan_checkpoint_commit(
 
     Plan and apply it within :func:`until_unmoved`.
 
+    :param named: the groups and topics of the pipeline.
     :param metadata: what the commits record about their origin; the query, batch and newest move are added.
     :param allow_rewind: whether a group may go backwards.
     :param allow_new_query: whether the query may take over a group that another query followed.
@@ -60,14 +60,13 @@ def plan_checkpoint_commit(
     """
     known_moves = KnownMoves.of(checkpoint)
     state = _read(checkpoint)
-    targets = group_offsets(state.kafka_offsets, group_id, scope)
-    log_left_out(targets)
+    targets = named.of(state.kafka_offsets)
     metadata = replace(metadata, query=state.query_id, batch=state.batch_id, move=known_moves.number)
     everything = {tp: offset for offsets in targets.by_group.values() for tp, offset in offsets.items()}
     known_moves.check_work(metadata, everything, client)
-    plans = plan_moves(
+    plans = plan_commits(
         client,
-        targets.by_group,
+        targets,
         source={"checkpoint": state.location, "query_id": state.query_id, "batch_id": state.batch_id},
         on_out_of_range=on_out_of_range,
         allow_rewind=allow_rewind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +26,9 @@ _CLOCKS = 1_000
 """Milliseconds by which the clocks of the producer and of Spark's driver may differ."""
 
 
-def log_left_out(targets: GroupOffsets) -> None:
-    """Log the partitions that ``topics`` leaves out of a commit."""
-    if targets.left_out:
-        log.info("Left out, since topics does not name it: %s", summarize(targets.left_out, limit=20))
-
-
-def plan_moves(
+def plan_commits(
     client: OffsetsClient,
-    targets: Mapping[str, Offsets],
+    targets: GroupOffsets,
     *,
     source: Mapping[str, Any],
     on_out_of_range: OutOfRangePolicy = "fail",
@@ -46,7 +40,7 @@ def plan_moves(
     """
     Lay target offsets beside what the groups and the logs hold.
 
-    :param targets: group -> the offsets it is to hold.
+    :param targets: the offsets that each group is to hold.
     :param source: where the offsets come from, for the receipt.
     :param on_out_of_range: what becomes of an offset outside the log.
     :param allow_rewind: whether a group may go backwards.
@@ -56,7 +50,9 @@ def plan_moves(
     :return: a plan for each group, with its refusals; nothing was written.
     :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
     """
-    partitions = sorted({tp for offsets in targets.values() for tp in offsets})
+    if targets.left_out:
+        log.info("Left out, since topics does not name it: %s", summarize(targets.left_out, limit=20))
+    partitions = sorted({tp for offsets in targets.by_group.values() for tp in offsets})
     try:
         logs = client.log_ranges(partitions)
     except UnknownTopicPartitionError as error:
@@ -68,12 +64,12 @@ def plan_moves(
             ]
         ) from error
     plans = []
-    for group_id, offsets in targets.items():
+    for group_id, offsets in targets.by_group.items():
         committed = client.committed(group_id, offsets)
         refusals = []
         if query is not None:
-            texts = {tp: commit.metadata for tp, commit in committed.items() if commit is not None}
-            refusal = foreign_query(group_id, texts, query)
+            made = {tp: commit.metadata for tp, commit in committed.items() if commit is not None}
+            refusal = foreign_query(group_id, made, query)
             refusals = [refusal] if refusal else []
         if read_at is not None:
             unknown = {tp: offset for tp, offset in offsets.items() if committed[tp] is None}
@@ -89,8 +85,8 @@ def plan_moves(
             may_go_back=may_go_back(group_id, committed) if may_go_back else (),
             refusals=refusals,
         )
-        said = {tp: None if commit is None else commit.metadata for tp, commit in committed.items()}
-        plans.append(replace(plan, said=said))
+        texts = {tp: commit and commit.metadata for tp, commit in committed.items()}
+        plans.append(replace(plan, metadata=texts))
     return plans
 
 
