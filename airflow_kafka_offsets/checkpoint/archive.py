@@ -1,5 +1,5 @@
 """
-Archives of a checkpoint's moves: what it held before, and how far each move has come.
+Archives of a checkpoint's moves: its content before, and how far each move has come.
 
 Before the first change every file that will be touched is copied below the checkpoint, where Spark does not
 look::
@@ -28,13 +28,12 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.log import decode
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets, load_json
 from airflow_kafka_offsets.model.text import kind_of, printable
-from airflow_kafka_offsets.storage import list_names
+from airflow_kafka_offsets.storage import decode, list_names
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint

@@ -11,7 +11,7 @@ import click
 from airflow_kafka_offsets import __version__
 from airflow_kafka_offsets.cli.checkpoint import checkpoint, drift
 from airflow_kafka_offsets.cli.group import group
-from airflow_kafka_offsets.cli.group_moves import group_reset, group_restore
+from airflow_kafka_offsets.cli.group_moves import group_commit, group_reset, group_restore
 from airflow_kafka_offsets.cli.options import Broker, broker_options, output_option
 from airflow_kafka_offsets.cli.output import REFUSED, USAGE, not_written, print_result
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
@@ -29,7 +29,7 @@ def cli() -> None:
 
 for command in (checkpoint, group, drift):
     cli.add_command(command)
-for command in (group_reset, group_restore):
+for command in (group_commit, group_reset, group_restore):
     group.add_command(command)
 
 

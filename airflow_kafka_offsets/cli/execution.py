@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+    from airflow_kafka_offsets.moves.known_moves import KnownMoves
 
 
 @dataclass(frozen=True)
@@ -42,35 +43,46 @@ class Execution:
         if self.dry_run and self.execute:
             raise UsageError("--dry-run and --execute contradict each other: give one of them")
 
+    @property
+    def metadata(self) -> CommitMetadata:
+        """What the command's commits record about their origin."""
+        return CommitMetadata(tool=click.get_current_context().command_path, at=int(time.time()))
+
     def finish(
         self,
         plan: PipelinePlan,
         client: OffsetsClient | None = None,
         checkpoint: SparkCheckpoint | None = None,
         *,
+        metadata: CommitMetadata | None = None,
+        known_moves: KnownMoves | None = None,
         save: Path | None = None,
         export: bool = False,
     ) -> None:
         """
-        Show a plan, refuse it if it must not be carried out, carry it out if asked to, and print the receipt.
+        Show a plan, carry it out if asked to, and print the receipt; see :func:`airflow_kafka_offsets.moves.apply.apply`.
 
         :param client: needed where groups move.
         :param save: file for the groups' offsets that will be overwritten, as Kafka's CSV.
         :param export: print the groups' planned offsets as Kafka's CSV, and no table.
         """
-        from airflow_kafka_offsets.moves.apply import apply_plan, look_up_times
+        from airflow_kafka_offsets.moves.apply import apply, look_up_times
 
         if export:
             click.echo(format_csv({group.group_id: group.after for group in plan.groups}), nl=False)
-        else:
-            timed = look_up_times(client, plan) if client and self.output == "table" else plan
-            self.show(*timed.tables())
-        plan.check()
-        save_offsets(save, {group.group_id: group.before for group in plan.groups})
-        if self.execute:
-            metadata = CommitMetadata(tool=click.get_current_context().command_path, at=int(time.time()))
-            apply_plan(client, checkpoint, plan, metadata, quiet_period=self.quiet_period)
-        receipt = plan.receipt(plan_only=not self.execute, verified=self.execute)
+        elif self.output == "table":
+            self.show(*(look_up_times(client, plan) if client else plan).tables())
+        if not plan.refused:
+            save_offsets(save, {group.group_id: group.before for group in plan.groups})
+        receipt = apply(
+            client,
+            plan,
+            metadata or self.metadata,
+            checkpoint=checkpoint,
+            quiet_period=self.quiet_period,
+            known_moves=known_moves,
+            plan_only=not self.execute,
+        )
         self.conclude(None if export else receipt, "the offsets were moved")
 
     def show(self, *lines: str) -> None:

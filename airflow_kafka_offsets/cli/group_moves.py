@@ -1,15 +1,15 @@
-"""Commands that move consumer groups: reset and restore."""
+"""Commands that move consumer groups: commit, reset and restore."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.execution import Execution, move_options
+from airflow_kafka_offsets.cli.execution import Execution, execution_options, move_options
 from airflow_kafka_offsets.cli.options import (
     Broker,
     broker_options,
@@ -28,12 +28,46 @@ from airflow_kafka_offsets.model.offsets import load_json
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import FromFile, Scenario, ToOffset
+from airflow_kafka_offsets.model.reset_scenarios import FromFile, Scenario
 from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of, too_large
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+
+@click.command("commit")
+@click.argument("group_id", metavar="GROUP")
+@checkpoint_option("The Spark checkpoint, of which the newest committed batch is committed.", required=True)
+@topics_option
+@out_of_range_option
+@click.option("--allow-rewind", is_flag=True, help="Commit also offsets that are before those of GROUP.")
+@click.option("--allow-new-query", is_flag=True, help="Take over a group that another query followed.")
+@execution_options
+@broker_options
+def group_commit(
+    group_id: str,
+    checkpoint: SparkCheckpoint,
+    topics: Sequence[str] | None,
+    execution: Execution,
+    broker: Broker,
+    **policies: Any,
+) -> None:
+    """
+    Commit to GROUP what the newest committed batch of a checkpoint has read, as CommitOffsetsOperator does.
+
+    GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
+    """
+    from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
+
+    groups = Groups.parse(group_id, topics)
+    with broker.open() as client:
+        for attempt in until_unmoved():
+            with attempt:
+                position = plan_checkpoint_commit(client, checkpoint, groups, execution.metadata, **policies)
+                execution.finish(
+                    position.plan, client, metadata=position.metadata, known_moves=position.known_moves
+                )
 
 
 @click.command("reset")
@@ -70,13 +104,13 @@ def group_reset(
 ) -> None:
     """Move the offsets of each GROUP. Without --execute it shows what it would do and changes nothing."""
     from airflow_kafka_offsets.moves.group_reset import plan_resets
-    from airflow_kafka_offsets.moves.reset import plan_pipeline_reset
+    from airflow_kafka_offsets.moves.reset import plan_reset
 
     if bool(group_ids) == all_groups:
         raise UsageError("give the groups to move, or --all-groups")
     if bool(topics) and all_topics:
         raise UsageError("--topic and --all-topics contradict each other: give one of them")
-    if not (topics or all_topics or checkpoint or _names_partitions(scenario)):
+    if not (topics or all_topics or checkpoint or scenario.named or isinstance(scenario, FromFile)):
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if checkpoint and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
@@ -89,21 +123,12 @@ def group_reset(
     names = () if groups else [check_group(name, "GROUP") for name in group_ids]
     with broker.open() as client:
         if checkpoint and groups:
-            plan = plan_pipeline_reset(
-                client, checkpoint, groups, scenario, policy=execution.policy, **policies
-            )
+            plan = plan_reset(client, checkpoint, groups, scenario, policy=execution.policy, **policies)
         else:
             names = [found.group_id for found in client.list_groups()] if all_groups else names
             scopes = dict.fromkeys(names, TopicScope.parse(topics))
             plan = PipelinePlan(plan_resets(client, scopes, scenario, **policies))
         execution.finish(plan, client, checkpoint, save=save, export=export)
-
-
-def _names_partitions(scenario: Scenario) -> bool:
-    """Return whether a scenario names the partitions that it moves."""
-    return isinstance(scenario, FromFile) or (
-        isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping)
-    )
 
 
 @click.command("restore")

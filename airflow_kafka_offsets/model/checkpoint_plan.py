@@ -1,5 +1,5 @@
 """
-What will a move of a Spark checkpoint change, and may it?
+Plan of a checkpoint's move: the offsets before and after, the files to change, the reasons against it.
 
 A :class:`CheckpointPlan` is to a checkpoint what an :class:`~airflow_kafka_offsets.model.plan.OffsetPlan` is to a
 group: the offsets before and after, the reasons against it, and the files to write and remove, in an order
@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets
-from airflow_kafka_offsets.model.parameters import one_of
+from airflow_kafka_offsets.model.parameters import check_seconds, one_of, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
 from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, align, time_cell
 from airflow_kafka_offsets.model.text import Show, shorten
@@ -79,20 +79,37 @@ class CheckpointPolicy:
 
         :raises UsageError: naming the parameter, what was found and the choices.
         """
-        if not isinstance(allow_state, bool):
-            raise UsageError(f"allow_state={allow_state!r}: expected True or False, not a text")
-        return cls(
+        policy = cls(
             one_of(pending_batch, PendingBatch, "pending_batch"),
-            None if sink is None else _known_sink(sink),
+            None if sink is None else parse_sink(sink),
             None if sink_location is None else str(sink_location),
-            allow_state,
+            parse_switch(allow_state, "allow_state"),
         )
+        if policy.sink_location is not None and policy.sink != "file":
+            raise UsageError(
+                f"sink_location={shorten(sink_location)} would be ignored with sink={sink!r}: expected sink='file', or none"
+            )
+        return policy
 
 
-def _known_sink(sink: object) -> Sink:
-    if sink not in get_args(Sink):
-        raise UsageError(f"sink={sink!r}: expected {SINKS}")
-    return cast("Sink", sink)
+def parse_sink(value: object, parameter: str = "sink") -> Sink:
+    """
+    Read ``sink``.
+
+    :raises UsageError: naming what was found and the choices.
+    """
+    if value not in get_args(Sink):
+        raise UsageError(f"{parameter}={value!r}: expected {SINKS}")
+    return cast("Sink", value)
+
+
+def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
+    """
+    Read ``quiet_period``: seconds, a timedelta, or ISO 8601 text.
+
+    :raises UsageError: if it is anything else, or longer than a day.
+    """
+    return check_seconds(parse_seconds(value, parameter), parameter, most=LONGEST_QUIET_PERIOD, zero=True)
 
 
 class Step(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
@@ -48,6 +48,11 @@ def one_of(value: object, choices: object, parameter: str) -> Any:
     if value not in known:
         raise UsageError(f"{parameter}={value!r}: expected one of {', '.join(map(repr, known))}")
     return value
+
+
+def choice(choices: object) -> Callable[[object, str], Any]:
+    """Return a reader of parameters with a fixed set of values, see :func:`one_of`."""
+    return lambda value, parameter: one_of(value, choices, parameter)
 
 
 def parse_switch(value: object, parameter: str) -> bool:
@@ -136,6 +141,23 @@ def check_seconds(
         return number
     least = "from 0" if zero else "above 0"
     raise UsageError(f"{parameter}={shorten(value)}: expected seconds {least}, at most {most:g}")
+
+
+def parse_count(value: object, parameter: str) -> int | None:
+    """
+    Read a number of records strictly, as a template may give it: an int from 0, or its digits as text.
+
+    :return: the number, ``None`` for ``None``.
+    :raises UsageError: if it is anything else; ``"1e3"`` and ``10.0`` are not guessed at.
+    """
+    if value is None:
+        return None
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, str) and re.fullmatch("[0-9]{1,18}", text):
+        return int(text)
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return text
+    raise UsageError(f"{parameter}={shorten(value)}: expected 0 or more, as a whole number")
 
 
 def check_number(value: object, parameter: str) -> None:

@@ -1,13 +1,18 @@
-"""What would a reset of consumer groups change, and may it?"""
+"""Plans the reset of consumer groups, with the scenarios of Kafka's own tool."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_kafka_offsets.errors import BrokerError, OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    KafkaOffsetsError,
+    OffsetsFormatError,
+    PlanRefusedError,
+    UsageError,
+)
 from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.kafka.positions import check_partitions, group_positions, partitions_in
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
@@ -20,20 +25,19 @@ from airflow_kafka_offsets.model.parameters import (
 )
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.reset_scenarios import (
+    LITERAL_SCENARIOS,
     ByDuration,
     FromFile,
     Scenario,
     ShiftBy,
-    ToDatetime,
     ToOffset,
-    is_relative,
-    needs_commits,
     offsets_at_time,
-    standing,
+    starting_points,
     targets_in_log,
 )
-from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.storage import read_text
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -47,7 +51,7 @@ def plan_resets(
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: MissingCommitPolicy = "fail",
-    stands: Mapping[str, Mapping[TopicPartition, int]] | None = None,
+    at_checkpoint: Mapping[str, Offsets] | None = None,
     by: CommitMetadata | None = None,
     interrupted: bool | None = None,
 ) -> list[OffsetPlan]:
@@ -58,8 +62,8 @@ def plan_resets(
     :param scenario: where to.
     :param now: the present time; a later one to move to is out of range.
     :param on_out_of_range: what becomes of an offset outside the log, and of a time in the future.
-    :param on_no_commit: where a partition without a commit stands, if that matters.
-    :param stands: group -> where partitions without a commit stand, if that is known from a checkpoint.
+    :param on_no_commit: where a partition without a commit starts from, if that matters.
+    :param at_checkpoint: group -> where partitions without a commit start from, if there is a checkpoint.
     :param by: who resets. A relative scenario leaves a partition alone that an earlier try has moved: one with the same
         token, or one of the same task that has stopped half-way, before it was cleared.
     :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the groups'
@@ -76,19 +80,19 @@ def plan_resets(
         group_id: _positions_to_move(client, group_id, scope, given[group_id])
         for group_id, scope in scopes.items()
     }
-    moved = _moved_before(client, positions, by, interrupted) if by and is_relative(scenario) else {}
+    moved = _moved_before(client, positions, by, interrupted) if by and scenario.relative else {}
     plans = []
     for group_id, before in positions.items():
         plan = plan_positions(
             client,
             group_id,
             before,
-            given[group_id] or scenario,
-            source=scenario_json(scenario),
+            scenario if (named := given[group_id]) is None else ToOffset(named),
+            source=scenario.as_json(),
             now=now,
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
-            stands=(stands or {}).get(group_id),
+            at_checkpoint=(at_checkpoint or {}).get(group_id),
             moved=moved.get(group_id, ()),
             refusals=refusals.get(group_id, []),
         )
@@ -108,7 +112,7 @@ def plan_positions(
     now: datetime,
     on_out_of_range: OutOfRangePolicy,
     on_no_commit: MissingCommitPolicy = "fail",
-    stands: Mapping[TopicPartition, int] | None = None,
+    at_checkpoint: Offsets | None = None,
     moved: Sequence[TopicPartition] = (),
     refusals: Sequence[str] = (),
 ) -> OffsetPlan:
@@ -116,12 +120,14 @@ def plan_positions(
     Plan the move of positions, those of a group or of a checkpoint's source.
 
     :param name: whose positions these are.
-    :param stands: where partitions without a position stand; for others ``on_no_commit`` decides.
+    :param at_checkpoint: where partitions without a position start from; for others ``on_no_commit`` decides.
     :param moved: partitions that an earlier try of this run has moved, and that stay there.
     :param refusals: reasons against it that are known already.
     """
     logs = client.log_ranges(before)
-    filled = {tp: (stands or {}).get(tp) if offset is None else offset for tp, offset in before.items()}
+    filled = {
+        tp: (at_checkpoint or {}).get(tp) if offset is None else offset for tp, offset in before.items()
+    }
     found = _targets(client, scenario, filled, logs, now, on_out_of_range, on_no_commit)
     targets, notes = dict(found.targets), [*found.notes]
     if moved:
@@ -143,18 +149,10 @@ def parse_scenario(name: str, value: object) -> Scenario:
     """
     Return the scenario that a parameter of a reset means.
 
-    :param name: ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration`` or ``from_file``.
+    :param name: one of :data:`~airflow_kafka_offsets.model.reset_scenarios.SCENARIOS`.
     :raises UsageError: if the value is none for it, or the file cannot be read.
     """
-    if name == "from_file":
-        return read_file(str(value))
-    kinds: dict[str, type[ToOffset | ToDatetime | ShiftBy | ByDuration]] = {
-        "to_offset": ToOffset,
-        "to_datetime": ToDatetime,
-        "shift_by": ShiftBy,
-        "by_duration": ByDuration,
-    }
-    return kinds[name].parse(value)
+    return read_file(str(value)) if name == "from_file" else LITERAL_SCENARIOS[name](value)
 
 
 def read_file(uri: str) -> FromFile:
@@ -162,35 +160,33 @@ def read_file(uri: str) -> FromFile:
     Read a file of offsets in Kafka's CSV, from any storage that fsspec reaches.
 
     :raises UsageError: if it cannot be read.
+    :raises CheckpointUnavailableError: if its storage does not answer.
     """
-    import fsspec
-
     try:
-        with fsspec.open(uri, "rb") as file:
-            data: bytes = file.read(MAX_SIZE + 1)
-            size = len(data) if len(data) <= MAX_SIZE else file.seek(0, os.SEEK_END)
-        text = data.decode("utf-8") if size <= MAX_SIZE else ""
-    except Exception as error:  # each storage's driver has errors of its own
+        text, why = read_text(uri), "there is no such file"
+    except KafkaOffsetsError as error:
+        if error.retriable:
+            raise
+        text, why = None, str(error)
+    if text is None:
         raise UsageError(
-            f"from_file={shorten(uri)}: cannot be read ({type(error).__name__}): give a file of topic,partition,offset "
-            "lines, as kafka-consumer-groups --export prints them"
-        ) from error
-    if size > MAX_SIZE:
-        raise UsageError(too_large(f"from_file={shorten(uri)}", size))
+            f"from_file={shorten(uri)}: cannot be read ({why}): give a file of topic,partition,offset lines, as "
+            "kafka-consumer-groups --export prints them"
+        )
     return FromFile(uri, text)
 
 
-def given_offsets(scenario: Scenario, group_id: str, scope: TopicScope, groups: int) -> ToOffset | None:
+def given_offsets(scenario: Scenario, group_id: str, scope: TopicScope, groups: int) -> Offsets | None:
     """
     Return the offsets that a scenario names for a group, if it names partitions by itself.
 
-    :param groups: number of groups that are moved: offsets of one's own are then those of all of them.
+    :param groups: number of groups that are moved: given offsets are then those of all of them.
     :raises OffsetsFormatError: if the scope leaves a partition out that is named.
     """
     if isinstance(scenario, FromFile):
         offsets = scenario.offsets(group_id, groups)
-    elif isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping):
-        offsets = dict(scenario.to)
+    elif (named := scenario.named) is not None:
+        offsets = named
         if groups > 1:
             offsets = {tp: offset for tp, offset in offsets.items() if tp in scope}
     else:
@@ -198,13 +194,13 @@ def given_offsets(scenario: Scenario, group_id: str, scope: TopicScope, groups: 
     outside = [tp for tp in offsets if tp not in scope]
     if outside:
         raise _left_out(outside)
-    return ToOffset(offsets)
+    return offsets
 
 
 def _check_named(scenario: Scenario, scopes: Mapping[str, TopicScope]) -> None:
-    """Refuse offsets of one's own for a partition that none of several groups is moved on."""
-    if isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping):
-        outside = [tp for tp in scenario.to if not any(tp in scope for scope in scopes.values())]
+    """Refuse offsets for a partition that none of several groups is moved on."""
+    if scenario.named is not None:
+        outside = [tp for tp in scenario.named if not any(tp in scope for scope in scopes.values())]
         if outside:
             raise _left_out(outside)
 
@@ -216,15 +212,15 @@ def _left_out(partitions: Sequence[TopicPartition]) -> OffsetsFormatError:
 
 
 def _positions_to_move(
-    client: OffsetsClient, group_id: str, scope: TopicScope, given: ToOffset | None
+    client: OffsetsClient, group_id: str, scope: TopicScope, given: Offsets | None
 ) -> Positions:
-    if given is not None and isinstance(given.to, Mapping):
+    if given is not None:
         # The offsets may name less than topics; but what topics names has to be there.
-        if unused := set(scope.topics or ()) - {tp.topic for tp in given.to}:
+        if unused := set(scope.topics or ()) - {tp.topic for tp in given}:
             partitions_in(client, scope.narrowed(unused))
-        if numbered := set(scope.numbered) - given.to.keys():
+        if numbered := set(scope.numbered) - given.keys():
             check_partitions(client, numbered)
-        committed = client.committed(group_id, given.to)
+        committed = client.committed(group_id, given)
         return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
     positions = group_positions(client, group_id, scope)
     if scope.topics is None:
@@ -250,12 +246,12 @@ def _targets(
 ) -> _Found:
     if isinstance(scenario, ToOffset | ShiftBy):
         try:
-            stands = standing(before, logs, on_no_commit if needs_commits(scenario) else "latest")
+            starts = starting_points(before, logs, on_no_commit if scenario.from_commits else "latest")
         except PlanRefusedError as error:
             return _Found({}, refusals=error.refusals)
-        left = sorted(set(before) - set(stands))
+        left = sorted(set(before) - set(starts))
         notes = [f"no committed offset, left alone: {summarize(left)}"] if left else []
-        return _Found(targets_in_log(scenario, stands, logs), notes)
+        return _Found(targets_in_log(scenario, starts, logs), notes)
     if isinstance(scenario, FromFile):
         raise UsageError("a file's offsets are those of a group: see FromFile.offsets")
     moment = now - scenario.duration if isinstance(scenario, ByDuration) else scenario.moment
@@ -315,14 +311,14 @@ def _moved_before(
     client: OffsetsClient, positions: Mapping[str, Positions], by: CommitMetadata, interrupted: bool | None
 ) -> dict[str, list[TopicPartition]]:
     """Return the partitions of each group that an earlier try of the same reset has moved."""
-    said = {
+    makers = {
         group_id: {
             tp: CommitMetadata.parse(commit.metadata) if commit is not None else None
             for tp, commit in client.committed(group_id, before).items()
         }
         for group_id, before in positions.items()
     }
-    everything = [each for group in said.values() for each in group.values()]
+    everything = [each for group in makers.values() for each in group.values()]
     retried = bool(by.token) and any(each is not None and each.token == by.token for each in everything)
     if not retried and not (stopped_half_way(everything, by) if interrupted is None else interrupted):
         return {}
@@ -330,7 +326,9 @@ def _moved_before(
     def earlier(each: CommitMetadata | None) -> bool:
         return each is not None and (each.token == by.token if retried else each.same_task(by))
 
-    return {group_id: [tp for tp, each in group.items() if earlier(each)] for group_id, group in said.items()}
+    return {
+        group_id: [tp for tp, each in group.items() if earlier(each)] for group_id, group in makers.items()
+    }
 
 
 def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:
@@ -349,16 +347,3 @@ def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, 
         for group_id, group in client.settled_groups(group_ids).items()
         if group.active
     }
-
-
-def scenario_json(scenario: Scenario) -> dict[str, object]:
-    """Return a scenario as plain JSON, for the receipt."""
-    if isinstance(scenario, ToDatetime):
-        return {"to_datetime": scenario.moment.isoformat()}
-    if isinstance(scenario, ShiftBy):
-        return {"shift_by": scenario.by}
-    if isinstance(scenario, ByDuration):
-        return {"by_duration": f"PT{scenario.duration.total_seconds():g}S"}
-    if isinstance(scenario, FromFile):
-        return {"from_file": scenario.name}
-    return {"to_offset": "offsets" if isinstance(scenario.to, Mapping) else scenario.to}

@@ -8,10 +8,10 @@ nothing, its default would be another thing than what was asked for, such as all
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.parameters import parse_duration
 from airflow_kafka_offsets.model.text import shorten
@@ -120,6 +120,26 @@ def check_names(group_id: object, topics: object) -> None:
         parse_group_id(group_id)
     if topics is not None and not is_template(topics):
         TopicScope.parse(topics)
+
+
+def check_literals(task: BaseOperator, **readers: Callable[[Any, str], object]) -> None:
+    """
+    Check the parameters that are written in the DAG's file. ``None`` and templates are left for later.
+
+    :param task: its attributes have the parameters' names.
+    :param readers: reads each parameter from its value and name, such as
+        :func:`~airflow_kafka_offsets.model.parameters.parse_seconds` or
+        :func:`~airflow_kafka_offsets.model.parameters.choice`.
+    :raises UsageError: naming the task, the parameter, what was found and what was expected.
+    """
+    for name, read in readers.items():
+        value = getattr(task, name)
+        if value is None or is_template(value):
+            continue
+        try:
+            read(value, name)
+        except (UsageError, OffsetsFormatError) as error:
+            raise UsageError(f"task {task.task_id}: {error}") from None
 
 
 def check_duration(value: object, parameter: str) -> None:
