@@ -5,20 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from airflow_kafka_offsets import __version__
 from airflow_kafka_offsets.cli.checkpoint import checkpoint, drift
-from airflow_kafka_offsets.cli.group import group
-from airflow_kafka_offsets.cli.group_moves import group_commit, group_reset, group_restore
-from airflow_kafka_offsets.cli.options import Broker, broker_options, output_option
-from airflow_kafka_offsets.cli.output import REFUSED, USAGE, not_written, print_result
+from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, not_written, print_result
+from airflow_kafka_offsets.cli.group_moves import group
+from airflow_kafka_offsets.cli.options import broker_config, broker_options, combined, output_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
 __all__ = ["cli", "main"]
 
 PROGRAM = "airflow-kafka-offsets"
+DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,10 +28,8 @@ def cli() -> None:
     """Show and move the Kafka consumer offsets of Spark pipelines."""
 
 
-for command in (checkpoint, group, drift):
+for command in (checkpoint, drift, group):
     cli.add_command(command)
-for command in (group_commit, group_reset, group_restore):
-    group.add_command(command)
 
 
 @cli.command()
@@ -45,16 +44,19 @@ for command in (group_commit, group_reset, group_restore):
     "--jar", "jars", multiple=True, metavar="PATH", help="A jar for Spark's --jars; may be repeated."
 )
 @click.option("--registry", is_flag=True, help="Also try to reach Maven Central.")
-@broker_options
+@combined("broker", dict, *broker_options)
 @output_option
-def doctor(packages: Sequence[str], jars: Sequence[str], registry: bool, broker: Broker, output: str) -> None:
+def doctor(
+    packages: Sequence[str], jars: Sequence[str], registry: bool, broker: dict[str, Any], output: str
+) -> None:
     """Check this machine, and a broker if one is named."""
     from airflow_kafka_offsets.local.broker_checks import check_broker
     from airflow_kafka_offsets.local.environment import check_environment
 
     checks = check_environment(packages=packages, jars=jars, registry=registry)
-    if broker:
-        checks += check_broker(broker.config(), broker.timeout)
+    timeout = broker.pop("timeout")
+    if any(broker.values()):
+        checks += check_broker(broker_config(**broker), timeout)
     lines = []
     for check in checks:
         lines.append(f"{check.status:5} {check.name}: {check.found}")
@@ -66,14 +68,8 @@ def doctor(packages: Sequence[str], jars: Sequence[str], registry: bool, broker:
 
 
 @cli.command()
-@click.option(
-    "--directory",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where its files go. Default: a new directory.",
-)
-@click.option(
-    "--days", type=click.IntRange(1, 28), default=3, show_default=True, help="Days of the DAG to run."
-)
+@click.option("--directory", type=DIRECTORY, help="Directory for its files. Default: a new one.")
+@click.option("--days", type=click.IntRange(1, 28), default=3, show_default=True, help="Days to run.")
 @click.option("--keep", is_flag=True, help="Leave Kafka running, and print commands to try on it.")
 def demo(directory: Path | None, days: int, keep: bool) -> None:
     """Run the whole job: real events, a real Kafka, a real Spark, three days of a DAG."""
@@ -87,9 +83,7 @@ def kafka() -> None:
     """A Kafka broker on this machine, for trials."""
 
 
-directory_option = click.option(
-    "--directory", type=click.Path(file_okay=False, path_type=Path), help="Where it keeps its data."
-)
+directory_option = click.option("--directory", type=DIRECTORY, help="Directory of its data.")
 
 
 @kafka.command("start")
@@ -101,12 +95,7 @@ def kafka_start(directory: Path | None, port: int | None, output: str) -> None:
     from airflow_kafka_offsets.local.background import start_background
 
     broker = start_background(directory, port, progress=lambda line: click.echo(line, err=True))
-    value = {
-        "bootstrap_servers": broker.bootstrap_servers,
-        "pid": broker.pid,
-        "directory": str(broker.directory),
-        "log_file": str(broker.log_file),
-    }
+    value = {**broker._asdict(), "directory": broker.directory}
     line = f"Kafka runs at {broker.bootstrap_servers} (pid {broker.pid}, log {broker.log_file})"
     print_result(output, value, [line])
 
@@ -128,12 +117,9 @@ def main() -> None:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         _run()
-    except UsageError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(USAGE)
     except KafkaOffsetsError as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(REFUSED)
+        sys.exit(USAGE if isinstance(error, UsageError) else REFUSED)
 
 
 def _run() -> None:

@@ -8,27 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.execution import Execution, move_options
+from airflow_kafka_offsets.cli.execution import REFUSED, Execution, move_options, print_result
 from airflow_kafka_offsets.cli.options import (
-    Broker,
-    broker_options,
     checkpoint_argument,
+    client_options,
     duration_option,
+    groups_argument,
     out_of_range_option,
     output_option,
     scenario_options,
     topics_option,
 )
-from airflow_kafka_offsets.cli.output import REFUSED, print_result
 from airflow_kafka_offsets.model.drift import reports_json
-from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.groups import Groups
     from airflow_kafka_offsets.model.reset_scenarios import Scenario
+
+__all__ = ["checkpoint", "drift"]
 
 
 @click.group()
@@ -66,14 +68,14 @@ def checkpoint_show(checkpoint: SparkCheckpoint, output: str) -> None:
 @scenario_options
 @out_of_range_option
 @move_options
-@broker_options
+@client_options
 def checkpoint_seek(
     checkpoint: SparkCheckpoint,
     topics: Sequence[str] | None,
     scenario: Scenario,
     on_out_of_range: Any,
     execution: Execution,
-    broker: Broker,
+    client: OffsetsClient,
 ) -> None:
     """
     Make the query of the checkpoint at URI continue from other offsets.
@@ -83,28 +85,23 @@ def checkpoint_seek(
     """
     from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek
 
-    with broker.open() as client:
-        plan = plan_checkpoint_seek(
-            client,
-            checkpoint,
-            scenario,
-            scope=TopicScope.parse(topics),
-            now=datetime.now(tz=timezone.utc),
-            on_out_of_range=on_out_of_range,
-            policy=execution.policy,
-        )
-        execution.finish(plan, client, checkpoint)
+    plan = plan_checkpoint_seek(
+        client,
+        checkpoint,
+        scenario,
+        scope=TopicScope.parse(topics),
+        now=datetime.now(tz=timezone.utc),
+        on_out_of_range=on_out_of_range,
+        policy=execution.policy,
+    )
+    execution.finish(plan, client, checkpoint)
 
 
 @checkpoint.command("truncate")
 @checkpoint_argument
 @click.option("--to-batch", type=click.IntRange(0), required=True, help="The batch that becomes the newest.")
 @move_options
-def checkpoint_truncate(
-    checkpoint: SparkCheckpoint,
-    to_batch: int,
-    execution: Execution,
-) -> None:
+def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: Execution) -> None:
     """
     Remove all batches after one from the checkpoint at URI.
 
@@ -122,11 +119,7 @@ def checkpoint_truncate(
 @checkpoint_argument
 @click.option("--archive", help="The move to undo, by its archive. Default: the newest that was not undone.")
 @move_options
-def checkpoint_undo(
-    checkpoint: SparkCheckpoint,
-    archive: str | None,
-    execution: Execution,
-) -> None:
+def checkpoint_undo(checkpoint: SparkCheckpoint, archive: str | None, execution: Execution) -> None:
     """
     Undo a seek or truncate of the checkpoint at URI.
 
@@ -141,18 +134,12 @@ def checkpoint_undo(
 
 @click.command()
 @checkpoint_argument
-@click.argument("group_id", metavar="GROUP")
-@topics_option
+@groups_argument
 @duration_option("--grace", 0, "after the end of a batch in which it need not have been committed.")
-@broker_options
+@client_options
 @output_option
 def drift(
-    checkpoint: SparkCheckpoint,
-    group_id: str,
-    topics: Sequence[str] | None,
-    grace: float,
-    broker: Broker,
-    output: str,
+    checkpoint: SparkCheckpoint, groups: Groups, grace: float, client: OffsetsClient, output: str
 ) -> None:
     """
     Compare GROUP with the checkpoint at URI, and both with the log; exit 1 if they have drifted.
@@ -161,9 +148,7 @@ def drift(
     """
     from airflow_kafka_offsets.moves.drift import pipeline_drift
 
-    groups = Groups.parse(group_id, topics)
-    with broker.open() as client:
-        reports = pipeline_drift(client, checkpoint, groups, grace=timedelta(seconds=grace))
+    reports = pipeline_drift(client, checkpoint, groups, grace=timedelta(seconds=grace))
     print_result(output, reports_json(reports), (report.table() for report in reports))
     if any(report.drifted for report in reports):
         raise SystemExit(REFUSED)

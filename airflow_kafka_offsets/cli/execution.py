@@ -1,9 +1,12 @@
-"""Shows the plan of a command that moves offsets, and carries it out with ``--execute``."""
+"""Prints results, and carries out plans with ``--execute``."""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -11,14 +14,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from airflow_kafka_offsets.cli.options import choice_option, combined, duration_option, output_option
-from airflow_kafka_offsets.cli.output import not_written, print_result
-from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.checkpoint_plan import (
-    QUIET_PERIOD,
-    CheckpointPolicy,
-    PendingBatch,
-    Sink,
-)
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPolicy, PendingBatch, Sink
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Positions, format_csv
 
@@ -27,6 +24,29 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.moves.known_moves import KnownMoves
+
+
+REFUSED = 1
+USAGE = 2
+
+
+def print_result(output: str, value: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Print a result as JSON, or as lines."""
+    for line in [json.dumps(value, indent=2, default=str)] if output == "json" else lines:
+        click.echo(line)
+
+
+def not_written(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsError:
+    """
+    Return the error for a standard output that cannot be written, and discard what is left of it.
+
+    :param outcome: what the command has changed, appended to the text.
+    """
+    # Python would fail on the rest again when it ends, with a text of its own.
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+    return KafkaOffsetsError(f"{what} cannot be written: {error.strerror}{outcome}")
 
 
 @dataclass(frozen=True)
@@ -113,8 +133,7 @@ def save_offsets(save: Path | None, groups: Mapping[str, Positions]) -> None:
     :raises UsageError: if that fails.
     """
     committed = {
-        group: {tp: offset for tp, offset in positions.items() if offset is not None}
-        for group, positions in groups.items()
+        name: {tp: at for tp, at in group.items() if at is not None} for name, group in groups.items()
     }
     try:
         if save:
@@ -144,7 +163,7 @@ move_options = combined(
             "--pending-batch",
             PendingBatch,
             "fail",
-            "For a batch that Spark began and did not finish; discarding it needs --sink.",
+            "For a batch that was not finished; to discard needs --sink.",
         ),
         click.option(
             "--sink",
@@ -153,9 +172,7 @@ move_options = combined(
             "For any other sink: seek only.",
         ),
         click.option("--sink-location", metavar="URI", help="Directory that a file sink writes to."),
-        click.option(
-            "--allow-state", is_flag=True, help="Move a query that keeps state, although its state stays."
-        ),
+        click.option("--allow-state", is_flag=True, help="Move a query although its state stays as it is."),
     ),
     duration_option(
         "--quiet-period",

@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.execution import Execution, execution_options, save_offsets
+from airflow_kafka_offsets.cli.execution import (
+    REFUSED,
+    Execution,
+    execution_options,
+    print_result,
+    save_offsets,
+)
 from airflow_kafka_offsets.cli.options import (
-    Broker,
-    broker_options,
     choice_option,
+    client_options,
+    group_argument,
     output_option,
     save_option,
     topics_option,
 )
-from airflow_kafka_offsets.cli.output import REFUSED, print_result
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError
 from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.names import check_group
@@ -30,6 +35,8 @@ from airflow_kafka_offsets.model.topics import TopicScope
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
+__all__ = ["group"]
+
 
 @click.group()
 def group() -> None:
@@ -37,7 +44,7 @@ def group() -> None:
 
 
 @group.command("lag")
-@click.argument("group_id", metavar="GROUP")
+@group_argument
 @topics_option
 @choice_option(
     "--isolation-level",
@@ -45,18 +52,17 @@ def group() -> None:
     "read_uncommitted",
     "Measure up to the high watermark, or up to the last stable offset.",
 )
-@broker_options
+@client_options
 @output_option
 def group_lag(
-    group_id: str, topics: Sequence[str] | None, isolation_level: Any, output: str, broker: Broker
+    group_id: str, topics: Sequence[str] | None, isolation_level: Any, output: str, client: OffsetsClient
 ) -> None:
     """Show the lag of GROUP in records, partition by partition."""
     from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
 
     check_group(group_id, "GROUP")
-    with broker.open() as client:
-        positions = group_positions(client, group_id, TopicScope.parse(topics))
-        lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
+    positions = group_positions(client, group_id, TopicScope.parse(topics))
+    lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
     print_result(output, {"group_id": group_id, **lag.as_json()}, [lag.table()])
 
 
@@ -64,35 +70,27 @@ def group_lag(
 @click.option(
     "--state", "states", multiple=True, help="Only groups in this state, such as Empty; may be repeated."
 )
-@broker_options
+@client_options
 @output_option
-def group_list(states: Sequence[str], output: str, broker: Broker) -> None:
+def group_list(states: Sequence[str], output: str, client: OffsetsClient) -> None:
     """List the groups of the cluster."""
-    with broker.open() as client:
-        listings = [listing.as_json() for listing in client.list_groups(states or None)]
-    rows = [
-        ("GROUP", "STATE", "TYPE"),
-        *((each["group_id"], each["state"], each["type"]) for each in listings),
-    ]
-    print_result(output, {"groups": listings}, align(rows))
+    found = client.list_groups(states or None)
+    rows = [("GROUP", "STATE", "TYPE"), *((each.group_id, each.state, each.type) for each in found)]
+    print_result(output, {"groups": [each.as_json() for each in found]}, align(rows))
 
 
 @group.command("describe")
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
-@broker_options
+@client_options
 @output_option
-def group_describe(group_ids: Sequence[str], output: str, broker: Broker) -> None:
+def group_describe(group_ids: Sequence[str], output: str, client: OffsetsClient) -> None:
     """Show the state and the members of each GROUP."""
-    with broker.open() as client:
-        described = [description.as_json() for description in client.describe_groups(group_ids).values()]
+    described = [description.as_json() for description in client.describe_groups(group_ids).values()]
     lines = []
-    for each in described:
-        members = each["members"]
-        lines.append(f"{printable(each['group_id'])}: {each['state']}, {len(members)} members")
-        rows = [
-            (member["member_id"], member["client_id"], member["host"], " ".join(member["partitions"]))
-            for member in members
-        ]
+    for found in described:
+        members = found["members"]
+        lines.append(f"{printable(found['group_id'])}: {found['state']}, {len(members)} members")
+        rows = [(m["member_id"], m["client_id"], m["host"], " ".join(m["partitions"])) for m in members]
         lines += align([("MEMBER", "CLIENT", "HOST", "PARTITIONS"), *rows]) if rows else []
     print_result(output, {"groups": described}, lines)
 
@@ -101,8 +99,10 @@ def group_describe(group_ids: Sequence[str], output: str, broker: Broker) -> Non
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
 @save_option
 @execution_options
-@broker_options
-def group_delete(group_ids: Sequence[str], save: Path | None, execution: Execution, broker: Broker) -> None:
+@client_options
+def group_delete(
+    group_ids: Sequence[str], save: Path | None, execution: Execution, client: OffsetsClient
+) -> None:
     """
     Delete each GROUP with all its committed offsets.
 
@@ -111,22 +111,21 @@ def group_delete(group_ids: Sequence[str], save: Path | None, execution: Executi
     from airflow_kafka_offsets.kafka.groups import name_members
     from airflow_kafka_offsets.kafka.positions import lag_of
 
-    with broker.open() as client:
-        groups = client.settled_groups(group_ids)
-        before = {name: _committed(client, name) for name, found in groups.items() if found.state != "Dead"}
-        lags = {name: lag_of(client, name, positions) for name, positions in before.items()}
-        execution.show(*(f"{groups[name].state} group {lag.table()}" for name, lag in lags.items()))
-        refusals = [f"there is no group {name!r}: correct its name" for name in groups if name not in before]
-        refusals += [
-            f"group {name!r} is {found.state} with {len(found.members)} members ({name_members(found.members)}): only a "
-            "group without members can be deleted; stop them first"
-            for name, found in groups.items()
-            if found.active
-        ]
-        if refusals:
-            raise PlanRefusedError(refusals)
-        save_offsets(save, before)
-        errors = client.delete_groups(before) if execution.execute else {}
+    groups = client.settled_groups(group_ids)
+    before = {name: _committed(client, name) for name, found in groups.items() if found.state != "Dead"}
+    lags = {name: lag_of(client, name, positions) for name, positions in before.items()}
+    execution.show(*(f"{groups[name].state} group {lag.table()}" for name, lag in lags.items()))
+    refusals = [f"there is no group {name!r}: correct its name" for name in groups if name not in before]
+    refusals += [
+        f"group {name!r} is {found.state} with {len(found.members)} members ({name_members(found.members)}): only a "
+        "group without members can be deleted; stop them first"
+        for name, found in groups.items()
+        if found.active
+    ]
+    if refusals:
+        raise PlanRefusedError(refusals)
+    save_offsets(save, before)
+    errors = client.delete_groups(before) if execution.execute else {}
     execution.show(*(f"{printable(name)}: {error or 'deleted'}" for name, error in errors.items()))
     receipts = [
         {

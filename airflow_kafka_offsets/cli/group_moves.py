@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.execution import Execution, execution_options, move_options
+from airflow_kafka_offsets.cli.group import group
 from airflow_kafka_offsets.cli.options import (
-    Broker,
-    broker_options,
     checkpoint_option,
     choice_option,
+    client_options,
+    combined,
+    group_argument,
+    groups_argument,
     out_of_range_option,
     save_option,
     scenario_options,
     topics_option,
 )
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.names import check_group
@@ -29,29 +32,26 @@ from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, RestoreM
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_scenarios import FromFile, Scenario
-from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of, too_large
+from airflow_kafka_offsets.model.text import kind_of
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+__all__ = ["group"]
 
 
-@click.command("commit")
-@click.argument("group_id", metavar="GROUP")
-@checkpoint_option("The Spark checkpoint, of which the newest committed batch is committed.", required=True)
-@topics_option
+@group.command("commit")
+@groups_argument
+@checkpoint_option("The Spark checkpoint whose newest committed batch is committed.", required=True)
 @out_of_range_option
-@click.option("--allow-rewind", is_flag=True, help="Commit also offsets that are before those of GROUP.")
+@click.option("--allow-rewind", is_flag=True, help="Commit also offsets before the current ones.")
 @click.option("--allow-new-query", is_flag=True, help="Take over a group that another query followed.")
 @execution_options
-@broker_options
+@client_options
 def group_commit(
-    group_id: str,
-    checkpoint: SparkCheckpoint,
-    topics: Sequence[str] | None,
-    execution: Execution,
-    broker: Broker,
-    **policies: Any,
+    groups: Groups, checkpoint: SparkCheckpoint, execution: Execution, client: OffsetsClient, **policies: Any
 ) -> None:
     """
     Commit to GROUP what the newest committed batch of a checkpoint has read, as CommitOffsetsOperator does.
@@ -60,17 +60,15 @@ def group_commit(
     """
     from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
 
-    groups = Groups.parse(group_id, topics)
-    with broker.open() as client:
-        for attempt in until_unmoved():
-            with attempt:
-                position = plan_checkpoint_commit(client, checkpoint, groups, execution.metadata, **policies)
-                execution.finish(
-                    position.plan, client, metadata=position.metadata, known_moves=position.known_moves
-                )
+    for attempt in until_unmoved():
+        with attempt:
+            plan, metadata, known_moves = plan_checkpoint_commit(
+                client, checkpoint, groups, execution.metadata, **policies
+            )
+            execution.finish(plan, client, metadata=metadata, known_moves=known_moves)
 
 
-@click.command("reset")
+@group.command("reset")
 @click.argument("group_ids", metavar="GROUP...", nargs=-1)
 @click.option("--all-groups", is_flag=True, help="Every group of the cluster.")
 @topics_option
@@ -87,20 +85,19 @@ def group_commit(
 @click.option("--export", is_flag=True, help="Print the planned offsets as Kafka's CSV, and no table.")
 @save_option
 @checkpoint_option("Move this Spark checkpoint along; GROUP may then be JSON as {topic: group}.")
-@broker_options
+@client_options
 def group_reset(
     group_ids: Sequence[str],
     all_groups: bool,
     topics: Sequence[str] | None,
     all_topics: bool,
     scenario: Scenario,
-    on_out_of_range: Any,
-    on_no_commit: Any,
     execution: Execution,
     export: bool,
     save: Path | None,
     checkpoint: SparkCheckpoint | None,
-    broker: Broker,
+    client: OffsetsClient,
+    **policies: Any,
 ) -> None:
     """Move the offsets of each GROUP. Without --execute it shows what it would do and changes nothing."""
     from airflow_kafka_offsets.moves.group_reset import plan_resets
@@ -108,37 +105,28 @@ def group_reset(
 
     if bool(group_ids) == all_groups:
         raise UsageError("give the groups to move, or --all-groups")
-    if bool(topics) and all_topics:
+    if topics and all_topics:
         raise UsageError("--topic and --all-topics contradict each other: give one of them")
-    if not (topics or all_topics or checkpoint or scenario.named or isinstance(scenario, FromFile)):
+    named = scenario.named is not None or isinstance(scenario, FromFile)
+    if not (topics or all_topics or checkpoint or named):
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if checkpoint and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
-    policies: dict[str, Any] = {
-        "now": datetime.now(tz=timezone.utc),
-        "on_out_of_range": on_out_of_range,
-        "on_no_commit": on_no_commit,
-    }
-    groups = Groups.parse(group_ids[0], topics) if checkpoint else None
-    names = () if groups else [check_group(name, "GROUP") for name in group_ids]
-    with broker.open() as client:
-        if checkpoint and groups:
-            plan = plan_reset(client, checkpoint, groups, scenario, policy=execution.policy, **policies)
-        else:
-            names = [found.group_id for found in client.list_groups()] if all_groups else names
-            scopes = dict.fromkeys(names, TopicScope.parse(topics))
-            plan = PipelinePlan(plan_resets(client, scopes, scenario, **policies))
-        execution.finish(plan, client, checkpoint, save=save, export=export)
+    policies["now"] = datetime.now(tz=timezone.utc)
+    if checkpoint:
+        groups = Groups.parse(group_ids[0], topics)
+        plan = plan_reset(client, checkpoint, groups, scenario, policy=execution.policy, **policies)
+    else:
+        names = [check_group(name, "GROUP") for name in group_ids]
+        names = [found.group_id for found in client.list_groups()] if all_groups else names
+        scopes = dict.fromkeys(names, TopicScope.parse(topics))
+        plan = PipelinePlan(plan_resets(client, scopes, scenario, **policies))
+    execution.finish(plan, client, checkpoint, save=save, export=export)
 
 
-@click.command("restore")
-@click.argument("group_id", metavar="GROUP")
-@click.option(
-    "--receipt",
-    "receipt_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with a receipt, as --output json prints it or XCom has it.",
-)
+@group.command("restore")
+@combined("groups", Groups.parse, group_argument)
+@click.option("--receipt", metavar="FILE", help="A receipt, as --output json prints it or XCom has it.")
 @click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to restore.")
 @checkpoint_option("Move this Spark checkpoint back as well.")
 @click.option(
@@ -152,67 +140,61 @@ def group_reset(
     "For a partition that had no commit: leave it where it is, or move it to its log start.",
 )
 @move_options
-@broker_options
+@client_options
 def group_restore(
-    group_id: str,
-    receipt_file: Path | None,
+    groups: Groups,
+    receipt: str | None,
     from_file: str | None,
     checkpoint: SparkCheckpoint | None,
     archive: str | None,
-    on_out_of_range: Any,
     on_no_commit: Any,
     execution: Execution,
-    broker: Broker,
+    client: OffsetsClient,
+    **policies: Any,
 ) -> None:
     """
     Restore the offsets of GROUP that a reset has overwritten, or that were deleted with the group.
 
     GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
     """
-    from airflow_kafka_offsets.moves.restore import (
-        plan_restore_archive,
-        plan_restore_file,
-        plan_restore_receipt,
-    )
+    from airflow_kafka_offsets.moves import restore
 
-    if [bool(receipt_file), bool(from_file), bool(archive)].count(True) != 1:
+    if [bool(receipt), bool(from_file), bool(archive)].count(True) != 1:
         raise UsageError("give --receipt, --from-file, or --archive: one of them")
-    if archive and not checkpoint:
+    policies["policy"] = execution.policy
+    if from_file:
+        plan = restore.plan_restore_file(client, from_file, checkpoint, groups, **policies)
+    elif receipt:
+        value = _read_receipt(receipt)
+        plan = restore.plan_restore_receipt(
+            client, value, checkpoint, groups, on_no_commit=on_no_commit, **policies
+        )
+    elif archive and checkpoint:
+        plan = restore.plan_restore_archive(
+            client, archive, checkpoint, groups, on_no_commit=on_no_commit, **policies
+        )
+    else:
         raise UsageError(
             "--archive names a move of a checkpoint: give its location with --checkpoint as well"
         )
-    groups, receipt = Groups.parse(group_id), receipt_file and _read_receipt(receipt_file)
-    policies: dict[str, Any] = {"on_out_of_range": on_out_of_range, "policy": execution.policy}
-    with broker.open() as client:
-        if from_file:
-            plan = plan_restore_file(client, from_file, checkpoint, groups, **policies)
-        elif archive and checkpoint:
-            plan = plan_restore_archive(
-                client, archive, checkpoint, groups, on_no_commit=on_no_commit, **policies
-            )
-        else:
-            plan = plan_restore_receipt(
-                client, receipt, checkpoint, groups, on_no_commit=on_no_commit, **policies
-            )
-        execution.finish(plan, client, checkpoint)
+    execution.finish(plan, client, checkpoint)
 
 
-def _read_receipt(path: Path) -> Any:
+def _read_receipt(uri: str) -> Any:
     """
     Read a receipt from a file; no error text shows what is in the file.
 
     :raises UsageError: if the file cannot be read.
     """
+    from airflow_kafka_offsets.storage import read_text
+
     try:
-        if (size := path.stat().st_size) > MAX_SIZE:
-            raise UsageError(too_large(str(path), size))
-        value = load_json(path.read_text(encoding="utf-8"), str(path), show=kind_of)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError:
-        raise UsageError(
-            f"{path}: is not UTF-8 text; expected a receipt as --output json prints it"
-        ) from None
+        text = read_text(uri)
+    except KafkaOffsetsError as error:
+        raise UsageError(f"--receipt: {error}") from None
+    if text is None:
+        raise UsageError(f"--receipt {uri}: there is no such file")
+    value = load_json(text, uri, show=kind_of)
     read_receipt(value, show=kind_of)
     read_checkpoint_receipt(value, show=kind_of)
     return value

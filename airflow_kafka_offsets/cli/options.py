@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -14,11 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import click
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.parameters import (
-    OutOfRangePolicy,
-    exactly_one,
-    parse_seconds,
-)
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, exactly_one, parse_seconds
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -80,50 +76,42 @@ def duration_option(name: str, seconds: int, text: str) -> Option:
     )
 
 
-@dataclass(frozen=True)
-class Broker:
-    """The Kafka cluster that the options name."""
+def broker_config(
+    bootstrap_server: str | None, command_config: Path | None, kafka_config_id: str | None
+) -> dict[str, Any]:
+    """
+    Return the configuration of a client for the cluster that the options name.
 
-    bootstrap_server: str | None
-    command_config: Path | None
-    kafka_config_id: str | None
-    timeout: float
+    :raises UsageError: if they name none, or a file or a connection that cannot be used.
+    """
+    from airflow_kafka_offsets.kafka.config import SERVERS, load_properties
 
-    def __bool__(self) -> bool:
-        return bool(self.bootstrap_server or self.command_config or self.kafka_config_id)
+    if kafka_config_id and (bootstrap_server or command_config):
+        raise UsageError(
+            "--kafka-config-id replaces --bootstrap-server and --command-config: leave these out"
+        )
+    if kafka_config_id:
+        with _airflow("--kafka-config-id"):
+            from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-    def config(self) -> dict[str, Any]:
-        """
-        Return the client's configuration.
+            return KafkaOffsetsHook(kafka_config_id).client_config()
+    config: dict[str, Any] = dict(load_properties(command_config)) if command_config else {}
+    if bootstrap_server:
+        config[SERVERS] = bootstrap_server
+    if SERVERS not in config:
+        raise UsageError(
+            "no broker is named: give --bootstrap-server HOST:PORT, --command-config FILE with bootstrap.servers, or "
+            "--kafka-config-id ID of an Airflow connection"
+        )
+    return config
 
-        :raises UsageError: if the options name no broker, or a file or a connection that cannot be used.
-        """
-        from airflow_kafka_offsets.kafka.config import SERVERS, load_properties
 
-        if self.kafka_config_id and (self.bootstrap_server or self.command_config):
-            raise UsageError(
-                "--kafka-config-id replaces --bootstrap-server and --command-config: leave these out"
-            )
-        if self.kafka_config_id:
-            with _airflow("--kafka-config-id"):
-                from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+def _open_client(timeout: float, **names: Any) -> OffsetsClient:
+    """Return a client that is closed when the command ends."""
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-                return KafkaOffsetsHook(self.kafka_config_id).client_config()
-        config: dict[str, Any] = dict(load_properties(self.command_config)) if self.command_config else {}
-        if self.bootstrap_server:
-            config[SERVERS] = self.bootstrap_server
-        if SERVERS not in config:
-            raise UsageError(
-                "no broker is named: give --bootstrap-server HOST:PORT, --command-config FILE with bootstrap.servers, or "
-                "--kafka-config-id ID of an Airflow connection"
-            )
-        return config
-
-    def open(self) -> OffsetsClient:
-        """Return a client, to be closed by the caller (it is a context manager)."""
-        from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-        return OffsetsClient(self.config(), timeout=self.timeout, total=_CALLS * self.timeout)
+    client = OffsetsClient(broker_config(**names), timeout=timeout, total=_CALLS * timeout)
+    return click.get_current_context().with_resource(client)
 
 
 @contextmanager
@@ -189,28 +177,28 @@ topics_option = click.option(
     help="Only this topic, or these partitions of it; may be repeated.",
 )
 
+group_argument = click.argument("group_id", metavar="GROUP")
+
+groups_argument = combined("groups", Groups.parse, group_argument, topics_option)
+
 save_option = click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
     help="First write the offsets that will be overwritten or deleted to this file, as Kafka's CSV.",
 )
 
-broker_options = combined(
-    "broker",
-    Broker,
+broker_options = (
     click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="The Kafka cluster."),
     click.option(
         "--command-config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="File of librdkafka properties, such as security.protocol=SASL_SSL.",
     ),
-    click.option(
-        "--kafka-config-id",
-        metavar="ID",
-        help="Airflow connection of the cluster, in place of the two above.",
-    ),
+    click.option("--kafka-config-id", metavar="ID", help="Airflow connection, in place of the two above."),
     duration_option("--timeout", 30, "for each call; four times as long for all calls together."),
 )
+
+client_options = combined("client", _open_client, *broker_options)
 
 _conn_id_option = click.option(
     "--checkpoint-conn-id",
@@ -236,14 +224,9 @@ scenario_options = combined(
     click.option("--to-offset", metavar="N", help="To one offset for every partition, or Spark's JSON."),
     click.option("--to-datetime", metavar="TIME", help="To a time in ISO 8601; UTC without a zone."),
     click.option("--shift-by", type=int, metavar="N", help="By this many offsets; negative for back."),
-    click.option(
-        "--by-duration", metavar="DURATION", help="To a time ago: seconds, or a duration such as PT1H."
-    ),
-    click.option(
-        "--from-file", metavar="FILE", help="To Kafka's CSV: topic,partition,offset or group,topic,..."
-    ),
+    click.option("--by-duration", metavar="DURATION", help="To a time ago: seconds, or such as PT1H."),
+    click.option("--from-file", metavar="FILE", help="To Kafka's CSV: [group,]topic,partition,offset lines."),
 )
-
 
 out_of_range_option = choice_option(
     "--on-out-of-range", OutOfRangePolicy, "fail", "For an offset outside the log, or a time in the future."
