@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.operators import window as planning
-from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.task import window_file as files
 
@@ -98,7 +98,7 @@ def plan(run, **parameters):
 
 def commit(window, run=None, **parameters):
     context = run.context() if run else {"ti": TaskInstance(Run())}
-    receipt = CommitOffsetsOperator(task_id="commit", window=window, **parameters).execute(context)
+    receipt = CommitOffsetWindowOperator(task_id="commit", window=window, **parameters).execute(context)
     assert receipt["verified"]
     return receipt
 
