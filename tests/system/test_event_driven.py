@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from running_airflow import TRIGGERER, RunningAirflow
 from spark_session import QUICK_JAVA
-from system.running_airflow import TRIGGERER, RunningAirflow
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition

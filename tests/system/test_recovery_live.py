@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from system.running_airflow import RunningAirflow
+from running_airflow import RunningAirflow
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
