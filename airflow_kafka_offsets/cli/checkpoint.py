@@ -125,7 +125,7 @@ def checkpoint_truncate(uri: str, to_batch: int, quiet_period: float, output: st
     that skip ids they have seen, so --sink is needed. The Spark application must have ended, not the query alone.
     Without --execute it changes nothing.
     """
-    from airflow_kafka_offsets.checkpoint.move import plan_truncate
+    from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
@@ -156,7 +156,7 @@ def checkpoint_undo(uri: str, archive: str | None, quiet_period: float, output: 
     If the query has run since, the checkpoint is moved to the offsets that it had. No group moves: see
     "group restore". Without --execute it changes nothing.
     """
-    from airflow_kafka_offsets.checkpoint.move import plan_undo
+    from airflow_kafka_offsets.checkpoint.plan_move import plan_undo
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 

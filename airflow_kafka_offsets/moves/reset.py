@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives, read_attachment
-from airflow_kafka_offsets.checkpoint.move import (
+from airflow_kafka_offsets.checkpoint.open_moves import (
     fingerprint,
     has_run_since,
-    plan_seek,
     resume,
     unfinished_move,
     unfinished_refusal,
 )
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_kafka_offsets.checkpoint.move import plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
