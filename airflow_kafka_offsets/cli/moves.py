@@ -51,7 +51,7 @@ def scenario_options(command: Any) -> Any:
 def scenario_of(options: Mapping[str, Any]) -> Scenario:
     """Return the scenario that the options name, and that one only."""
     from airflow_kafka_offsets.model.parameters import exactly_one
-    from airflow_kafka_offsets.moves.group_reset import parse_scenario
+    from airflow_kafka_offsets.moves.scenario import parse_scenario
 
     given = {
         f"--{name.replace('_', '-')}": None if value is False else value for name, value in options.items()
@@ -108,7 +108,7 @@ def checkpoint_options(command: Any) -> Any:
         click.option("--sink-location", metavar="URI", help="Directory that a file sink writes to."),
         click.option(
             "--sink",
-            metavar="|".join(name for name in get_args(Sink) if name != "foreachBatch"),
+            metavar="|".join(get_args(Sink)),
             help="Where the query writes to; idempotent: a foreachBatch that overwrites by the records' own key. "
             "For any other sink: seek only.",
         ),

@@ -23,13 +23,13 @@ from airflow_kafka_offsets.model.text import Show, shorten
 PendingBatch = Literal["fail", "discard"]
 """What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed."""
 
-Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi", "foreachBatch"]
+Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi"]
 """
 Where the query writes to, which its checkpoint does not say.
 
 A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``, and to ``idempotent``: a
 ``foreachBatch`` function that overwrites by the records' own key, and does not hand the id on, as Delta's ``txnVersion``
-does. (``foreachBatch`` is its old name.) A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
+does. A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
 ``_spark_metadata`` has recorded, and ``delta``, ``iceberg`` and ``hudi`` those that their tables have recorded: the
 records are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no id occur again.
 ``tests/compatibility/sinks.py`` has tried each.
@@ -65,10 +65,6 @@ class CheckpointPolicy:
     sink: Sink | None = None
     sink_location: str | None = None
     allow_state: bool = False
-
-    def __post_init__(self) -> None:
-        if self.sink == "foreachBatch":
-            object.__setattr__(self, "sink", "idempotent")
 
     @classmethod
     def parse(

@@ -26,7 +26,8 @@ from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan,
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.reset_scenarios import Scenario, ShiftBy, ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.group_reset import given_offsets, plan_positions, plan_resets
+from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
+from airflow_kafka_offsets.moves.scenario import given_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint

@@ -24,8 +24,9 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.group_reset import active_groups, read_file
+from airflow_kafka_offsets.moves.group_reset import active_groups
 from airflow_kafka_offsets.moves.reset import moving_sources
+from airflow_kafka_offsets.moves.scenario import read_file
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint

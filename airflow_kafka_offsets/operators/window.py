@@ -16,7 +16,8 @@ from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound
-from airflow_kafka_offsets.moves.window import check_window, plan_window, topics_like
+from airflow_kafka_offsets.moves.window import plan_window, topics_like
+from airflow_kafka_offsets.moves.window_checks import check_window
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, handed_over

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ORDERS_0 = TopicPartition("orders", 0)
 THREE = {0: 5, 1: 6, 2: 7}
 """Offsets of orders-0 in the batches 0 to 2."""
-DISCARD = {"pending_batch": "discard", "sink": "foreachBatch"}
+DISCARD = {"pending_batch": "discard", "sink": "idempotent"}
 
 
 def case_of(directory: Path) -> str:

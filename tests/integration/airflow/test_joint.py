@@ -243,7 +243,7 @@ def test_an_unfinished_batch_is_refused_unless_it_may_be_discarded(
 
 def test_an_unfinished_batch_is_discarded_and_kept(topic, group, query, committed, context):
     query.plan(2, {topic: ENDS})
-    receipt = reset(context, query, group, to_offset=1, pending_batch="discard", sink="foreachBatch")
+    receipt = reset(context, query, group, to_offset=1, pending_batch="discard", sink="idempotent")
     assert receipt["checkpoint"]["discarded"] == [2]
     assert query.stands() == committed(group, topic) == {0: 1, 1: 1, 2: 1}
     assert sorted(file for file in query.files() if "/2" in file or ".2." in file) == [

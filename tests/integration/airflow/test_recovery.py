@@ -70,7 +70,7 @@ class Pipeline:
                 receipt=receipt,
                 quiet_period=0,
                 pending_batch="discard",
-                sink="foreachBatch",
+                sink="idempotent",
                 **self.names,
             )
             reset >> EmptyOperator(task_id="job") >> commit >> restore.as_teardown(setups=reset)

@@ -112,7 +112,7 @@ def test_an_unfinished_batch_is_refused_or_discarded(topic, query, committed, re
     with pytest.raises(AirflowFailException, match="batch 2 was begun and not finished"):
         restore(receipt)
     assert (query.files(), committed()) == (before, RESET)
-    restored = restore(receipt, pending_batch="discard", sink="foreachBatch")
+    restored = restore(receipt, pending_batch="discard", sink="idempotent")
     assert restored["checkpoint"]["discarded"] == [2]
     assert (query.stands(), committed()) == (READ, COMMITTED | {2: 1})
 
@@ -120,7 +120,7 @@ def test_an_unfinished_batch_is_refused_or_discarded(topic, query, committed, re
 def test_an_unfinished_batch_that_the_reset_discarded_comes_back(topic, query, reset, restore):
     query.plan(2, {topic: ENDS})
     before = query.sparks_files()
-    receipt = reset(pending_batch="discard", sink="foreachBatch")
+    receipt = reset(pending_batch="discard", sink="idempotent")
     assert "offsets/2" not in query.files()
     restore(receipt)
     assert query.sparks_files() == before
@@ -141,9 +141,9 @@ def test_an_unfinished_batch_comes_back_also_after_a_reset_of_two_tries(topic, q
         # The unfinished batch is gone by then, and the newest one as it was.
         patch.setattr(LocalFileSystem, "makedirs", fail)
         with pytest.raises(CheckpointUnavailableError):
-            reset(pending_batch="discard", sink="foreachBatch")
+            reset(pending_batch="discard", sink="idempotent")
     assert set(before) - set(query.sparks_files()) == {"offsets/2"}
-    receipt = reset(pending_batch="discard", sink="foreachBatch")
+    receipt = reset(pending_batch="discard", sink="idempotent")
     assert query.stands() == RESET
     restore(receipt)
     assert query.sparks_files() == before

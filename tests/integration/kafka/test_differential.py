@@ -27,7 +27,8 @@ from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply
-from airflow_kafka_offsets.moves.group_reset import parse_scenario, plan_resets
+from airflow_kafka_offsets.moves.group_reset import plan_resets
+from airflow_kafka_offsets.moves.scenario import parse_scenario
 
 pytestmark = pytest.mark.integration
 

@@ -13,8 +13,9 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.group_reset import parse_scenario, plan_resets
-from airflow_kafka_offsets.moves.window import committed_by
+from airflow_kafka_offsets.moves.group_reset import plan_resets
+from airflow_kafka_offsets.moves.scenario import parse_scenario
+from airflow_kafka_offsets.moves.window_checks import committed_by
 
 pytestmark = pytest.mark.integration
 

@@ -220,7 +220,7 @@ def test_a_recorded_query_with_state_is_truncated_with_its_state_as_it_is(
     root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
     original = files(root)
 
-    carry_out(root, truncate(root, 1, sink="foreachBatch"))
+    carry_out(root, truncate(root, 1, sink="idempotent"))
 
     assert spark_starts(root) == (1, 1)
     assert {p: d for p, d in files(root).items() if p.startswith("state/")} == {

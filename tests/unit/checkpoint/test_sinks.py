@@ -38,7 +38,7 @@ def test_a_batch_is_not_discarded_nor_truncated_for_a_sink_that_may_lose_it(
     assert_refused(begun, truncate(begun, 1, sink=sink), SINK_REFUSALS[sink])
 
 
-@pytest.mark.parametrize("sink", ["idempotent", "foreachBatch", "kafka", "noop"])
+@pytest.mark.parametrize("sink", ["idempotent", "kafka", "noop"])
 def test_a_batch_is_discarded_or_truncated_for_a_sink_that_takes_its_id_again(
     sink: str, begun: Path, spark_starts: SparkStarts
 ) -> None:

@@ -74,11 +74,6 @@ def test_a_sink_that_a_template_left_empty_is_none_of_the_sinks(nothing):
         CheckpointPolicy.parse("fail", nothing, None, False)
 
 
-def test_foreachbatch_is_an_old_name_of_idempotent():
-    assert CheckpointPolicy(sink="foreachBatch") == CheckpointPolicy(sink="idempotent")
-    assert CheckpointPolicy.parse("discard", "foreachBatch", None, False).sink == "idempotent"
-
-
 @pytest.mark.parametrize("sink", get_args(Sink))
 def test_a_policy_is_read_from_texts(sink):
     location = "s3a://lake/out" if sink == "file" else None
