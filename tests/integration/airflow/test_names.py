@@ -97,10 +97,8 @@ MISNAMED = {
 ASKING = {
     "lag": lambda n, **asked: run(ConsumerGroupLagSensor, **asked),
     "reached": lambda n, **asked: run(OffsetsReachedSensor, **asked),
-    "reset": lambda n, **asked: run(ResetOffsetsOperator, to_offset="earliest", quiet_period=0, **asked),
-    "reset to offsets": lambda n, **asked: run(
-        ResetOffsetsOperator, to_offset={n.topic: {"0": 1}}, quiet_period=0, **asked
-    ),
+    "reset": lambda n, **asked: run(ResetOffsetsOperator, to_offset="earliest", **asked),
+    "reset to offsets": lambda n, **asked: run(ResetOffsetsOperator, to_offset={n.topic: {"0": 1}}, **asked),
 }
 
 
@@ -176,7 +174,7 @@ def test_a_checkpoint_that_will_have_no_kafka_offsets_is_not_waited_for(names, n
 
 
 def test_a_window_is_not_planned_for_a_topic_without_a_group(names):
-    asked = {"group_id": {names.topic: names.group}, "on_no_commit": "earliest"}
+    asked = {"group_id": {names.topic: names.group}}
     for start in ("committed", "earliest", {names.other: {"0": 0}}):
         with pytest.raises(AirflowFailException, match="which no key of group_id is"):
             run(PlanOffsetWindowOperator, topics=names.other, start=start, **asked)

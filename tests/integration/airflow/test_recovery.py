@@ -266,7 +266,7 @@ def half_way(pipeline, monkeypatch, broker):
         raise BrokerUnavailableError("the broker went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_plans", away)
+        patch.setattr(plan_apply, "commit_groups", away)
         with pytest.raises(BrokerUnavailableError, match="the checkpoint .* was moved before"):
             pipeline.run("reset")
     assert pipeline.at() == ({0: 60}, BACK)
@@ -331,7 +331,7 @@ def test_the_same_command_finishes_what_it_has_begun(pipeline, monkeypatch, cli,
         raise BrokerUnavailableError("the broker went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_plans", away)
+        patch.setattr(plan_apply, "commit_groups", away)
         assert (
             cli(
                 "group",
@@ -365,7 +365,7 @@ def test_an_undo_that_stopped_half_way_is_finished_by_the_command_that_its_error
         raise BrokerUnavailableError("the broker went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_plans", away)
+        patch.setattr(plan_apply, "commit_groups", away)
         assert cli(*undo, "0001-seek").code == 1
     assert half_way.at() == ({0: 60}, READ)
     with pytest.raises(MoveUnfinishedError, match="--archive 0001-seek' finishes it"):
@@ -395,7 +395,7 @@ def test_another_run_does_not_finish_what_depends_on_the_time(pipeline, monkeypa
         raise BrokerUnavailableError("the broker went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_plans", away)
+        patch.setattr(plan_apply, "commit_groups", away)
         with pytest.raises(BrokerUnavailableError):
             pipeline.run("reset", shift_by=None, **scenario)
     other = pipeline.context("reset")
@@ -415,7 +415,7 @@ def test_a_move_that_was_given_up_before_it_wrote_lets_nobody_go_back(
         raise CheckpointMovedError("the group was committed; nothing was changed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "_unmoved", lambda *_: moved)
+        patch.setattr(plan_apply, "_check_unmoved", moved)
         with pytest.raises(CheckpointMovedError):
             pipeline.run("reset")
     seek = (
