@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.parameters import check_seconds
+from airflow_kafka_offsets.model.parameters import parse_seconds
 from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.text import MAX_SIZE, too_large
 
@@ -29,7 +29,7 @@ LONGEST_TIMEOUT = 3_600.0
 
 class Seconds(click.ParamType):  # type: ignore[type-arg]
     """
-    A number of seconds: not ``inf``, not ``nan``.
+    A duration: seconds, or ISO 8601 text such as ``PT10M``.
 
     :param most: the largest one.
     :param zero: whether 0 is one.
@@ -43,9 +43,8 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Read the option's text."""
-        number = click.FLOAT.convert(value, param, ctx)
         try:
-            return check_seconds(number, "found", most=self._most, zero=self._zero)
+            return parse_seconds(value, "found", most=self._most, zero=self._zero) or 0.0
         except UsageError as error:
             self.fail(str(error), param, ctx)
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets
-from airflow_kafka_offsets.model.parameters import check_seconds, one_of, parse_seconds, parse_switch
+from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
 from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, align, time_cell
 from airflow_kafka_offsets.model.text import Show, shorten
@@ -105,7 +105,7 @@ def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
 
     :raises UsageError: if it is anything else, or longer than a day.
     """
-    return check_seconds(parse_seconds(value, parameter), parameter, most=LONGEST_QUIET_PERIOD, zero=True)
+    return parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD) or 0.0
 
 
 class Step(NamedTuple):

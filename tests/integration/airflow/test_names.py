@@ -95,8 +95,8 @@ MISNAMED = {
     ),
 }
 ASKING = {
-    "lag": lambda n, **asked: run(ConsumerGroupLagSensor, **asked),
-    "reached": lambda n, **asked: run(OffsetsReachedSensor, **asked),
+    "lag": lambda n, **asked: run(ConsumerGroupLagSensor, max_lag=0, **asked),
+    "reached": lambda n, **asked: run(OffsetsReachedSensor, target="latest", **asked),
     "reset": lambda n, **asked: run(ResetOffsetsOperator, to_offset="earliest", **asked),
     "reset to offsets": lambda n, **asked: run(ResetOffsetsOperator, to_offset={n.topic: {"0": 1}}, **asked),
 }
@@ -111,7 +111,7 @@ def test_a_mistyped_name_is_an_error_that_says_it(ask, asked, says, names, commi
     assert commits() == before
 
 
-def test_a_deferred_wait_looks_with_the_same_rule(names):
+def test_a_deferred_wait_follows_the_same_rule(names):
     event = end_of(ConsumerGroupLagTrigger(group_id={names.topic: names.group}, topics="ordrs", max_lag=0))
     assert event["status"] == "failed"
     assert "topics names 'ordrs'" in event["message"]
@@ -152,7 +152,7 @@ def test_before_the_first_batch_names_have_to_be_on_the_broker(names, new_query,
             run(CheckOffsetDriftOperator, group_id=names.group, **begun, **asked)
     assert not run(CheckOffsetDriftOperator, group_id=new_group(), topics=names.topic, **begun)["drifted"]
     # Which topics a source has is known later.
-    sensor = ConsumerGroupLagSensor(task_id="t", group_id={"source:0": names.group}, **begun)
+    sensor = ConsumerGroupLagSensor(task_id="t", group_id={"source:0": names.group}, **begun, max_lag=0)
     assert sensor.poke({}).is_done is False
     sensor._close()
 
@@ -164,11 +164,11 @@ def test_a_checkpoint_that_will_have_no_kafka_offsets_is_not_waited_for(names, n
         with pytest.raises(
             AirflowFailException, match="batch 1 has no Kafka offsets; it has 2 sources of other"
         ):
-            run(ConsumerGroupLagSensor, checkpoint_location=query.location, **asked)
+            run(ConsumerGroupLagSensor, max_lag=0, checkpoint_location=query.location, **asked)
     # A source without an offset yet, or a pattern that no topic matches yet, may be Kafka's.
     for line in ("-", "{}"):
         query.write("offsets/1", f"v1\n{{}}\n7\n{line}")
-        sensor = ConsumerGroupLagSensor(task_id="t", checkpoint_location=query.location)
+        sensor = ConsumerGroupLagSensor(task_id="t", checkpoint_location=query.location, max_lag=0)
         assert sensor.poke({}).is_done is False
         sensor._close()
 
