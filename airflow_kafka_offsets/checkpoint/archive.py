@@ -216,12 +216,6 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
     )
 
 
-def archive_of_run(checkpoint: SparkCheckpoint, token: str) -> Archive | None:
-    """Return the archive of the newest move of a task run that was not taken back, ``None`` if there is none."""
-    mine = [archive for archive in read_archives(checkpoint) if archive.by.token == token] if token else []
-    return next((archive for archive in reversed(mine) if not archive.undone), None)
-
-
 def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes | None:
     """
     Return what a file held before the move, ``None`` if it was not there.

@@ -109,7 +109,7 @@ def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: E
     that skip ids they have seen, so --sink is needed. The Spark application must have ended, not only the query.
     Without --execute it shows what it would do and changes nothing.
     """
-    from airflow_kafka_offsets.checkpoint.move import plan_truncate
+    from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 
     plan = PipelinePlan((), plan_truncate(checkpoint, to_batch, execution.policy))
     execution.finish(plan, checkpoint=checkpoint)
@@ -126,7 +126,7 @@ def checkpoint_undo(checkpoint: SparkCheckpoint, archive: str | None, execution:
     If the query has run since, the checkpoint is moved to the offsets that it had. No group moves: see
     "group restore". Without --execute it shows what it would do and changes nothing.
     """
-    from airflow_kafka_offsets.checkpoint.move import plan_undo
+    from airflow_kafka_offsets.checkpoint.plan_move import plan_undo
 
     plan = PipelinePlan((), plan_undo(checkpoint, archive, execution.policy))
     execution.finish(plan, checkpoint=checkpoint)

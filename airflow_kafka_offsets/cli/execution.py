@@ -167,7 +167,7 @@ move_options = combined(
         ),
         click.option(
             "--sink",
-            metavar="|".join(name for name in get_args(Sink) if name != "foreachBatch"),
+            metavar="|".join(get_args(Sink)),
             help="Where the query writes to; idempotent: a foreachBatch that overwrites by the records' own key. "
             "For any other sink: seek only.",
         ),

@@ -155,7 +155,7 @@ def _open_checkpoint(uri: str | None, checkpoint_conn_id: str | None) -> SparkCh
 
 
 def _read_scenario(**options: Any) -> Scenario:
-    from airflow_kafka_offsets.moves.group_reset import parse_scenario
+    from airflow_kafka_offsets.moves.scenario import parse_scenario
 
     given = {
         f"--{name.replace('_', '-')}": None if value is False else value for name, value in options.items()

@@ -72,7 +72,7 @@ from airflow_kafka_offsets.model.offsets import (
     check_partitions,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import check_seconds
+from airflow_kafka_offsets.model.parameters import parse_seconds
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -126,12 +126,11 @@ class OffsetsClient:
         chunk_size: int = 250,
         keep: int = MAX_KEPT,
     ) -> None:
-        check_seconds(timeout, "timeout", most=LONGEST_TIMEOUT)
         if chunk_size < 1:
             raise UsageError(f"chunk_size={chunk_size}: expected 1 or more")
         self._config = client_config(config)
         self._servers = str(self._config[SERVERS])
-        self._timeout = timeout
+        self._timeout = parse_seconds(timeout, "timeout", most=LONGEST_TIMEOUT, zero=False) or 30.0
         self._total = self._left = math.inf if total is None else total
         self._chunk_size = chunk_size
         self._lock = threading.RLock()
@@ -323,7 +322,7 @@ class OffsetsClient:
         timeout = min(self._timeout, _TIMES) if within is None else within
         if timeout <= 0:
             raise UsageError(f"within={within} leaves no time; expected seconds above 0")
-        check_seconds(timeout, "within", most=LONGEST_TIMEOUT)
+        parse_seconds(timeout, "within", most=LONGEST_TIMEOUT, zero=False)
         wanted = sorted(offsets)
         what = f"looking up the times of records in {summarize(wanted)}"
         with self._calling(what, timeout) as deadline:

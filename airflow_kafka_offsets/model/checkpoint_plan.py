@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets
-from airflow_kafka_offsets.model.parameters import check_seconds, one_of, parse_seconds, parse_switch
+from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
 from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, align, time_cell
 from airflow_kafka_offsets.model.text import Show, shorten
@@ -23,13 +23,13 @@ from airflow_kafka_offsets.model.text import Show, shorten
 PendingBatch = Literal["fail", "discard"]
 """What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed."""
 
-Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi", "foreachBatch"]
+Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi"]
 """
 Where the query writes to, which its checkpoint does not say.
 
 A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``, and to ``idempotent``: a
 ``foreachBatch`` function that overwrites by the records' own key, and does not hand the id on, as Delta's ``txnVersion``
-does. (``foreachBatch`` is its old name.) A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
+does. A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
 ``_spark_metadata`` has recorded, and ``delta``, ``iceberg`` and ``hudi`` those that their tables have recorded: the
 records are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no id occur again.
 ``tests/compatibility/sinks.py`` has tried each.
@@ -65,10 +65,6 @@ class CheckpointPolicy:
     sink: Sink | None = None
     sink_location: str | None = None
     allow_state: bool = False
-
-    def __post_init__(self) -> None:
-        if self.sink == "foreachBatch":
-            object.__setattr__(self, "sink", "idempotent")
 
     @classmethod
     def parse(
@@ -109,7 +105,7 @@ def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
 
     :raises UsageError: if it is anything else, or longer than a day.
     """
-    return check_seconds(parse_seconds(value, parameter), parameter, most=LONGEST_QUIET_PERIOD, zero=True)
+    return parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD) or 0.0
 
 
 class Step(NamedTuple):

@@ -30,21 +30,23 @@ LogPosition = Literal["earliest", "latest", "current"]
 
 
 class _Scenario:
-    """What a scenario is unless it says otherwise."""
+    """
+    What a scenario is unless it says otherwise.
+
+    ``relative``: applying it twice moves further than applying it once, so that a retry must not. ``from_commits``: it
+    starts from the group's commits. ``named``: the offsets that it names partition by partition, for whatever group.
+    """
 
     @property
     def relative(self) -> bool:
-        """Whether applying it twice moves further than applying it once, so that a retry must not."""
         return False
 
     @property
     def from_commits(self) -> bool:
-        """Whether it starts from the group's commits."""
         return False
 
     @property
     def named(self) -> Offsets | None:
-        """The offsets that it names partition by partition, for whatever group."""
         return None
 
 
@@ -115,15 +117,8 @@ class ShiftBy(_Scenario):
             return cls(text)
         raise UsageError(f"shift_by={shorten(value)}: expected a whole number of offsets, such as -100")
 
-    @property
-    def relative(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def from_commits(self) -> bool:
-        """Always."""
-        return True
+    relative = True
+    from_commits = True
 
     def as_json(self) -> dict[str, object]:
         """Return plain JSON, for the receipt."""
@@ -168,10 +163,7 @@ class ByDuration(_Scenario):
             raise UsageError("by_duration is missing: expected a duration such as 'PT1H'")
         return cls(duration)
 
-    @property
-    def relative(self) -> bool:
-        """Always."""
-        return True
+    relative = True
 
     def as_json(self) -> dict[str, object]:
         """Return plain JSON, for the receipt."""

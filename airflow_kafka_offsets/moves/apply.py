@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.move import (
+from airflow_kafka_offsets.checkpoint.apply_move import (
     apply_checkpoint_plan,
     finish_checkpoint_move,
     verify_checkpoint,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import read_archives
-from airflow_kafka_offsets.checkpoint.move import has_run_since
+from airflow_kafka_offsets.checkpoint.open_moves import has_run_since
 from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.groups import GroupOffsets, Groups

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.checkpoint.archive import (
     read_archives,
     read_attachment,
 )
-from airflow_kafka_offsets.checkpoint.move import has_run_since, unfinished_refusal
+from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, unfinished_refusal
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize

@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives, read_attachment
-from airflow_kafka_offsets.checkpoint.move import (
+from airflow_kafka_offsets.checkpoint.open_moves import (
     fingerprint,
     has_run_since,
-    plan_seek,
     resume,
     unfinished_move,
     unfinished_refusal,
 )
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
@@ -26,7 +26,8 @@ from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan,
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.reset_scenarios import Scenario, ShiftBy, ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.group_reset import given_offsets, plan_positions, plan_resets
+from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
+from airflow_kafka_offsets.moves.scenario import given_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint

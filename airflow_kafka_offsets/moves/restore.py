@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives, read_attachment
-from airflow_kafka_offsets.checkpoint.move import plan_seek, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.model.checkpoint_plan import (
@@ -24,8 +24,9 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.group_reset import active_groups, read_file
+from airflow_kafka_offsets.moves.group_reset import active_groups
 from airflow_kafka_offsets.moves.reset import moving_sources
+from airflow_kafka_offsets.moves.scenario import read_file
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import read_back
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.window import created_again
+from airflow_kafka_offsets.moves.window_checks import created_again
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, choice
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, choice, parse_count
 from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound
-from airflow_kafka_offsets.moves.window import check_window, plan_window, topics_like
+from airflow_kafka_offsets.moves.window import plan_window, topics_like
+from airflow_kafka_offsets.moves.window_checks import check_window
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, handed_over
@@ -99,7 +99,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     readers: ClassVar[Mapping[str, Reader]] = {
         "start": lambda value, _: WindowBound.start(value),
         "end": lambda value, _: WindowBound.end(value),
-        "max_records": lambda value, name: _whole(value, name),
+        "max_records": parse_count,
         "on_no_commit": choice(MissingCommitPolicy),
         "on_empty": choice(OnEmpty),
     }
@@ -256,12 +256,3 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         asked = {name: getattr(self, name) for name in _ASKED}
         asked |= {"start": self._bounds()[0].as_text(), "end": self._bounds()[1].as_text()}
         return fingerprint(asked)
-
-
-def _whole(value: object, parameter: str) -> int | None:
-    if value is None:
-        return None
-    text = str(value).strip()
-    if isinstance(value, bool) or not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{parameter}={shorten(value)}: expected a whole number from 1")
-    return int(text)

@@ -1,4 +1,4 @@
-"""How does a window reach a task: as JSON, or as a file that is too large for XCom or an argument?"""
+"""Passes windows between tasks, as JSON or as a file where they are too large for XCom or an argument."""
 
 from __future__ import annotations
 
@@ -76,15 +76,15 @@ def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
 
 def handed_over(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any]:
     """
-    Return what stands in XCom for a window that is in a file.
+    Return the XCom of a window that is in a file.
 
     :param whole: whether all of it, or only what tells it from others: it may be too large.
     """
     form = window.as_json()
     if whole:
         return {**form, "window_file": uri}
-    told = {"version": form["version"], "records": window.records, "partitions": len(window.ranges)}
-    return {**told, "source": {**form["source"], "ranges": ranges_digest(window)}, "window_file": uri}
+    summary = {"version": form["version"], "records": window.records, "partitions": len(window.ranges)}
+    return {**summary, "source": {**form["source"], "ranges": ranges_digest(window)}, "window_file": uri}
 
 
 def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> OffsetWindow:

@@ -75,7 +75,7 @@ def test_group_lag_has_stable_keys_and_null_for_no_commit(cli, group):
     assert json.loads(done.stdout) == {
         "group_id": name,
         "total_lag": 3,
-        "max_lag": 3,
+        "max_partition_lag": 3,
         "lost": 0,
         "topics": {topic: 3},
         "partitions": [
