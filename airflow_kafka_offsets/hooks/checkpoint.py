@@ -1,4 +1,4 @@
-"""How does a task get at a checkpoint on storage that an Airflow connection describes?"""
+"""Opens checkpoints and their storage through Airflow connections."""
 
 from __future__ import annotations
 

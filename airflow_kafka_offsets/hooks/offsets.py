@@ -1,4 +1,4 @@
-"""What can a task ask about, or do to, the consumer groups of a Kafka connection?"""
+"""A hook for the consumer groups of a Kafka connection."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
         self, topics: str | Sequence[str], time: datetime | str
     ) -> dict[str, dict[str, int | None]]:
         """
-        Return where topics stand at a time: the first record at or after it, else the log end.
+        Return the offsets of topics at a time: the first record at or after it, else the log end.
 
         :param time: a datetime or ISO 8601 text; without a zone it is UTC.
         """

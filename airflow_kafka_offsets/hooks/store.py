@@ -1,4 +1,4 @@
-"""How does a task read the offsets that a job keeps in a database of its own?"""
+"""Reads the offsets that a job keeps in its database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far is a position behind the end of the log, and is that near enough?"""
+"""Lag: the distance of positions from the log end."""
 
 from __future__ import annotations
 
@@ -203,8 +203,9 @@ class Lag:
         """
         Return the lag as plain JSON.
 
-        ``total_lag``, ``max_lag``, ``lost`` (records that retention deleted unread), ``topics`` (records waiting in
-        each) and a list of ``partitions``; if it was asked for, ``time_lag`` in seconds, of each partition too.
+        ``total_lag``, ``max_partition_lag`` (of the partition where most records wait), ``lost`` (records that retention
+        deleted unread), ``topics`` (records waiting in each) and a list of ``partitions``; if it was asked for,
+        ``time_lag`` in seconds, of each partition too.
         """
         partitions = [partition.as_json() for partition in self.partitions]
         timed: dict[str, Any] = {}
@@ -215,7 +216,7 @@ class Lag:
                 entry["time_lag"] = self.late.get(partition.topic_partition, known)
         return {
             "total_lag": self.total,
-            "max_lag": self.max,
+            "max_partition_lag": self.max,
             **timed,
             "lost": self.lost,
             "topics": self.by_topic,

@@ -1,4 +1,4 @@
-"""Is a task running for the first time, again, or since somebody has cleared it?"""
+"""Tells a cleared task from one that is tried again."""
 
 from __future__ import annotations
 

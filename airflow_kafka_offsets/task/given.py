@@ -1,5 +1,5 @@
 """
-Options that were given to a task, and are nothing once their templates are rendered.
+Checks of a task's options: literals when the DAG is parsed, the others once their templates are rendered.
 
 An option that was not given (``None``) has its default. One that was given means something: if its template renders to
 nothing, its default would be another thing than what was asked for, such as all topics, or a group called ``None``.
@@ -8,12 +8,12 @@ nothing, its default would be another thing than what was asked for, such as all
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
-from airflow_kafka_offsets.model.parameters import parse_duration
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -32,12 +32,21 @@ _HINTS = {
     ),
     "xcom_pull": ". A task has no XCom if it was skipped, has not run in this run, or was cleared since",
 }
-"""What is often the reason that a template finds nothing."""
+"""Frequent reasons why a template finds nothing."""
+
+
+MAP_INDEX_TEMPLATE = (
+    "{% set group = task.group_id or task.checkpoint_location or task.topics or '' %}"
+    "{{ (group if group is string else (group.values() if group is mapping else group) | unique | join(', '))[:250] }}"
+)
+"""How the UI calls a mapped task that says nothing else: its group, within the length of Airflow's column."""
 
 
 class GivenOptions(_Base):
     """
     Remembers the templates of a task's options, and compares them with what they were rendered to.
+
+    It also gives mapped tasks a name in the UI, see :data:`MAP_INDEX_TEMPLATE`.
 
     It goes before Airflow's class among the bases.
     """
@@ -55,6 +64,9 @@ class GivenOptions(_Base):
         # The one place that every task comes through, also a mapped one, which is made here with its own values.
         if parent is self:
             self._templates = {name: getattr(self, name, None) for name in template_fields}
+            if context.get("map_index_template") is None and getattr(context.get("ti"), "map_index", -1) >= 0:
+                # A default of the constructor would not be seen: Airflow reads it from the mapped operator.
+                context["map_index_template"] = MAP_INDEX_TEMPLATE
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
     def check_given(self) -> None:
@@ -122,14 +134,30 @@ def check_names(group_id: object, topics: object) -> None:
         TopicScope.parse(topics)
 
 
-def check_duration(value: object, parameter: str) -> None:
+def check_literals(task: BaseOperator, **readers: Callable[[Any, str], object]) -> None:
     """
-    Refuse a duration that is written in the DAG's file and is none. Templates are left for later.
+    Check the parameters that are written in the DAG's file. ``None`` and templates are left for later.
 
-    :raises UsageError: saying what was expected.
+    :param task: its attributes have the parameters' names.
+    :param readers: reads each parameter from its value and name, such as
+        :func:`~airflow_kafka_offsets.model.parameters.parse_seconds` or
+        :func:`~airflow_kafka_offsets.model.parameters.choice`.
+    :raises UsageError: naming the task, the parameter, what was found and what was expected.
     """
-    if not is_template(value):
-        parse_duration(value, parameter)
+    with naming(task):
+        for name, read in readers.items():
+            value = getattr(task, name)
+            if value is not None and not is_template(value):
+                read(value, name)
+
+
+@contextmanager
+def naming(task: BaseOperator) -> Iterator[None]:
+    """Name the task in the errors of its constructor."""
+    try:
+        yield
+    except (UsageError, OffsetsFormatError) as error:
+        raise UsageError(f"task {task.task_id}: {error}") from None
 
 
 def _templates_in(path: str, given: object, found: object) -> Iterator[tuple[str, object, object]]:

@@ -1,5 +1,5 @@
 """
-Which window has this run had before?
+Windows that a run has had before.
 
 What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a task's
 own state over retries and clearing, for as long as the run is known; a window file keeps it on any version.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.moves.window import committed_by
+from airflow_kafka_offsets.moves.window_checks import committed_by
 from airflow_kafka_offsets.task.window_file import (
     RUN,
     file_changed,
@@ -90,7 +90,7 @@ class WindowMemory:
 
     def refuse_other_records(self, client: OffsetsClient, named: Groups) -> None:
         """
-        Refuse to plan from where the group stands now for a run that may have had a window.
+        Refuse to plan from where the group is now for a run that may have had a window.
 
         A task that has not run before had none. One that is only tried again had none that anybody used, for what
         follows runs after it has succeeded. With the task's own state, what is not kept was never planned.
