@@ -43,17 +43,14 @@ for command in (checkpoint, drift, group):
 @click.option(
     "--jar", "jars", multiple=True, metavar="PATH", help="A jar for Spark's --jars; may be repeated."
 )
-@click.option("--registry", is_flag=True, help="Also try to reach Maven Central.")
 @combined("broker", dict, *broker_options)
 @output_option
-def doctor(
-    packages: Sequence[str], jars: Sequence[str], registry: bool, broker: dict[str, Any], output: str
-) -> None:
+def doctor(packages: Sequence[str], jars: Sequence[str], broker: dict[str, Any], output: str) -> None:
     """Check this machine, and a broker if one is named."""
     from airflow_kafka_offsets.local.broker_checks import check_broker
     from airflow_kafka_offsets.local.environment import check_environment
 
-    checks = check_environment(packages=packages, jars=jars, registry=registry)
+    checks = check_environment(packages=packages, jars=jars)
     timeout = broker.pop("timeout")
     if any(broker.values()):
         checks += check_broker(broker_config(**broker), timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from typing import Any
 
 from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
@@ -12,7 +13,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowOptionalProviderFeatureException,
 )
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import SetupError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import SERVERS
@@ -36,6 +37,10 @@ from airflow_kafka_offsets.moves.drift import pipeline_drift
 CALL_TIMEOUT = 30.0
 """Seconds within which a call answers or fails."""
 
+OFFICIAL_PROVIDER = "apache-airflow-providers-apache-kafka"
+KNOWN_TO_WORK = "2.1.0"
+"""Version of the official provider with which the tests run."""
+
 
 class KafkaOffsetsHook(KafkaBaseHook):
     """
@@ -53,8 +58,16 @@ class KafkaOffsetsHook(KafkaBaseHook):
         self.timeout = CALL_TIMEOUT if timeout is None else timeout
 
     def _build_config(self) -> dict[str, Any]:
+        # It is private there, and the only place that adds the logins of MSK and Google.
+        build: object = getattr(super(), "_build_config", None)
+        if not callable(build):
+            raise _provider_changed("KafkaBaseHook._build_config is not there")
         try:
-            config: dict[str, Any] = super()._build_config()
+            config = build()
+            if not isinstance(config, dict):
+                raise _provider_changed(
+                    f"KafkaBaseHook._build_config returns {type(config).__name__}, expected a dictionary"
+                )
             check_config(config)
         except AirflowNotFoundException as error:
             raise UsageError(
@@ -190,3 +203,10 @@ class KafkaOffsetsHook(KafkaBaseHook):
         """Delete groups; ``None`` for each that was deleted, else why it was not."""
         with self.get_offsets_client() as client:
             return client.delete_groups(group_ids)
+
+
+def _provider_changed(found: str) -> SetupError:
+    return SetupError(
+        f"{OFFICIAL_PROVIDER} {version(OFFICIAL_PROVIDER)} builds a connection's configuration in another way "
+        f"({found}): {KNOWN_TO_WORK} is known to work, install '{OFFICIAL_PROVIDER}=={KNOWN_TO_WORK}'"
+    )

@@ -78,6 +78,12 @@ def test_the_provider_info_names_modules_that_are_there():
                 importlib.import_module(module)
 
 
+def test_the_provider_info_names_guides_and_a_logo_that_are_there():
+    (integration,) = get_provider_info()["integrations"]
+    for path in [*integration["how-to-guide"], integration["logo"]]:
+        assert ROOT.parent.joinpath(path.removeprefix("/")).is_file(), path
+
+
 def test_the_provider_info_fits_airflows_schema():
     jsonschema = pytest.importorskip("jsonschema")
     airflow = importlib.util.find_spec("airflow").submodule_search_locations[0]
