@@ -1,5 +1,5 @@
 """
-Archives of a checkpoint's moves: what it held before, and how far each move has come.
+Archives of a checkpoint's moves: its content before, and how far each move has come.
 
 Before the first change every file that will be touched is copied below the checkpoint, where Spark does not
 look::
@@ -28,14 +28,13 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.log import decode
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import kind_of, printable
-from airflow_kafka_offsets.storage import list_names
+from airflow_kafka_offsets.storage import decode, list_names
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -216,12 +215,6 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
         f"{checkpoint.location}: found no {f'archive {name}' if name else 'move to take back'}; there are: {there}: name "
         "one of them, or give the offsets from a receipt or a CSV file"
     )
-
-
-def archive_of_run(checkpoint: SparkCheckpoint, token: str) -> Archive | None:
-    """Return the archive of the newest move of a task run that was not taken back, ``None`` if there is none."""
-    mine = [archive for archive in read_archives(checkpoint) if archive.by.token == token] if token else []
-    return next((archive for archive in reversed(mine) if not archive.undone), None)
 
 
 def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes | None:

@@ -103,22 +103,6 @@ class OffsetLogEntry:
         return "\n".join(lines)
 
 
-def decode(data: bytes, name: str) -> str:
-    """
-    Return the text of a checkpoint's file.
-
-    :param name: the file, for the error text.
-    :raises CheckpointFormatError: if it is not UTF-8.
-    """
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CheckpointFormatError(
-            f"{name}: found bytes that are not UTF-8 text (at byte {error.start} of {len(data)}); "
-            "expected a text file as Spark writes it"
-        ) from None
-
-
 def parse_query_id(text: str, name: str) -> str:
     """
     Read the ``metadata`` file, ``{"id": "<uuid>"}``.

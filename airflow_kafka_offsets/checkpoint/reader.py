@@ -15,7 +15,6 @@ from airflow_kafka_offsets.checkpoint import location_hints
 from airflow_kafka_offsets.checkpoint.log import (
     OffsetLogEntry,
     check_commit_log,
-    decode,
     parse_offset_log,
     parse_query_id,
 )
@@ -29,6 +28,7 @@ from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
+    decode,
     linked_directory,
     list_names,
     modified,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.move import unfinished_move
+from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     PlanRefusedError,

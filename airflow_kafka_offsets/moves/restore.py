@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives, read_attachment
-from airflow_kafka_offsets.checkpoint.move import plan_seek, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.model.checkpoint_plan import (
@@ -16,16 +16,17 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointReceipt,
     read_checkpoint_receipt,
 )
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.commit import plan_moves
-from airflow_kafka_offsets.moves.group_reset import active_groups, read_file
+from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.group_reset import active_groups
 from airflow_kafka_offsets.moves.reset import moving_sources
+from airflow_kafka_offsets.moves.scenario import read_file
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -242,5 +243,5 @@ def _moves(
     on_out_of_range: OutOfRangePolicy,
 ) -> list[OffsetPlan]:
     refusals = active_groups(client, targets)
-    plans = plan_moves(client, targets, source=source, on_out_of_range=on_out_of_range)
+    plans = plan_commits(client, GroupOffsets(targets), source=source, on_out_of_range=on_out_of_range)
     return [replace(plan, refusals=(*plan.refusals, *refusals.get(plan.group_id, ()))) for plan in plans]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
@@ -13,7 +13,10 @@ from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import check_location
-from airflow_kafka_offsets.storage import open_location, read_bytes, replace_file
+from airflow_kafka_offsets.storage import open_location, read_text, replace_file
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 MAX_ARGUMENT = 100_000
 """Bytes of a window that is handed over as text: Linux limits one argument to 128 KiB."""
@@ -28,13 +31,13 @@ def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> 
 
     :param conn_id: Airflow connection of the storage.
     """
-    replace_file(*_open(uri, conn_id), window.as_text().encode())
+    replace_file(*open_location(uri, _storage(uri, conn_id)), window.as_text().encode())
 
 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
     """Return the window that a file holds, ``None`` if there is no such file."""
-    data = read_bytes(*_open(uri, conn_id))
-    return None if data is None else OffsetWindow.parse(data.decode("utf-8", "replace"), uri, show=kind_of)
+    text = read_text(uri, _storage(uri, conn_id))
+    return None if text is None else OffsetWindow.parse(text, uri, show=kind_of)
 
 
 def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
@@ -136,6 +139,6 @@ def _existing(uri: str, conn_id: str | None) -> OffsetWindow:
     return window
 
 
-def _open(uri: str, conn_id: str | None) -> tuple[Any, str]:
+def _storage(uri: str, conn_id: str | None) -> AbstractFileSystem | None:
     check_location(uri, "window_file", "window_conn_id")
-    return open_location(uri, storage_of(uri, conn_id, "window_conn_id"))
+    return storage_of(uri, conn_id, "window_conn_id")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.moves.window import committed_by
+from airflow_kafka_offsets.moves.window_checks import committed_by
 from airflow_kafka_offsets.task.window_file import (
     RUN,
     file_changed,

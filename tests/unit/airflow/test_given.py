@@ -12,6 +12,7 @@ from airflow.sdk import DAG
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import SCENARIOS, ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -26,6 +27,7 @@ from airflow_kafka_offsets.triggers.event import LagEventTrigger
 ORDERS = {"group_id": "orders", "checkpoint_location": "/cp/orders"}
 GIVEN = {
     CommitOffsetsOperator: ORDERS,
+    CommitOffsetWindowOperator: {"group_id": "orders", "window": "/window.json"},
     ResetOffsetsOperator: ORDERS | {"to_offset": "earliest"},
     RestoreOffsetsOperator: ORDERS,
     PlanOffsetWindowOperator: {"group_id": "orders"},
@@ -38,6 +40,10 @@ OPTIONS = [(operator, name) for operator in GIVEN for name in operator.template_
 ALONE = {
     "pipelines": {"group_id": None, "checkpoint_location": None},
     "offsets": {"checkpoint_location": None},
+    "store_table": {"store_conn_id": "db"},
+    "store_pipeline": {"store_conn_id": "db"},
+    "window_conn_id": {"window_file": "/window.json"},
+    "on_no_commit": {"checkpoint_location": None, "to_offset": "current"},
     "idle_after": {"on_idle_partition": "ignore"},
 }
 CONTEXT = {"nothing": None, "ti": None}
@@ -53,7 +59,8 @@ def rendered(operator, *, native=False, context=CONTEXT, **parameters):
 @pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
 @pytest.mark.parametrize(("operator", "name"), OPTIONS, ids=lambda value: getattr(value, "__name__", value))
 def test_an_option_that_renders_to_nothing_is_refused_by_its_name(operator, name, native):
-    given = GIVEN[operator] | ALONE.get(name, {}) | {name: "{{ nothing }}"}
+    alone = {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
+    given = GIVEN[operator] | alone | {name: "{{ nothing }}"}
     task = rendered(operator, native=native, **given)
     if operator is ResetOffsetsOperator and name in SCENARIOS:
         task.check_given()
@@ -153,7 +160,7 @@ def test_a_restore_with_a_receipt_that_a_text_does_not_find_is_refused():
 def test_a_window_whose_plan_has_no_xcom_is_refused():
     with DAG("d"):
         plan = PlanOffsetWindowOperator(task_id="plan", group_id="orders")
-        task = CommitOffsetsOperator(task_id="t", group_id="orders", window=plan.output)
+        task = CommitOffsetWindowOperator(task_id="t", group_id="orders", window=plan.output)
     context = {"ti": Ti()}
     task.render_template_fields(context)
     with pytest.raises(AirflowFailException, match="window=.* rendered to None.*A task has no XCom if"):
