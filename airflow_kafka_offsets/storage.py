@@ -61,7 +61,7 @@ _credentials: WeakKeyDictionary[AbstractFileSystem, str] = WeakKeyDictionary()
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 _KEY_AS_BUCKET = re.compile(r"//[^/]*:")
-"""A bucket's name has no colon: what stands there is old Hadoop's ``s3a://key:secret@``, whose secret may
+"""A bucket's name has no colon: what is there is old Hadoop's ``s3a://key:secret@``, whose secret may
 hold slashes."""
 
 
@@ -196,7 +196,7 @@ def remove_file(fs: AbstractFileSystem, path: str) -> None:
 
 def modified(fs: AbstractFileSystem, path: str) -> datetime | None:
     """
-    Return when a file was written; ``None`` if it is not there, or the storage does not tell.
+    Return when a file was written; ``None`` if it is not there, or the storage does not know.
 
     :raises CheckpointError: if the storage refuses or does not answer.
     """

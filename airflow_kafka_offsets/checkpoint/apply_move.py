@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     parse_quiet_period,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.plan import check_plans
 from airflow_kafka_offsets.storage import modified
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ def apply_checkpoint_plan(
     :raises PlanRefusedError: if the plan must not be carried out, or the query is running; nothing was written.
     :raises CheckpointError: if the storage fails, or what is read back is not what was planned.
     """
-    checkpoint_plan.check()
+    check_plans([checkpoint_plan])
     parse_quiet_period(quiet_period)
     if checkpoint_plan.steps:
         survey = _wait_until_quiet(checkpoint, checkpoint_plan, quiet_period)
@@ -63,7 +64,12 @@ def apply_checkpoint_plan(
                 attachments=attachments or {},
             )
         if last_check is not None:
-            _check_last(checkpoint, checkpoint_plan, last_check)
+            try:
+                last_check()
+            except BaseException:
+                if nonce is not None:
+                    mark_undone(checkpoint, str(checkpoint_plan.archive), "itself: nothing was changed")
+                raise
         if nonce is not None and ((newest := newest_archive(checkpoint)) is None or newest.nonce != nonce):
             raise CheckpointMovedError(
                 f"{checkpoint.location}: another move of it was begun at the same time; nothing was changed"
@@ -87,17 +93,6 @@ def finish_checkpoint_move(checkpoint: SparkCheckpoint, checkpoint_plan: Checkpo
         mark_done(checkpoint, checkpoint_plan.archive)
     if checkpoint_plan.undoes is not None:
         mark_undone(checkpoint, checkpoint_plan.undoes, checkpoint_plan.archive or "nothing to change")
-
-
-def _check_last(
-    checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, check: Callable[[], None]
-) -> None:
-    try:
-        check()
-    except BaseException:
-        if not checkpoint_plan.resumes and checkpoint_plan.archive is not None:
-            mark_undone(checkpoint, checkpoint_plan.archive, "itself: nothing was changed")
-        raise
 
 
 def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:

@@ -65,8 +65,8 @@ class Archive:
     :param request: identifies what was asked for.
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
-    :param files: path -> digests of what the file held before and was to hold after, ``None`` for no file.
-    :param nonce: tells it from a move that another process began at the same time under the same name.
+    :param files: path -> digests of the file before and as planned, ``None`` for no file.
+    :param nonce: distinguishes it from a move that another process began at the same time under the same name.
     :param carried: ``before`` is from an earlier move that this one went on from; the copies are not.
     :param undoes: name of the archive that the move put back.
     :param copies: whether it put the files back, and not the offsets alone.
@@ -219,7 +219,7 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
 
 def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes | None:
     """
-    Return what a file held before the move, ``None`` if it was not there.
+    Return a file as it was before the move, ``None`` if it was not there.
 
     :raises CheckpointError: if the copy is gone or was changed.
     """

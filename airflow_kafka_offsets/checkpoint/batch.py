@@ -1,5 +1,5 @@
 """
-From where to where does a batch of a query go?
+Range of one batch of a query: from which offsets to which.
 
 The ends are in ``offsets/<batch>``. Where it begins is in the file before it, whatever number that has; for a source's
 first batch in ``sources/<source>/0``, which Spark's Kafka source writes once and which later partitions are not in.

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
-from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
+from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, align, time_cell
 from airflow_kafka_offsets.model.text import Show, shorten
 
@@ -165,14 +165,6 @@ class CheckpointPlan:
     undoes: str | None = None
     copies: bool = False
     times: RecordTimes = field(default_factory=dict, repr=False)
-
-    def check(self) -> None:
-        """
-        Refuse a plan that must not be carried out.
-
-        :raises PlanRefusedError: with every reason.
-        """
-        check_plans([self])
 
     @property
     def number(self) -> int | None:

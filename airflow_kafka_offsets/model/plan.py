@@ -28,7 +28,7 @@ class PartitionMove:
     after: int
     """The offset to commit."""
     log: LogRange
-    """What the partition's log held when the plan was made."""
+    """The partition's log when the plan was made."""
 
     @property
     def changes(self) -> bool:
@@ -152,7 +152,7 @@ class OffsetPlan:
         )
 
     def with_before(self, before: Mapping[TopicPartition, int | None]) -> OffsetPlan:
-        """Return the plan with what the group held earlier, before an interrupted try of the same move."""
+        """Return the plan with where the group was earlier, before an interrupted try of the same move."""
         moves = tuple(
             replace(move, before=before.get(move.topic_partition, move.before)) for move in self.moves
         )
@@ -162,14 +162,6 @@ class OffsetPlan:
         """Return the plan with a remark on partitions, if there are any."""
         names = list(partitions)
         return replace(self, notes=(*self.notes, f"{remark}: {summarize(names)}")) if names else self
-
-    def check(self) -> None:
-        """
-        Refuse a plan that must not be carried out.
-
-        :raises PlanRefusedError: with every reason.
-        """
-        check_plans([self])
 
     def verify(self, committed: Mapping[TopicPartition, int | None]) -> None:
         """

@@ -95,10 +95,10 @@ def plan_commits(
 
 def _created_after(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
     """
-    Say where the log's first record of all is newer than the batch that is to have read it.
+    Return where the log's first record of all is newer than the batch that is to have read it.
 
     Kafka deletes the commits of a topic together with the topic, so only partitions without one are asked for. Where
-    retention has deleted the first record, or it has a time that lies ahead, nothing can be said.
+    retention has deleted the first record, or it has a time that lies ahead, nothing is known.
     """
     read = sorted(tp for tp, offset in offsets.items() if offset > 0)
     if not read:

@@ -172,7 +172,7 @@ def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> Newest
 
 def _last_commit(commits: Iterable[Commit | None]) -> int | None:
     """Return the newest time that the commits say they were made at."""
-    said = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
+    makers = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
     return max(
-        (metadata.at for metadata in said if metadata is not None and metadata.at is not None), default=None
+        (metadata.at for metadata in makers if metadata is not None and metadata.at is not None), default=None
     )

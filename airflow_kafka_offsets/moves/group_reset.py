@@ -53,7 +53,7 @@ def plan_resets(
     :param by: who resets. A relative scenario leaves a partition alone that an earlier try has moved: one with the same
         token, or one of the same task that has stopped half-way, before it was cleared.
     :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the groups'
-        commits tell.
+        commits show it.
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """

@@ -51,7 +51,7 @@ def plan_reset(
     Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, the groups.
 
     With a checkpoint the partitions are those of the checkpoint's newest committed batch. ``current`` and ``shift_by`` start from
-    the group's committed offset, as in Kafka's tool; a partition without one stands where the checkpoint does.
+    the group's committed offset, as in Kafka's tool; a partition without one starts where the checkpoint is.
 
     A move that was begun and not finished is finished by its task, and by the same request of anybody, with the offsets
     that it was planned with; any other request is refused until then.
@@ -175,7 +175,7 @@ def plan_checkpoint_seek(
     policy: CheckpointPolicy | None = None,
 ) -> PipelinePlan:
     """
-    Plan to move a checkpoint alone; ``current`` and ``shift_by`` start from where it stands.
+    Plan to move a checkpoint alone; ``current`` and ``shift_by`` start from where it is.
 
     :param scope: partitions outside stay where they are.
     """

@@ -106,7 +106,7 @@ def _left_out(partitions: Sequence[TopicPartition]) -> OffsetsFormatError:
 
 
 class Targets(NamedTuple):
-    """The offsets that a scenario means, with what is to be said about them."""
+    """The offsets that a scenario means, with remarks and refusals."""
 
     targets: Mapping[TopicPartition, int]
     notes: Sequence[str] = ()

@@ -52,7 +52,7 @@ def plan_window(
     Plan which records one run reads; nothing is changed.
 
     A partition without a commit, of a topic that the group has commits on, was added since: it begins at its log
-    start. A topic that the group has no commit on is for ``on_no_commit``. Where the group stands behind the end
+    start. A topic that the group has no commit on is for ``on_no_commit``. Where the group is behind the end
     already, the range is empty.
 
     :param named: the group that the window's end is committed to, ``None`` if there is none; and the topics, without

@@ -38,7 +38,7 @@ def check_window(client: OffsetsClient, window: OffsetWindow, named: Groups) -> 
 
 def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
     """
-    Say which topics of a window were deleted and created again since it was planned, as their ids tell.
+    Return which topics of a window were deleted and created again since it was planned, as their ids show.
 
     :raises BrokerError: if the ids were known then, and cannot be had now.
     """
@@ -61,15 +61,15 @@ def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
 
 
 def committed_by(client: OffsetsClient, named: Groups, dag: str, run: str) -> bool:
-    """Whether a run of a DAG made one of the groups' present commits, as their metadata tell."""
+    """Whether a run of a DAG made one of the groups' present commits, as their metadata shows."""
     for group, topics in named.scopes().items():
         try:
             partitions = group_positions(client, group, topics)
         except NoCommitError:
             continue
         for commit in client.committed(group, partitions).values():
-            said = CommitMetadata.parse(commit.metadata) if commit is not None else None
-            if said is not None and said.run == run and said.dag in ("", dag):
+            made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+            if made is not None and made.run == run and made.dag in ("", dag):
                 return True
     return False
 
@@ -87,7 +87,7 @@ def window_positions(client: OffsetsClient, named: Groups) -> Positions:
 def deleted_before(
     client: OffsetsClient, starts: Offsets, logs: Mapping[TopicPartition, LogRange], moment: datetime
 ) -> list[str]:
-    """Say where the log starts later than the window: records of the window may be gone, and nobody can count them."""
+    """Return where the log starts later than the window: records of the window may be gone, and nobody can count them."""
     doubtful = {tp: offset for tp, offset in starts.items() if 0 < offset == logs[tp].start < logs[tp].end}
     times = client.record_times(doubtful) if doubtful else {}
     asked = timestamp_ms(moment)
@@ -108,7 +108,7 @@ def deleted_before(
 
 
 def emptied(window: OffsetWindow, positions: Positions, logs: Mapping[TopicPartition, LogRange]) -> list[str]:
-    """Say where retention has left nothing, so that nobody can tell whether the window's records were there."""
+    """Return where retention has left nothing, so that nobody knows whether the window's records were there."""
     emptied = [
         tp
         for tp in window.ranges
@@ -129,7 +129,7 @@ def emptied(window: OffsetWindow, positions: Positions, logs: Mapping[TopicParti
 
 
 def log_elsewhere(window: OffsetWindow, positions: Positions) -> None:
-    """Say in the log that the window can be read, but not be committed as long as the group stands where it does."""
+    """Log that the window can be read, but not be committed while the group is where it is."""
     try:
         window.to_commit(
             "the group", {tp: positions[tp] for tp in window.ranges} if positions else window.committed

@@ -57,7 +57,7 @@ def plan_window_commits(
     :param source: where the window comes from, for the receipt.
     :param on_out_of_range: what becomes of an end that is outside the log by now.
     :param committed_at: when this window was committed to all of the groups, if that is known.
-    :return: a plan for each group, refused if the group stands neither at the start nor at the end, or a topic was
+    :return: a plan for each group, refused if the group is neither at the start nor at the end, or a topic was
         created again since the window was planned.
     """
     by_group = targets.by_group

@@ -51,7 +51,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
     Of the groups' assets in ``outlets`` (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`) a task sends events
     for those whose group it has moved or committed. A mapped task may name the assets of all pipelines; elsewhere the
-    asset of another group is refused. An ``AssetAlias`` stands for the groups that are committed.
+    asset of another group is refused. An ``AssetAlias`` represents the groups that are committed.
 
     Every name selects something, see :mod:`airflow_kafka_offsets.model.groups`; and an option that is given must not render
     to nothing, see :mod:`airflow_kafka_offsets.task.given`.

@@ -59,7 +59,7 @@ class ResetOffsetsOperator(MovingOperator):
     cleared, and the log says so. Refused, with nothing changed: tasks that have succeeded after it, and were not cleared
     although one before them was.
 
-    What may happen to the checkpoint is said with the parameters of :class:`MovingOperator`: ``pending_batch``,
+    What may happen to the checkpoint is decided by the parameters of :class:`MovingOperator`: ``pending_batch``,
     ``sink``, ``sink_location``, ``allow_state`` and ``quiet_period``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
@@ -77,9 +77,9 @@ class ResetOffsetsOperator(MovingOperator):
         ``group,topic,partition,offset``. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
         partition, for an offset outside the log or a time in the future. (templated)
-    :param on_no_commit: where a partition without a commit stands, for ``shift_by`` and ``current``: ``fail``
-        (default), ``earliest``, ``latest``, or ``skip`` the partition. With a ``checkpoint_location`` it stands where the
-        checkpoint does. (templated)
+    :param on_no_commit: where a partition without a commit starts from, for ``shift_by`` and ``current``: ``fail``
+        (default), ``earliest``, ``latest``, or ``skip`` the partition. With a ``checkpoint_location`` it starts where the
+        checkpoint is. (templated)
     :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails. (templated)
     """
 
@@ -142,7 +142,7 @@ class ResetOffsetsOperator(MovingOperator):
             raise self.misused(str(error)) from None
         if self.checkpoint_location is not None:
             self.check_unused(
-                "with checkpoint_location: a partition without a commit stands where the checkpoint does",
+                "with checkpoint_location: a partition without a commit starts where the checkpoint is",
                 on_no_commit="fail",
             )
         elif not any(_may_start_from_commits(*each) for each in given.items()):

@@ -57,7 +57,7 @@ class RestoreOffsetsOperator(MovingOperator):
 
     Without a receipt (the reset was skipped, or only showed its plan) it does nothing and says so.
 
-    What may happen to the checkpoint is said with the parameters of :class:`MovingOperator`. A job that failed
+    What may happen to the checkpoint is decided by the parameters of :class:`MovingOperator`. A job that failed
     usually leaves an unfinished batch: ``pending_batch="discard"`` with the ``sink`` lets the restore remove it.
 
     Returns the receipt of the restore, or ``None`` if there was nothing to do.

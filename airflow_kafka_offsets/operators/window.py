@@ -44,12 +44,12 @@ class PlanOffsetWindowOperator(OffsetsOperator):
 
     Nothing is changed in Kafka. The job reads exactly these records (see
     :func:`airflow_kafka_offsets.spark.read.read_window`), and ``CommitOffsetWindowOperator(window=plan.output)`` then
-    moves the group to the window's end, if it still stands at its start.
+    moves the group to the window's end, if it is still at its start.
 
     ``group_id`` is the group that reads the topics, ``None`` for a replay that no group takes note of. ``topics`` are by
     default those that the group has commits on.
 
-    A time stands for the first record at or after it. The end is exclusive. A partition that was added to a topic
+    A time means the first record at or after it. The end is exclusive. A partition that was added to a topic
     since the last commit is read from its log start.
 
     A task that has planned a window gives the same one again when it is tried again or its run is cleared: Airflow
@@ -59,7 +59,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
 
     Refused: a window of no length, as the data intervals of plain cron strings are in Airflow 3; an end before the
     start, or in the future; records that retention has deleted, with their number; a group without a commit, unless
-    ``on_no_commit`` says otherwise. Where the group stands elsewhere than at the window's start, the window is
+    ``on_no_commit`` says otherwise. Where the group is elsewhere than at the window's start, the window is
     planned, and the log says that it cannot be committed.
 
     Returns :meth:`airflow_kafka_offsets.model.window.OffsetWindow.as_json`; its ``source`` says what was asked

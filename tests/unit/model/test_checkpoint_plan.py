@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     sources_json,
 )
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
+from airflow_kafka_offsets.model.plan import check_plans
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PAID = TopicPartition("paid", 0)
@@ -156,9 +157,9 @@ def test_a_table_of_no_change_says_so():
 
 
 def test_a_plan_with_refusals_must_not_be_carried_out():
-    checkpoint_plan().check()
+    check_plans([checkpoint_plan()])
     with pytest.raises(PlanRefusedError) as refused:
-        checkpoint_plan(refusals=("one", "two")).check()
+        check_plans([checkpoint_plan(refusals=("one", "two"))])
     assert refused.value.refusals == ("one", "two")
 
 
