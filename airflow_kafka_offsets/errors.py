@@ -1,8 +1,8 @@
 """
-Which things can go wrong, and which of them are worth another try?
+The errors of this package, as one hierarchy.
 
-Every error of this package is a :class:`KafkaOffsetsError`. Its text says what was found, what was
-expected and what to do, in that order, and never holds a credential::
+Every error text says what was found, what was expected and what to do, in that order, and never holds a
+credential::
 
     KafkaOffsetsError
     ├── OffsetsFormatError            text that is not Spark's offsets JSON or Kafka's CSV, a store's row (a ValueError)
@@ -16,51 +16,60 @@ expected and what to do, in that order, and never holds a credential::
     ├── WindowReadError               records of a window are gone from the log, or not in it yet
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
-    │   ├── MoveUnfinishedError       a move of the checkpoint is under way, or has stopped half-way (retriable)
+    │   ├── MoveUnfinishedError       a move of the checkpoint is running, or stopped half-way (retriable)
     │   └── WindowMismatchError       a group or store is neither at a window's start nor at its end
     ├── DriftError                    groups are not where their checkpoints are, or could not be checked
-    └── BrokerError                   the broker or the client said no
+    └── BrokerError                   the broker or the client refused
         ├── BrokerUnavailableError    not reachable, or no answer within the deadline (retriable)
         ├── BrokerAuthenticationError wrong password, certificate, security.protocol or permission
         ├── UnknownTopicPartitionError
         ├── GroupActiveError          the group has members: only they may commit
         ├── CommitError               some partitions were refused; says which were written
-        └── ClientCrashedError        the child process that made a group call died (retriable)
+        └── ClientCrashedError        the admin process died before it answered (retriable)
 
-``retriable`` says whether the same call may succeed later without anybody changing anything. Airflow's
-retries are meant for those; the others fail the same way until what the text names is done.
+``retriable`` says whether the same call may succeed later without a change. Airflow's retries are meant for
+those; the others fail the same way until what the text names is done.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from typing import Self
 
-    from airflow_kafka_offsets.model.offsets import TopicPartition
+Partition = tuple[str, int]
+"""Topic and number: a :class:`~airflow_kafka_offsets.model.offsets.TopicPartition`."""
+
+P = TypeVar("P", bound=Partition)
 
 
 class KafkaOffsetsError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error that this package raises."""
 
     retriable = False
 
+    def append(self, outcome: str) -> Self:
+        """Append what has been done so far to the text; return the error."""
+        self.args = (f"{self}; {outcome}", *self.args[1:])
+        return self
+
 
 class OffsetsFormatError(KafkaOffsetsError, ValueError):
-    """Text or JSON is not in the form that Spark or Kafka writes offsets, or a store's row holds something else."""
+    """Text is not Spark's JSON or Kafka's CSV, or a store's row holds no offset."""
 
 
 class UsageError(KafkaOffsetsError, ValueError):
-    """Parameters contradict each other, are missing, or have a value outside their choices."""
+    """Parameters are missing, contradict each other, or have an unknown value."""
 
 
 class SetupError(KafkaOffsetsError):
-    """Something this machine needs is missing or does not fit."""
+    """Something is missing on this machine, or has the wrong version."""
 
 
 class CheckpointError(KafkaOffsetsError):
-    """A Spark checkpoint cannot be used as it is."""
+    """A Spark checkpoint cannot be used."""
 
 
 class CheckpointNotFoundError(CheckpointError):
@@ -68,23 +77,23 @@ class CheckpointNotFoundError(CheckpointError):
 
 
 class CheckpointFormatError(CheckpointError):
-    """A file of the checkpoint is not in a form that is known."""
+    """A file of the checkpoint has an unknown format."""
 
 
 class CheckpointUnavailableError(CheckpointError):
-    """The storage did not answer, or a running query removed files faster than they could be read."""
+    """The storage did not answer, or a running query removed files while they were read."""
 
     retriable = True
 
 
 class CheckpointMovedError(CheckpointError):
-    """Another process moved the checkpoint, or its groups, while this one used it."""
+    """Another process moved the checkpoint or its groups meanwhile."""
 
     retriable = True
 
 
 class NoCommitError(KafkaOffsetsError):
-    """A group has no committed offset where one is needed, so its lag is undefined."""
+    """A group has no committed offset where one is needed."""
 
 
 class PlanRefusedError(KafkaOffsetsError):
@@ -106,35 +115,37 @@ class PlanRefusedError(KafkaOffsetsError):
 
 
 class MoveUnfinishedError(PlanRefusedError):
-    """A move of the checkpoint was begun and not finished: it is under way, or has stopped half-way."""
+    """A move of the checkpoint is running, or stopped half-way."""
 
 
 class WindowMismatchError(PlanRefusedError):
     """
-    Offsets cannot be saved, since what is stored meets neither the beginning nor the end of their ranges.
+    What is stored is neither the start nor the end of the ranges that are to be saved.
 
     :param where: what stores them, such as ``group 'orders'``.
     :param found: partition -> what is stored (``None`` for nothing), what was expected, and the range's end.
-    :param movers: partition -> who has committed it, as far as that is known; ``None`` if it is no group.
+    :param movers: partition -> who committed it, as far as that is known; ``None`` for a store, which is no
+        group.
     """
 
     def __init__(
         self,
         where: str,
-        found: Mapping[TopicPartition, tuple[int | None, int | None, int]],
-        movers: Mapping[TopicPartition, str] | None = None,
+        found: Mapping[P, tuple[int | None, int | None, int]],
+        movers: Mapping[P, str] | None = None,
     ) -> None:
-        self.found = dict(found)
+        self.found: dict[Partition, tuple[int | None, int | None, int]] = dict(found.items())
         self.differences = "; ".join(
-            f"{tp}: found {_or_nothing(held)}, the range goes from {_or_nothing(start)} to {end}"
-            for tp, (held, start, end) in sorted(found.items())
+            f"{tp}: found {_or_nothing(stored)}, the range goes from {_or_nothing(start)} to {end}"
+            for tp, (stored, start, end) in sorted(found.items())
         )
         reasons = []
-        gone = [tp for tp, (held, start, _) in found.items() if held is None and start is not None]
+        gone = [tp for tp, (stored, start, _) in found.items() if stored is None and start is not None]
         if movers is not None and gone:
             reasons.append(
                 f"{len(gone)} of the commits are no longer there: Kafka forgets a group that nobody joins "
-                "offsets.retention.minutes after its last commit, and a topic's commits when the topic is deleted"
+                "offsets.retention.minutes after its last commit, and a topic's commits when the topic is "
+                "deleted"
             )
         if movers:
             reasons.append(f"Moved by {', '.join(sorted(set(movers.values())))}")
@@ -143,12 +154,13 @@ class WindowMismatchError(PlanRefusedError):
         reasons.append(
             "Read on from what is stored: ranges that were planned before it do not fit any more"
             if movers is None
-            else "To go on from where it stands now, trigger a new run with start='committed': clearing the plan of this run "
-            "gives the same ranges again"
+            else "To go on from where it is now, trigger a new run with start='committed': clearing the plan "
+            "of this run gives the same ranges again"
         )
         super().__init__(
             [
-                f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. {'. '.join(reasons)}"
+                f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. "
+                f"{'. '.join(reasons)}"
             ]
         )
 
@@ -158,14 +170,14 @@ def _or_nothing(offset: int | None) -> str:
 
 
 class WindowReadError(KafkaOffsetsError):
-    """Records of an offset window are gone from the log, or not in it yet, so that it cannot be read whole."""
+    """Records of an offset window are gone from the log, or not in it yet."""
 
 
 class DriftError(KafkaOffsetsError):
     """
-    Groups are not where their checkpoints are, or that could not be found out.
+    Groups are not where their checkpoints are, or could not be checked.
 
-    :param retriable: whether nothing is wrong but what may pass by itself, such as a broker that did not answer.
+    :param retriable: whether all causes may pass by themselves, such as a broker that did not answer.
     """
 
     def __init__(self, message: str, *, retriable: bool = False) -> None:
@@ -175,7 +187,7 @@ class DriftError(KafkaOffsetsError):
 
 class BrokerError(KafkaOffsetsError):
     """
-    The broker, or the client on the way to it, refused.
+    The broker or the client refused.
 
     :param code: Kafka's name of the error, such as ``NOT_COORDINATOR``; ``None`` when there was none.
     """
@@ -199,10 +211,10 @@ class UnknownTopicPartitionError(BrokerError):
     """
     Topics or partitions do not exist on the broker.
 
-    :param missing: what was asked for and is not there.
+    :param missing: the partitions that are not there.
     """
 
-    def __init__(self, message: str, *, missing: Sequence[TopicPartition] = ()) -> None:
+    def __init__(self, message: str, *, missing: Sequence[Partition] = ()) -> None:
         super().__init__(message, code="UNKNOWN_TOPIC_OR_PART")
         self.missing = tuple(missing)
 
@@ -211,7 +223,7 @@ class GroupActiveError(BrokerError):
     """
     The group has members, so only they may commit its offsets.
 
-    :param retriable: whether they are there for a moment only, as one that commits a window.
+    :param retriable: whether they leave by themselves, such as a member that commits a window.
     """
 
     def __init__(self, message: str, *, code: str | None = None, retriable: bool = False) -> None:
@@ -224,7 +236,7 @@ class CommitError(BrokerError):
     A commit was refused, wholly or in part.
 
     :param failed: partition -> the broker's name of the error.
-    :param written: partitions whose offsets were committed before the failure.
+    :param written: partitions that were committed before the failure.
     :param retriable: whether all that failed may succeed later.
     """
 
@@ -232,17 +244,17 @@ class CommitError(BrokerError):
         self,
         message: str,
         *,
-        failed: Mapping[TopicPartition, str],
-        written: Sequence[TopicPartition] = (),
+        failed: Mapping[P, str],
+        written: Sequence[Partition] = (),
         retriable: bool = False,
     ) -> None:
         super().__init__(message, code=next(iter(failed.values()), None))
-        self.failed = dict(failed)
+        self.failed: dict[Partition, str] = dict(failed.items())
         self.written = tuple(written)
         self.retriable = retriable
 
 
 class ClientCrashedError(BrokerError):
-    """The child process that made a group call died before it answered."""
+    """The admin process died before it answered."""
 
     retriable = True

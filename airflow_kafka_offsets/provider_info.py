@@ -1,4 +1,4 @@
-"""What does Airflow read about this provider? Pure literals: it is asked before Airflow is configured."""
+"""Metadata of this provider for Airflow, as pure literals: Airflow reads it before it is configured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,22 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": integration,
                 "external-doc-url": "https://kafka.apache.org/documentation/#basic_ops_consumer_group",
+                "how-to-guide": [
+                    "/docs/how-to/commit-after-spark.md",
+                    "/docs/operators.md",
+                    "/docs/sensors.md",
+                    "/docs/triggers.md",
+                ],
+                "logo": "/docs/images/logo.svg",
                 "tags": ["apache"],
+            }
+        ],
+        "asset-uris": [
+            {
+                "schemes": ["kafka-group"],
+                "handler": "airflow_kafka_offsets.assets.sanitize_uri",
+                "factory": "airflow_kafka_offsets.assets.create_asset",
+                "to_openlineage_converter": "airflow_kafka_offsets.assets.convert_asset_to_openlineage",
             }
         ],
         "hooks": [

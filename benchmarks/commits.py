@@ -13,7 +13,7 @@ from peers import KafkaPython
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import format_csv
+from airflow_kafka_offsets.model.formats import format_csv
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.reset_scenarios import ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope

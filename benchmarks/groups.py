@@ -8,6 +8,7 @@ from peers import KafkaPython, described_lag
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.lag import Lag
+from airflow_kafka_offsets.model.offsets import committed_offsets
 
 PARTITIONS = 50
 KEPT = "ours, a connection for each group kept"
@@ -28,8 +29,7 @@ def measure(cluster: Cluster, groups: int, rounds: int) -> Section:
         committed = {name: client.committed(name, partitions) for name in names}
         logs = client.log_ranges(partitions)
         return sum(
-            Lag.measure(name, {tp: commit and commit.offset for tp, commit in commits.items()}, logs).total
-            for name, commits in committed.items()
+            Lag.measure(name, committed_offsets(commits), logs).total for name, commits in committed.items()
         )
 
     task = f"{groups} groups of {PARTITIONS} partitions"

@@ -8,6 +8,7 @@ from peers import BareClient, KafkaPython, described_lag
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
+from airflow_kafka_offsets.model.offsets import committed_offsets
 from airflow_kafka_offsets.model.topics import TopicScope
 
 OURS = "ours"
@@ -64,7 +65,7 @@ def _contestants(cluster: Cluster, client: OffsetsClient, python: KafkaPython, s
 
     def ours() -> int:
         commits = client.committed(group_id, partitions)
-        positions = {tp: commit and commit.offset for tp, commit in commits.items()}
+        positions = committed_offsets(commits)
         return lag_of(client, group_id, positions).total
 
     def ours_of_topic() -> int:

@@ -23,7 +23,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
-from airflow_kafka_offsets.spark.listener.launcher import spark_py_files
+from airflow_kafka_offsets.spark import spark_py_files
 
 HOME = Path(
     os.environ.get("FLIGHTS_HOME")

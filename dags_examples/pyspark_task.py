@@ -48,7 +48,7 @@ with DAG(
     )
     def count_orders(servers: str, spark: SparkSession) -> dict[str, Any]:
         """Count the new orders of each shop, batch by batch."""
-        from airflow_kafka_offsets.spark.listener.listener import committing
+        from airflow_kafka_offsets.spark import committing
 
         counted: dict[str, int] = {}
 

@@ -15,7 +15,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import DAG, Param
 
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
-from airflow_kafka_offsets.spark.listener.launcher import spark_py_files
+from airflow_kafka_offsets.spark import spark_py_files
 
 HOME = Path(
     os.environ.get("FLIGHTS_HOME")

@@ -18,7 +18,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
-from airflow_kafka_offsets.spark.listener.launcher import launcher_path, spark_py_files
+from airflow_kafka_offsets.spark import launcher_path, spark_py_files
 
 LAKE = os.environ.get("LAKE", "s3a://lake")
 

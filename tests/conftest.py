@@ -8,6 +8,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from breakable_kafka import BreakableKafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_oracle import kafka_tools, oracle  # noqa: F401
@@ -18,8 +19,6 @@ from shared_kafka import SharedKafka, shared_kafka
 from spark_connect import connect, connect_url  # noqa: F401
 from spark_session import spark, spark_settings  # noqa: F401
 from two_workers import BySharing, is_in_charge, rank
-
-from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -102,14 +101,14 @@ def secured_kafka(run_directory: Path) -> Iterator[SecuredKafka]:
 
 
 @pytest.fixture
-def own_kafka() -> Iterator[Callable[..., EmbeddedKafka]]:
+def own_kafka() -> Iterator[Callable[..., BreakableKafka]]:
     """Starts a broker for one test alone: own_kafka(users=..., properties=...)."""
     if os.environ.get(USERS_BROKER):
         pytest.skip(f"needs a Kafka of its own, and {USERS_BROKER} names another one")
-    started: list[EmbeddedKafka] = []
+    started: list[BreakableKafka] = []
 
-    def start(**parameters: Any) -> EmbeddedKafka:
-        kafka = EmbeddedKafka(**parameters)
+    def start(**parameters: Any) -> BreakableKafka:
+        kafka = BreakableKafka(**parameters)
         started.append(kafka)
         return kafka.start()
 

@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import Offsets, load_json
+from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import kind_of, printable
 from airflow_kafka_offsets.storage import decode, list_names
 

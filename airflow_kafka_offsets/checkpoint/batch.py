@@ -10,7 +10,8 @@ from __future__ import annotations
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
-from airflow_kafka_offsets.model.offsets import SPARK_FORM, Offsets
+from airflow_kafka_offsets.model.formats import SPARK_FORM
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import kind_of
 from airflow_kafka_offsets.storage import decode
 

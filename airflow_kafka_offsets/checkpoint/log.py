@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import CheckpointFormatError, OffsetsFormatError
-from airflow_kafka_offsets.model.offsets import Offsets, load_json, offsets_text, parse_offsets
+from airflow_kafka_offsets.model.formats import load_json, offsets_text, parse_offsets
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import kind_of
 
 NO_OFFSET = "-"

@@ -24,7 +24,8 @@ from airflow_kafka_offsets.errors import (
     CheckpointNotFoundError,
     CheckpointUnavailableError,
 )
-from airflow_kafka_offsets.model.offsets import Offsets, offsets_json
+from airflow_kafka_offsets.model.formats import offsets_json
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
     decode,

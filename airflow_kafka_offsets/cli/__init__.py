@@ -41,15 +41,14 @@ cli.add_command(drift)
     "--package", "packages", multiple=True, metavar="GROUP:ARTIFACT:VERSION", help="As for --packages."
 )
 @click.option("--jar", "jars", multiple=True, metavar="PATH", help="As for --jars.")
-@click.option("--registry", is_flag=True, help="Also try to reach Maven Central.")
 @broker_options
 @output_option
-def doctor(packages: Sequence[str], jars: Sequence[str], registry: bool, output: str, **broker: Any) -> None:
+def doctor(packages: Sequence[str], jars: Sequence[str], output: str, **broker: Any) -> None:
     """Check this machine, and a broker if one is named."""
     from airflow_kafka_offsets.local.broker_checks import check_broker
     from airflow_kafka_offsets.local.environment import check_environment
 
-    checks = check_environment(packages=packages, jars=jars, registry=registry)
+    checks = check_environment(packages=packages, jars=jars)
     if broker["bootstrap_server"] or broker["config_file"]:
         checks += check_broker(
             broker_config(broker["bootstrap_server"], broker["config_file"]), broker["timeout"]

@@ -33,9 +33,9 @@ from airflow_kafka_offsets.cli.options import (
 )
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
+from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.offsets import load_json
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.text import kind_of, printable
 from airflow_kafka_offsets.model.topics import TopicScope

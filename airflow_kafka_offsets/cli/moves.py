@@ -171,7 +171,7 @@ def finish(
     :param export: print the groups' planned offsets as Kafka's CSV, and no table.
     """
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-    from airflow_kafka_offsets.model.offsets import format_csv
+    from airflow_kafka_offsets.model.formats import format_csv
     from airflow_kafka_offsets.moves.apply import apply, look_up_times
 
     if export:

@@ -1,9 +1,10 @@
-"""A hook for the consumer groups of a Kafka connection."""
+"""The hook for consumer groups and offsets of a Kafka connection."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from typing import Any
 
 from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
@@ -12,7 +13,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowOptionalProviderFeatureException,
 )
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import SetupError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import SERVERS
@@ -24,10 +25,10 @@ from airflow_kafka_offsets.kafka.positions import (
     log_ranges,
     partitions_in,
 )
-from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
+from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.offsets import offsets_json
+from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import parse_time, timestamp_ms
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -36,13 +37,17 @@ from airflow_kafka_offsets.moves.drift import pipeline_drift
 CALL_TIMEOUT = 30.0
 """Seconds within which a call answers or fails."""
 
+OFFICIAL_PROVIDER = "apache-airflow-providers-apache-kafka"
+KNOWN_TO_WORK = "2.1.0"
+"""Version of the official provider with which the tests run."""
+
 
 class KafkaOffsetsHook(KafkaBaseHook):
     """
     Offsets of consumer groups, over the ``kafka`` connection of the official provider.
 
-    Every method but :meth:`client_config` opens a client, closes it, and returns plain data: JSON with string keys. For
-    several questions in a row use :meth:`get_offsets_client`.
+    Every method but :meth:`client_config` opens a client, closes it, and returns plain data: JSON with string
+    keys. For several questions in a row use :meth:`get_offsets_client`.
 
     :param kafka_config_id: the Kafka connection; its extra is librdkafka configuration.
     :param timeout: seconds within which each call answers or fails; 30 by default.
@@ -53,13 +58,21 @@ class KafkaOffsetsHook(KafkaBaseHook):
         self.timeout = CALL_TIMEOUT if timeout is None else timeout
 
     def _build_config(self) -> dict[str, Any]:
+        # It is private there, and the only place that adds the logins of MSK and Google.
+        build: object = getattr(super(), "_build_config", None)
+        if not callable(build):
+            raise _provider_changed("KafkaBaseHook._build_config is not there")
         try:
-            config: dict[str, Any] = super()._build_config()
+            config = build()
+            if not isinstance(config, dict):
+                raise _provider_changed(
+                    f"KafkaBaseHook._build_config returns {type(config).__name__}, expected a dictionary"
+                )
             check_config(config)
         except AirflowNotFoundException as error:
             raise UsageError(
-                f"connection {self.kafka_config_id!r} is not defined: correct kafka_config_id, or add a connection of type "
-                f"kafka whose extra has {SERVERS}"
+                f"connection {self.kafka_config_id!r} is not defined: correct kafka_config_id, or add a "
+                f"connection of type kafka whose extra has {SERVERS}"
             ) from error
         except (ValueError, AttributeError, ImportError, AirflowOptionalProviderFeatureException) as error:
             raise UsageError(self._what_is_wrong(error)) from error
@@ -73,18 +86,21 @@ class KafkaOffsetsHook(KafkaBaseHook):
         if isinstance(servers, str) and servers.strip():
             return f"{found}: {error}"
         return (
-            f"{found} has no {SERVERS} as text in its extra (host and port are not used): set the extra of a connection of type "
-            f'\'kafka\' to {{"{SERVERS}": "host:port"}} and what else the broker wants, or correct kafka_config_id'
+            f"{found} has no {SERVERS} as text in its extra (host and port are not used): set the extra of a "
+            "connection of type "
+            f'\'kafka\' to {{"{SERVERS}": "host:port"}} and what else the broker wants, or correct '
+            "kafka_config_id"
         )
 
     def client_config(self) -> dict[str, Any]:
         """
-        Return the connection's librdkafka configuration as the official provider builds it; no broker is asked.
+        Return the connection's librdkafka configuration as the official provider builds it; no broker is
+        asked.
 
         :raises UsageError: if the connection is not there, or is not one that a client can use.
 
-        It has the credentials, callbacks such as ``oauth_cb``, and keys that :meth:`get_offsets_client` leaves out. Do
-        not log it.
+        It has the credentials, callbacks such as ``oauth_cb``, and keys that :meth:`get_offsets_client`
+        leaves out. Do not log it.
         """
         return self._build_config()
 
@@ -119,10 +135,11 @@ class KafkaOffsetsHook(KafkaBaseHook):
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[str, Any]:
         """
-        Return the lag of a group: ``group_id``, ``total_lag``, ``max_lag``, ``lost``, ``topics`` and ``partitions``.
+        Return the lag of a group: ``group_id``, ``total_lag``, ``max_partition_lag``, ``lost``, ``topics``
+        and ``partitions``.
 
-        Each partition has ``topic``, ``partition``, ``committed``, ``log_start``, ``log_end``, ``lag`` and ``lost``;
-        ``committed`` and ``lag`` are ``None`` without a commit.
+        Each partition has ``topic``, ``partition``, ``committed``, ``log_start``, ``log_end``, ``lag`` and
+        ``lost``; ``committed`` and ``lag`` are ``None`` without a commit.
         """
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, TopicScope.parse(topics))
@@ -177,7 +194,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
             return reports_json(pipeline_drift(client, checkpoint, named, grace=wait))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return ``state``, ``type`` and ``members`` of each group; the state of one that is not there is Dead."""
+        """Return ``state`` (Dead if there is no such group), ``type`` and ``members`` of each group."""
         with self.get_offsets_client() as client:
             return {name: group.as_json() for name, group in client.describe_groups(group_ids).items()}
 
@@ -190,3 +207,10 @@ class KafkaOffsetsHook(KafkaBaseHook):
         """Delete groups; ``None`` for each that was deleted, else why it was not."""
         with self.get_offsets_client() as client:
             return client.delete_groups(group_ids)
+
+
+def _provider_changed(found: str) -> SetupError:
+    return SetupError(
+        f"{OFFICIAL_PROVIDER} {version(OFFICIAL_PROVIDER)} builds a connection's configuration in another way "
+        f"({found}): {KNOWN_TO_WORK} is known to work, install '{OFFICIAL_PROVIDER}=={KNOWN_TO_WORK}'"
+    )

@@ -1,4 +1,4 @@
-"""How is a call made in a process of its own, so that this one lives whatever becomes of it?"""
+"""Runs the admin worker in a child process each time, so that this process survives a crash of the client."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import airflow_kafka_offsets
-from airflow_kafka_offsets.errors import BrokerAuthenticationError, ClientCrashedError, SetupError
-from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
-from airflow_kafka_offsets.kafka.failures import Causes, Deadline, Failed, Failure, explain
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    ClientCrashedError,
+    SetupError,
+)
+from airflow_kafka_offsets.kafka.config import scrubber
+from airflow_kafka_offsets.kafka.explain import Call
+from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.text import shorten
 
@@ -22,41 +27,39 @@ _MODULE = "airflow_kafka_offsets.kafka.admin_worker"
 # As python -m, but what lies in the working directory is not taken for a module (-P is Python 3.11's).
 _START = f"import sys; sys.path = [at for at in sys.path if at]; from {_MODULE} import main; main()"
 _CRASHES = 2
-"""A child that dies is replaced this often within a call."""
+"""A worker that dies is started again this often within a call."""
 _GRACE = 1.0
-"""Seconds a child may take beyond its own deadline before it is killed."""
+"""Seconds that a worker may take beyond its own deadline before it is killed."""
 
 
 class AdminProcess:
     """
-    Makes AdminClient's calls in a short-lived child process each.
+    Makes each call of an AdminClient in a short-lived worker process.
 
-    librdkafka can abort the process that makes them, after a time-out or when a coordinator moves.
+    librdkafka can abort the process that makes such a call, after a time-out or when a coordinator moves.
 
     :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = dict(config)
-        self._servers = str(config.get(SERVERS))
         self._scrub = scrubber(config)
 
-    def call(self, what: str, name: str, arguments: Any, deadline: Deadline) -> Any:
+    def run(self, call: Call, name: str, arguments: Any = None) -> Any:
         """
-        Make a call in a child; again if it dies or its error is one that passes.
+        Make a call in a worker; again if the worker dies or the error passes.
 
-        :param what: what is wanted, for the error text.
         :param name: one of :data:`airflow_kafka_offsets.kafka.admin_worker.CALLS`.
-        :param arguments: what goes with it: plain JSON.
+        :param arguments: plain JSON.
         :raises BrokerError: if there is no answer.
         """
         causes = Causes(self._scrub)
         crashes: list[str] = []
 
         def attempt(_: float) -> Any:
-            # A child takes long to start, so that it gets all the time there is.
+            # A worker takes long to start, so that it gets all the time there is.
             try:
-                return self._child(name, arguments, deadline, causes)
+                return self._attempt(call, name, arguments, causes)
             except ClientCrashedError as error:
                 crashes.append(str(error))
                 if len(crashes) > _CRASHES:
@@ -64,40 +67,44 @@ class AdminProcess:
                 raise Failed(Failure("_RETRY", str(error))) from None
 
         try:
-            return until(deadline, attempt, lambda: causes)
+            return until(call, attempt, lambda: causes)
         except Failed as error:
             if crashes and error.failure.code == "_RETRY":
-                raise ClientCrashedError(f"{what}: {crashes[-1]}") from None
-            raise explain(what, error.failure, causes, self._servers, deadline.timeout) from None
+                raise ClientCrashedError(f"{call.what}: {crashes[-1]}") from None
+            raise call.explain(error.failure, causes=causes) from None
         except ClientCrashedError as error:
-            raise ClientCrashedError(f"{what}: {error}") from None
+            raise ClientCrashedError(f"{call.what}: {error}") from None
 
-    def _child(self, name: str, arguments: Any, deadline: Deadline, causes: Causes) -> Any:
+    def failure(self, values: Sequence[str] | None) -> Failure | None:
+        """Return a failure that the worker has sent, without credentials in it; ``None`` for none."""
+        return Failure(*values).scrubbed(self._scrub) if values else None
+
+    def _attempt(self, call: Call, name: str, arguments: Any, causes: Causes) -> Any:
         plain = {key: value for key, value in self._config.items() if not callable(value)}
         request = {
             "call": name,
             "arguments": arguments,
             "config": plain,
             "token": _token(self._config.get("oauth_cb"), plain),
-            "timeout": max(0.5, deadline.left),
+            "timeout": max(0.5, call.left),
         }
-        status, said, complaints = run_child(json.dumps(request), deadline.left + _GRACE)
+        status, output, errors = run_worker(json.dumps(request), call.left + _GRACE)
         try:
-            answer = json.loads(said)
+            response = json.loads(output)
         except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
+            response = None
+        if not isinstance(response, dict):
             if status is None:
                 raise Failed(Failure("_TIMED_OUT", "the call did not end in time"))
-            raise self._died(status, complaints)
+            raise self._died(status, errors)
         causes.clear()
-        causes.add(Failure(*cause) for cause in answer.get("causes", ()))
-        if answer.get("failure") is not None:
-            raise Failed(Failure(*answer["failure"]).scrubbed(self._scrub))
-        return answer["result"]
+        causes.add(Failure(*cause) for cause in response.get("causes", ()))
+        if (failure := self.failure(response.get("failure"))) is not None:
+            raise Failed(failure)
+        return response["result"]
 
-    def _died(self, status: int, complaints: str) -> Exception:
-        lines = [line for line in complaints.splitlines() if line.strip()]
+    def _died(self, status: int, errors: str) -> Exception:
+        lines = [line for line in errors.splitlines() if line.strip()]
         if status < 0:
             reason = next((line for line in lines if "ssert" in line), "")
             name = signal.Signals(-status).name if -status in list(signal.Signals) else str(-status)
@@ -112,11 +119,11 @@ class AdminProcess:
         )
 
 
-def run_child(text: str, timeout: float) -> tuple[int | None, str, str]:
+def run_worker(request: str, timeout: float) -> tuple[int | None, str, str]:
     """
-    Run :mod:`airflow_kafka_offsets.kafka.admin_worker` in a Python of its own, and kill it when the time is up.
+    Run :mod:`airflow_kafka_offsets.kafka.admin_worker` in another Python, and kill it when the time is up.
 
-    :param text: its standard input: there may be a password in it, so it must not be an argument.
+    :param request: its standard input: it may hold a password, so it must not be an argument.
     :return: exit status (``None`` if it was killed), standard output, standard error.
     :raises SetupError: if there is no Python to run it with.
     """
@@ -126,10 +133,10 @@ def run_child(text: str, timeout: float) -> tuple[int | None, str, str]:
             "group calls run in a child process and need it"
         )
     root = str(Path(airflow_kafka_offsets.__file__).parents[1])
-    # The child finds the package where this process found it.
+    # The worker finds the package where this process found it.
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
     try:
-        child = subprocess.Popen(
+        worker = subprocess.Popen(
             [sys.executable, "-c", _START],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -142,25 +149,24 @@ def run_child(text: str, timeout: float) -> tuple[int | None, str, str]:
     except OSError as error:
         raise SetupError(f"{sys.executable} cannot be started ({error}): group calls need it") from error
     try:
-        said, complaints = child.communicate(text, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.communicate()
-        return None, "", ""
-    except BaseException:
-        child.kill()
-        child.communicate()
+        output, errors = worker.communicate(request, timeout=timeout)
+    except BaseException as error:
+        worker.kill()
+        worker.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            return None, "", ""
         raise
-    return child.returncode, said, complaints
+    return worker.returncode, output, errors
 
 
 def _token(oauth_cb: Callable[[str], Any] | None, config: Mapping[str, Any]) -> list[Any] | None:
-    """Get the token here: the function may be one that only this process has."""
+    """Return a token from the user's function, which only this process may have."""
     if oauth_cb is None:
         return None
     try:
         return list(oauth_cb(str(config.get("sasl.oauthbearer.config", ""))))
     except Exception as error:  # noqa: BLE001  # it is the user's, and its text may hold anything
         raise BrokerAuthenticationError(
-            f"oauth_cb of the Kafka configuration gave no token ({type(error).__name__}): correct the connection"
+            f"oauth_cb of the Kafka configuration gave no token ({type(error).__name__}): correct the "
+            "connection"
         ) from None

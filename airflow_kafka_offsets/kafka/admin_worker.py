@@ -1,8 +1,8 @@
 """
-What do groups look like? AdminClient's answers, in a process of its own because it can abort the one it is in.
+Makes one call of an AdminClient, in a process of its own because the client can abort it.
 
-Run as ``python -m airflow_kafka_offsets.kafka.admin_worker``: reads one request as JSON from standard input and
-writes one answer as JSON to standard output. Nothing else is written there.
+Run as ``python -m airflow_kafka_offsets.kafka.admin_worker``: reads one request as JSON from standard input
+and writes one response as JSON to standard output. Nothing else is written there.
 """
 
 from __future__ import annotations
@@ -20,33 +20,25 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from airflow_kafka_offsets.kafka.config import missing_file
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Failure
-from airflow_kafka_offsets.kafka.listener_probe import look_at_listener
-
-RETENTION = "offsets.retention.minutes"
+from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
 _OFFSETS_TOPIC = "__consumer_offsets"
 _FIRST_WAIT = 0.5
 
 Part = tuple[Any, "Failure | None"]
-"""The answer for one group, or why there is none."""
-
-
-class _Failed(Exception):  # noqa: N818  # it does not leave this module
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(str(failure))
-        self.failure = failure
+"""The result for one group or topic, or why there is none."""
 
 
 class _Session:
     def __init__(self, config: dict[str, Any], token: list[Any] | None, timeout: float) -> None:
         self._end = time.monotonic() + timeout
-        self.causes = Causes(find=partial(look_at_listener, config))
+        self.causes = Causes(find=partial(probe_listener, config))
         settings = {
             "client.id": "airflow-kafka-offsets",
-            # The client also waits for this before its first connection to a broker that it has just learnt of.
+            # The client also waits for this before its first connection to a broker.
             "reconnect.backoff.ms": 10,
             **config,
             "error_cb": self.causes.note,
@@ -58,14 +50,14 @@ class _Session:
             self.admin = AdminClient(settings)
         except KafkaException as error:
             failure = Failure.of(error)
-            raise _Failed(Failure(failure.code, missing_file(config) or failure.text)) from None
+            raise Failed(Failure(failure.code, missing_file(config) or failure.text)) from None
 
     @property
     def left(self) -> float:
         return max(0.1, self._end - time.monotonic())
 
     def connect(self) -> None:
-        """Wait for a connection: a group call without one is what aborts, and knows no cause."""
+        """Wait for a connection: a group call without one may abort, and knows no cause."""
         wait = _FIRST_WAIT
         while True:
             try:
@@ -74,10 +66,10 @@ class _Session:
             except KafkaException as error:  # noqa: PERF203  # this is a wait
                 failure = Failure.of(error)
                 self.admin.poll(0)
-                self.causes.look(self.left)
+                self.causes.find(self.left)
                 final = self.causes.final is not None
                 if final or self._end <= time.monotonic() or failure.code not in RETRIABLE:
-                    raise _Failed(failure) from None
+                    raise Failed(failure) from None
                 wait *= 2
             else:
                 return
@@ -105,26 +97,24 @@ def _list(session: _Session, _: None) -> list[dict[str, str]]:
     future = session.admin.list_consumer_groups(request_timeout=session.left)
     found, failure = session.part(future, lambda result: result)
     if failure is not None:
-        raise _Failed(failure)
-    # A broker that did not answer may keep groups that are then missing.
+        raise Failed(failure)
+    # Without the response of one broker, the groups that it coordinates are missing.
     for error in found.errors:
-        raise _Failed(Failure.of(error))
+        raise Failed(Failure.of(error))
     return [
         {"group_id": group.group_id, "state": _state(group.state), "type": _type(group.type)}
         for group in found.valid
     ]
 
 
-def _retention(session: _Session, _: None) -> str | None:
+def _brokers(session: _Session, _: None) -> dict[str, Any]:
     brokers = session.admin.list_topics(_OFFSETS_TOPIC, timeout=session.left).brokers
     resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
     future = session.admin.describe_configs([resource], request_timeout=session.left)[resource]
     found, failure = session.part(
         future, lambda settings: settings[RETENTION].value if RETENTION in settings else None
     )
-    if failure is not None:
-        raise _Failed(failure)
-    return None if found is None else str(found)
+    return {"number": len(brokers), "retention": found, "failure": failure}
 
 
 def _topic_ids(session: _Session, topics: list[str]) -> dict[str, Part]:
@@ -139,10 +129,10 @@ def _topic_id(description: Any) -> str | None:
 
 
 CALLS: dict[str, Callable[[_Session, Any], Any]] = {
+    "brokers": _brokers,
     "delete": _delete,
     "describe": _describe,
     "list": _list,
-    "retention": _retention,
     "topic_ids": _topic_ids,
 }
 
@@ -180,35 +170,35 @@ def _type(kind: Any) -> str:
     return str(kind.name).lower()
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Carry out one request."""
+def respond(request: dict[str, Any]) -> dict[str, Any]:
+    """Make the call of one request."""
     session = None
     try:
         session = _Session(request["config"], request["token"], request["timeout"])
         session.connect()
-        said: dict[str, Any] = {"result": CALLS[request["call"]](session, request["arguments"])}
-    except _Failed as error:
-        said = {"failure": error.failure}
+        response: dict[str, Any] = {"result": CALLS[request["call"]](session, request["arguments"])}
+    except Failed as error:
+        response = {"failure": error.failure}
     except KafkaException as error:
-        said = {"failure": Failure.of(error)}
+        response = {"failure": Failure.of(error)}
     if session is not None:
         session.admin.poll(0)
-        said["causes"] = session.causes.seen
-    return said
+        response["causes"] = session.causes.seen
+    return response
 
 
 def main() -> None:
-    """Read the request, write the answer, and end at once."""
-    # What the client prints on its own goes to standard error.
+    """Read the request, write the response, and end at once."""
+    # What the client prints goes to standard error.
     out = os.dup(1)
     os.dup2(2, 1)
     request = json.load(sys.stdin)
-    # Also when the parent was killed and nobody waits any more.
+    # Ends also when the parent was killed and nobody waits any more.
     signal.alarm(int(request["timeout"]) + 5)
-    said = json.dumps(answer(request)).encode()
-    while said:
-        said = said[os.write(out, said) :]
-    # Taking the client down may abort or hang, and everything is said.
+    response = json.dumps(respond(request)).encode()
+    while response:
+        response = response[os.write(out, response) :]
+    # Closing the client may abort or hang.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Which settings of a connection may reach our clients, and how does a file of them read?"""
+"""Settings of a connection that reach our clients, and files of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.text import is_plain
 
 SERVERS = "bootstrap.servers"
+RETENTION = "offsets.retention.minutes"
+"""A broker's setting: how long it keeps the offsets of a group without members."""
 
 _ALIASES = {"metadata.broker.list": SERVERS}
 _PREFIXES = (
@@ -49,7 +51,9 @@ _JAVA_ONLY = {
     "ssl.truststore.password": "ssl.ca.location, a PEM file without a password",
     "ssl.truststore.type": "ssl.ca.location, a PEM file",
     "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.type": "ssl.keystore.location, a PKCS#12 file, or ssl.certificate.location and ssl.key.location",
+    "ssl.keystore.type": (
+        "ssl.keystore.location, a PKCS#12 file, or ssl.certificate.location and ssl.key.location"
+    ),
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
 }
@@ -75,14 +79,14 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the settings that say how to reach the broker and who we are; nothing else gets through.
+    Return the settings for connection and authentication only.
 
-    What a consumer or producer does (``group.id``, ``enable.auto.commit``, ``auto.offset.reset``,
-    ``acks``, ...) is not for a connection to say here: :func:`dropped_keys` names what was left out.
+    Settings of a consumer or producer (``group.id``, ``enable.auto.commit``, ``auto.offset.reset``, ``acks``,
+    ...) are left out; :func:`dropped_keys` names them.
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
-    :raises UsageError: if ``bootstrap.servers`` is missing, a key is one that only Java clients know, or a value is one
-        that the client would change, or fail on without an error.
+    :raises UsageError: if ``bootstrap.servers`` is missing, only Java clients know a key, or the client would
+        change a value, or fail on it without an error.
     """
     kept: dict[str, Any] = {}
     for key, value in config.items():
@@ -105,10 +109,10 @@ def dropped_keys(config: Mapping[str, Any]) -> list[str]:
 
 
 def missing_file(config: Mapping[str, Any]) -> str | None:
-    """Name a setting whose file cannot be read, and the file; ``None`` if there is none."""
+    """Name a setting with a file that cannot be read; ``None`` if there is none."""
     for key in sorted(_FILES & config.keys()):
         path = str(config[key])
-        # A word of librdkafka's: look where systems usually have them.
+        # librdkafka's word for the usual places of a system.
         if path == "probe" or os.access(path, os.R_OK):
             continue
         found = "cannot be read by this user" if os.path.exists(path) else "is not there"  # noqa: PTH110
@@ -150,10 +154,10 @@ def load_properties(path: str | Path) -> dict[str, str]:
 
 def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     """
-    Return a function that takes credentials out of a text: no value of ``sasl.*`` or ``ssl.*`` stays in it, but
-    the paths of certificates.
+    Return a function that removes credentials from a text: every value of ``sasl.*`` and ``ssl.*`` but the
+    paths of certificates.
 
-    librdkafka quotes a value that it does not understand, whatever it is.
+    librdkafka quotes any value that it does not understand.
     """
     secrets = {
         str(value)
@@ -181,10 +185,10 @@ def _passes(key: str, value: Any) -> bool:
 
 def _check_value(key: str, value: Any) -> None:
     """
-    Refuse a value that librdkafka would take for another one; never quotes it.
+    Refuse a value that librdkafka would change, without quoting it.
 
-    It cuts texts off at a NUL and whitespace off at their beginning, and takes of a number what fits into 32 bits and
-    what comes before the first character that is no digit.
+    It cuts texts off at a NUL, removes leading whitespace, and reads a number up to the first character that
+    is no digit, and 32 bits of it.
     """
     reason = _reason_against(key, value)
     if reason is not None:

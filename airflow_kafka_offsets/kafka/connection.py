@@ -1,4 +1,4 @@
-"""How is a Consumer that never subscribes kept, asked with a deadline, and got rid of?"""
+"""Consumers that never subscribe: how they are made, asked, kept and closed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from confluent_kafka import TopicPartition as ClientPartition
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.kafka.config import SERVERS, missing_file, scrubber
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
-from airflow_kafka_offsets.kafka.listener_probe import look_at_listener
-from airflow_kafka_offsets.kafka.reader import IsolationLevel
+from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.offsets import IsolationLevel
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 OWN_GROUP = "airflow-kafka-offsets"
-"""Group of the Consumers that ask about logs; nothing is ever committed to it."""
+"""Group of the Consumers that read logs; nothing is ever committed to it."""
 
 MAX_KEPT = 8
 """Consumers kept by one client: each has about four threads and eight sockets."""
@@ -34,7 +34,7 @@ _DEFAULTS = {
     "client.id": OWN_GROUP,
     # A silent broker is given up after this, so that a call can try again, or close, before its deadline.
     "socket.timeout.ms": 10_000,
-    # The client also waits for this before its first connection to a broker that it has just learnt of.
+    # The client also waits for this before its first connection to a broker.
     "reconnect.backoff.ms": 10,
     # A broker that was restarted is found again within a second, not within ten.
     "reconnect.backoff.max.ms": 1_000,
@@ -44,19 +44,19 @@ _DRAIN = 20
 
 class Connection:
     """
-    One Consumer that never subscribes, and what it learns in the background.
+    One Consumer that never subscribes, and the errors that it reports in the background.
 
     :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param group_id: the only group whose commits it can read and write.
     :param isolation_level: which log end it sees.
-    :raises UsageError: for a group whose name the client would change, or die of.
+    :raises UsageError: for a group's name that the client would change, or abort on.
     :raises BrokerError: if the configuration is refused.
     """
 
     def __init__(self, config: Mapping[str, Any], group_id: str, isolation_level: IsolationLevel) -> None:
         self.scrub = scrubber(config)
-        self.causes = Causes(self.scrub, partial(look_at_listener, config))
-        self.commit_answers: list[tuple[KafkaError | None, list[ClientPartition]]] = []
+        self.causes = Causes(self.scrub, partial(probe_listener, config))
+        self.commit_responses: list[tuple[KafkaError | None, list[ClientPartition]]] = []
         self._users_error_cb = config.get("error_cb")
         settings = {
             **_DEFAULTS,
@@ -67,7 +67,7 @@ class Connection:
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "allow.auto.create.topics": False,
-            # Its log goes to standard error; what matters of it also comes to error_cb.
+            # Its log goes to standard error; what matters also comes to error_cb.
             "log_level": 0,
             "error_cb": self._on_error,
             "on_commit": self._on_commit,
@@ -75,8 +75,8 @@ class Connection:
         try:
             self.consumer = Consumer(settings)
         except (KafkaException, ValueError, TypeError) as error:
-            said = Failure.of(error).text if isinstance(error, KafkaException) else str(error)
-            text = missing_file(config) or said
+            reason = Failure.of(error).text if isinstance(error, KafkaException) else str(error)
+            text = missing_file(config) or reason
             raise BrokerError(
                 f"the client for {config.get(SERVERS)} refused its configuration: {self.scrub(text)}; "
                 "correct the Kafka connection",
@@ -87,7 +87,7 @@ class Connection:
         """
         Make one call.
 
-        :raises Failed: with the client's error; :attr:`causes` has what was seen in the background.
+        :raises Failed: with the client's error; :attr:`causes` has those of the background.
         """
         try:
             return call(self.consumer)
@@ -96,7 +96,7 @@ class Connection:
             raise Failed(Failure.of(error).scrubbed(self.scrub)) from None
 
     def drain(self, seconds: float = 0.0) -> None:
-        """Take in what happened in the background; waits at most ``seconds``."""
+        """Take in the errors of the background; waits at most ``seconds``."""
         message = self.consumer.poll(seconds)
         for _ in range(_DRAIN):
             if message is None:
@@ -116,7 +116,7 @@ class Connection:
                 log.exception("error_cb of the Kafka configuration failed")
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPartition]) -> None:
-        self.commit_answers.append((error, partitions))
+        self.commit_responses.append((error, partitions))
 
 
 class Connections:

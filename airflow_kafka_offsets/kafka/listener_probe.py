@@ -1,10 +1,10 @@
 """
-Finds out why a listener lets no client in, where the Kafka client cannot tell.
+Finds out why a listener refuses a connection, where the Kafka client cannot tell.
 
-The client has one text for a certificate that expired, that an unknown authority signed and that is for another
-host, and none at all for TLS or a login that the listener expects and the connection does not have. So the listener
-is asked itself: a TLS handshake by Python's own means, and Kafka's first question of a login (``SaslHandshake``),
-which a broker answers before it knows who asks. No credential is sent.
+The client has one text for a certificate that has expired, is signed by an unknown authority, or is for
+another host, and none for TLS or a login that the listener expects and the connection does not have. So the
+probe asks the listener: with a TLS handshake of Python, and with the first request of a login
+(``SaslHandshake``), which a broker answers before authentication. No credential is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.kafka.failures import Deadline, Failure
 
 _LONGEST = 2.0
-"""Seconds that a look takes at most."""
+"""Seconds that a probe takes at most."""
 
 _NOT_VERIFIED = "certificate verify failed"
 _NAMED = re.compile(r"\w+://(\S+:\d+)/")
@@ -43,25 +43,25 @@ class _Login(NamedTuple):
     mechanisms: tuple[str, ...]
 
 
-def look_at_listener(config: Mapping[str, Any], said: Iterable[str], timeout: float) -> Failure | None:
+def probe_listener(config: Mapping[str, Any], errors: Iterable[str], timeout: float) -> Failure | None:
     """
-    Return what is wrong between a connection's settings and the listener; ``None`` if nothing was found.
+    Return how a connection's settings contradict the listener; ``None`` if nothing was found.
 
     :param config: librdkafka's configuration.
-    :param said: what the client said so far; the broker that it named last is asked.
-    :param timeout: seconds that are left for it.
+    :param errors: the client's error texts so far; the broker that they name last is asked.
+    :param timeout: seconds that are left.
     """
-    texts = list(said)
+    texts = list(errors)
     named = [found[1] for text in texts for found in _NAMED.finditer(text)]
     deadline = Deadline(min(timeout, _LONGEST))
     for address in [*reversed(named), *str(config[SERVERS]).split(",")]:
         try:
             host, port = _host_and_port(address)
             if any(_NOT_VERIFIED in text for text in texts):
-                return _look_at_certificate(config, host, port, deadline)
-            return _look_at_protocol(config, host, port, deadline)
+                return _probe_certificate(config, host, port, deadline)
+            return _probe_protocol(config, host, port, deadline)
         except (OSError, ValueError, OverflowError):  # noqa: PERF203  # the next broker is asked
-            # Not reached, or not an address: of that the client tells more.
+            # Not reached, or not an address: the client reports that better.
             continue
     return None
 
@@ -71,9 +71,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return (host.strip("[]"), int(port)) if host and port.isdecimal() else (port, _DEFAULT_PORT)
 
 
-def _look_at_certificate(
-    config: Mapping[str, Any], host: str, port: int, deadline: Deadline
-) -> Failure | None:
+def _probe_certificate(config: Mapping[str, Any], host: str, port: int, deadline: Deadline) -> Failure | None:
     authority = str(config.get("ssl.ca.location") or "")
     of_file = authority if Path(authority).is_file() else None
     of_directory = authority if Path(authority).is_dir() else None
@@ -110,7 +108,8 @@ def _about_certificate(address: str, error: ssl.SSLCertVerificationError, truste
     if code in _OTHER_NAME:
         return _refused(
             f"{found} is for another name ({why})",
-            "name the broker as its certificate does, in bootstrap.servers and in the broker's advertised.listeners, or "
+            "name the broker as its certificate does, in bootstrap.servers and in the broker's "
+            "advertised.listeners, or "
             "have the certificate made for this name too",
         )
     if code in _UNKNOWN_AUTHORITY:
@@ -121,10 +120,10 @@ def _about_certificate(address: str, error: ssl.SSLCertVerificationError, truste
     return _refused(f"{found} was not accepted ({why})", "correct ssl.ca.location, or the certificate")
 
 
-def _look_at_protocol(config: Mapping[str, Any], host: str, port: int, deadline: Deadline) -> Failure | None:
+def _probe_protocol(config: Mapping[str, Any], host: str, port: int, deadline: Deadline) -> Failure | None:
     configured = str(config.get("security.protocol") or "plaintext").upper()
     mechanism = str(config.get("sasl.mechanisms") or config.get("sasl.mechanism") or "SCRAM-SHA-512")
-    # Half of the time: who speaks no TLS may just wait for more.
+    # Half of the time: a listener without TLS may just wait for more.
     with _connect(host, port, Deadline(deadline.left / 2)) as plain:
         login, tls = _ask_over_tls(plain, host, mechanism)
     if not tls:
@@ -141,7 +140,7 @@ def _look_at_protocol(config: Mapping[str, Any], host: str, port: int, deadline:
         offered = f" ({', '.join(login.mechanisms)})" if login is not None and login.mechanisms else ""
         change += f", sasl.mechanisms{offered} and what it needs, such as sasl.username and sasl.password"
     elsewhere = "name another listener in bootstrap.servers"
-    # Nobody is to give TLS up without a thought.
+    # Giving up TLS is the last remedy.
     remedy = (
         f"{elsewhere}, or {change}" if configured.endswith("SSL") and not tls else f"{change}, or {elsewhere}"
     )
@@ -174,7 +173,7 @@ def _ask_over_tls(plain: socket.socket, host: str, mechanism: str) -> tuple[_Log
 
 
 def _ask(stream: socket.socket, mechanism: str) -> _Login | None:
-    """Ask which logins there are; ``None`` if that is no Kafka, or not one that answers."""
+    """Ask for the login mechanisms; ``None`` if the listener is not Kafka, or does not answer."""
     name = mechanism.encode()
     request = struct.pack(">hhih", _SASL_HANDSHAKE, _VERSION, _CORRELATION, -1)
     request += struct.pack(">h", len(name)) + name

@@ -1,9 +1,8 @@
-"""Where does a group stand in its topics, and how far is that from the end of the log?"""
+"""Positions of groups in their topics, and the lag of positions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -11,24 +10,29 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
     UsageError,
 )
-from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
+from airflow_kafka_offsets.kafka.reader import OffsetsReader, PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Commit,
+    IsolationLevel,
+    LogRange,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.recovery import LastCommit
 from airflow_kafka_offsets.model.topics import TopicScope
 
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.requests import Committed
 
-
-def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartition]:
+def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicPartition]:
     """
     Return the partitions on the broker that a scope with named topics allows.
 
-    A partition that is named by its number is returned also if it is not there: the broker says so to whoever asks
-    for its log.
+    A partition that is named by its number is returned even if it does not exist: reading its log reports
+    that.
 
     :raises UnknownTopicPartitionError: if one of the topics is not there.
     :raises UsageError: if no topic is named.
@@ -46,9 +50,9 @@ def partitions_in(client: OffsetsReader, scope: TopicScope) -> list[TopicPartiti
     return scope.on_broker(on_broker)
 
 
-def check_partitions(client: OffsetsReader, partitions: Collection[TopicPartition]) -> None:
+def check_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
     """
-    Refuse partitions that are not on the broker, where nobody asks for their logs.
+    Refuse partitions that are not on the broker, where their logs are not read.
 
     :raises UnknownTopicPartitionError: naming them, and those that are there.
     """
@@ -65,14 +69,14 @@ def check_partitions(client: OffsetsReader, partitions: Collection[TopicPartitio
 
 def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> Positions:
     """
-    Return where a group stands in every partition in scope; ``None`` where it has no commit.
+    Return the group's position in every partition in scope; ``None`` where it has no commit.
 
-    Without named topics these are all topics of which it has committed a partition, so that a partition
-    that was added to one of them shows as one without a commit.
+    Without named topics the scope is all topics of which it has committed a partition, so that a partition
+    that was added to one of them has no commit.
 
     :raises NoCommitError: if no topics are named and the group has no commit anywhere.
-    :raises BrokerAuthenticationError: if no topics are named, and anything shows that the group has some that this user may
-        not see.
+    :raises BrokerAuthenticationError: if no topics are named, and anything shows that the group has some that
+        this user may not see.
     :raises UnknownTopicPartitionError: if a named topic is not on the broker.
     """
     if scope.topics is None:
@@ -81,45 +85,46 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
             _check_hidden(client, group_id, everywhere)
         if not everywhere:
             raise NoCommitError(
-                f"group {group_id!r} has no committed offsets on this broker: correct group_id or the connection; Kafka "
-                "also forgets a group that nobody joins, 7 days after its last commit by default; name topics= to look "
+                f"group {group_id!r} has no committed offsets on this broker: correct group_id or the "
+                "connection; Kafka "
+                "also forgets a group that nobody joins, 7 days after its last commit by default; name "
+                "topics= to look "
                 "at partitions without a commit"
             )
         topics = scope.narrowed(tp.topic for tp in everywhere)
-        return {
-            tp: everywhere[tp].offset if tp in everywhere else None for tp in partitions_in(client, topics)
-        }
-    committed = client.committed(group_id, partitions_in(client, scope))
-    return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
+        return committed_offsets({tp: everywhere.get(tp) for tp in partitions_in(client, topics)})
+    return committed_offsets(client.committed(group_id, partitions_in(client, scope)))
 
 
 def last_commits(
     client: OffsetsReader, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, LastCommit | None]:
-    """Return where a group was last committed in some partitions, and by whom; ``None`` where it has no commit."""
+    """Return a group's last commits and their authors; ``None`` where it has no commit."""
     return {
         tp: None if commit is None else LastCommit(commit.offset, CommitMetadata.parse(commit.metadata))
         for tp, commit in client.committed(group_id, partitions).items()
     }
 
 
-def _check_hidden(
-    client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Committed]
-) -> None:
-    """Refuse to take what a user may see for all of a group, where anything shows that there is more."""
-    # A broker hides the commits on topics that a user may not see, but not what members read, and no text of a commit.
+def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Commit]) -> None:
+    """Refuse a group of which the user does not see all, as far as that shows."""
+    # A broker hides the commits on topics that a user may not see, but not what members read, nor a commit's
+    # metadata.
     if read := {tp.topic for tp in client.assigned(group_id)}:
         client.partitions(read)
-    said = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
-    committed = max((metadata.partitions or 0 for metadata in said if metadata is not None), default=0)
+    parsed = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
+    committed = max((metadata.partitions or 0 for metadata in parsed if metadata is not None), default=0)
     if committed > len(everywhere):
         raise BrokerAuthenticationError(
-            f"group {group_id!r} was committed on {committed} partitions at once, and this user sees {len(everywhere)} of "
-            f"them ({summarize(everywhere)}): grant it Describe on all topics of the group, or name those to look at with topics="
+            f"group {group_id!r} was committed on {committed} partitions at once, and this user sees "
+            f"{len(everywhere)} of "
+            f"them ({summarize(everywhere)}): grant it Describe on all topics of the group, or name those to "
+            "look at with topics="
         )
     if not everywhere:
         raise NoCommitError(
-            f"group {group_id!r} has no committed offsets on the topics that this user may see: correct group_id, grant it "
+            f"group {group_id!r} has no committed offsets on the topics that this user may see: correct "
+            "group_id, grant it "
             "Describe on the topics of the group, or name topics="
         )
 

@@ -1,42 +1,41 @@
-"""What can be asked about offsets, whoever answers: the broker, or what was asked of it a moment ago?"""
+"""The questions about offsets, whoever answers them: the broker or a cache."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Protocol
 
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.requests import Committed
-
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
+from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
 
 
-class OffsetsReader(Protocol):
-    """The questions of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that change nothing."""
+class PositionsReader(Protocol):
+    """The questions about groups and logs that every client answers, also that in a Spark driver's JVM."""
 
-    def partitions(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
-        """Return the partitions of topics."""
+    def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """Return the partitions of topics; one that does not exist is not in the result."""
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Committed | None]:
-        """Return what a group committed."""
-
-    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Committed]:
-        """Return all that a group committed."""
-
-    def sees_all_topics(self) -> bool:
-        """Whether the user may see all topics, as far as the broker tells."""
-
-    def assigned(self, group_id: str) -> Collection[TopicPartition]:
-        """Return what the members of a group read, as far as it is asked for."""
+    ) -> dict[TopicPartition, Commit | None]:
+        """Return a group's commits; ``None`` where it has none."""
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, LogRange]:
         """Return what the logs hold."""
+
+
+class OffsetsReader(PositionsReader, Protocol):
+    """The questions of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that change nothing."""
+
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
+        """Return all commits of a group."""
+
+    def sees_all_topics(self) -> bool:
+        """Return whether the user may see all topics, as far as that can be known."""
+
+    def assigned(self, group_id: str) -> Collection[TopicPartition]:
+        """Return the partitions that the members of a group read, as far as they are known."""
 
     def offsets_for_time(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int

@@ -1,44 +1,34 @@
-"""What does one request to a broker ask, and how is its answer to be read?"""
+"""Single requests to a broker, with their responses as plain values."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, Failed, Failure
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import TopicMetadata
 
-LOG_END, LOG_START = -1, -2
-"""In place of a time."""
 
-
-class Committed(NamedTuple):
-    """What a group committed for a partition."""
-
-    offset: int
-    """The next record that it would read."""
-    metadata: str | None
-    """
-    The text that was committed with it; empty if there was none, ``None`` if it could not be read. Text that
-    another client wrote may have stray characters at its end: confluent-kafka reads beyond it.
-    """
+_SHORTEST_POLL, _LONGEST_POLL = 0.002, 0.05
 
 
 def read_topics(connection: Connection, topic: str | None, timeout: float) -> dict[str, list[int]]:
     """
     Return the partitions of one topic, or of all.
 
-    The client takes note of the answer: that is what shows it a topic that was deleted and created again,
-    or a partition that was added.
+    This also updates the client's own metadata: without it a topic that was created again, or a partition
+    that was added, stays unknown to the client.
 
-    :raises Failed: if there is no answer, or not one for this user.
+    :raises Failed: if there is no response, or the user may not see the topic.
     """
     topics: dict[str, list[int]] = {}
     for name, described in _list_topics(connection, topic, timeout).items():
@@ -54,7 +44,7 @@ def read_topics(connection: Connection, topic: str | None, timeout: float) -> di
 def missing_partitions(
     connection: Connection, partitions: Iterable[TopicPartition], timeout: float
 ) -> list[TopicPartition]:
-    """Return those that the broker does not know either."""
+    """Return the partitions that the broker does not know."""
     wanted = sorted(set(partitions))
     topics: dict[str, list[int]] = {}
     for topic in sorted({tp.topic for tp in wanted}):
@@ -65,7 +55,7 @@ def missing_partitions(
 def without_leader(
     connection: Connection, partitions: Iterable[TopicPartition], timeout: float
 ) -> Failure | None:
-    """Return how those fail that are there and have no leader now; ``None`` if there are none."""
+    """Return the failure of partitions that exist and have no leader; ``None`` if there are none."""
     wanted = set(partitions)
     found: dict[TopicPartition, Sequence[int]] = {}
     for topic in sorted({tp.topic for tp in wanted}):
@@ -78,7 +68,8 @@ def without_leader(
     brokers = sorted({broker for replicas in found.values() for broker in replicas})
     return Failure(
         NO_LEADER,
-        f"partition {summarize(found)} has no leader: none of the brokers that hold it ({', '.join(map(str, brokers))}) "
+        f"partition {summarize(found)} has no leader: none of the brokers that hold it "
+        f"({', '.join(map(str, brokers))}) "
         "can be it now",
     )
 
@@ -93,61 +84,94 @@ def _list_topics(connection: Connection, topic: str | None, timeout: float) -> d
 
 def read_commits(
     connection: Connection, partitions: Sequence[TopicPartition], timeout: float
-) -> dict[TopicPartition, Committed | None]:
+) -> dict[TopicPartition, Commit | None]:
     """
-    Return what the connection's group committed; ``None`` where it did not.
+    Return the commits of the connection's group; ``None`` where it has none.
 
-    :raises Failed: if there is no answer for one of the partitions.
+    :raises Failed: if there is no response for one of the partitions.
     """
     wanted = [ClientPartition(*tp) for tp in partitions]
-    answer = connection.ask(lambda consumer: consumer.committed(wanted, timeout=timeout))
-    # The client fills in the list that it is given.
-    return {tp: _commit(said) for tp, said in zip(partitions, answer, strict=True)}
+    found = connection.ask(lambda consumer: consumer.committed(wanted, timeout=timeout))
+    return {tp: _commit(each) for tp, each in zip(partitions, found, strict=True)}
 
 
-def _commit(said: ClientPartition) -> Committed | None:
-    if said.error is not None:
-        raise Failed(_about(f"{said.topic}-{said.partition}", said.error))
-    offset = said.offset
-    if offset < 0:
+def _commit(found: ClientPartition) -> Commit | None:
+    if found.error is not None:
+        raise Failed(_about(f"{found.topic}-{found.partition}", found.error))
+    if found.offset < 0:
         return None
     try:
-        metadata = (said.metadata or "").partition("\0")[0]
+        metadata = (found.metadata or "").partition("\0")[0]
     except UnicodeDecodeError:
-        # Other clients' texts have no NUL at their end, so that what lies behind them in memory was read too.
+        # Other clients' texts have no NUL at their end, so that the memory behind them was read too.
         metadata = None
-    return Committed(offset, metadata)
+    return Commit(found.offset, metadata)
 
 
 def read_offsets(
     connection: Connection, partitions: Sequence[TopicPartition], timestamp: int, timeout: float
 ) -> tuple[Offsets, dict[TopicPartition, Failure]]:
     """
-    Return the first offset at or after a time, :data:`LOG_START` or :data:`LOG_END`.
+    Return the first offset at or after a time, or the log start or end (``OFFSET_BEGINNING``,
+    ``OFFSET_END``).
 
-    :return: the offset of each partition that answered (-1: no record is that new), the failure of each other.
-    :raises Failed: if there is no answer at all.
+    :return: the offset of each partition that answered (-1: no record is that new), the failure of each
+        other.
+    :raises Failed: if there is no response.
     """
     wanted = [ClientPartition(tp.topic, tp.partition, timestamp) for tp in partitions]
     try:
-        answer = connection.ask(lambda consumer: consumer.offsets_for_times(wanted, timeout=timeout))
+        found = connection.ask(lambda consumer: consumer.offsets_for_times(wanted, timeout=timeout))
     except Failed as error:
         if error.failure.code not in UNKNOWN_PARTITION:
             raise
-        # Said when all of them failed, whatever each of them failed with.
+        # The client raises this when all of them failed, whatever the error of each.
         return {}, dict.fromkeys(partitions, error.failure)
     offsets: Offsets = {}
     failures: dict[TopicPartition, Failure] = {}
-    for tp, said in zip(partitions, answer, strict=True):
-        offset = said.offset
-        if said.error is not None:
-            failures[tp] = _about(str(tp), said.error)
-        elif offset >= 0 or (offset == LOG_END and timestamp >= 0):
+    for tp, each in zip(partitions, found, strict=True):
+        offset = each.offset
+        if each.error is not None:
+            failures[tp] = _about(str(tp), each.error)
+        elif offset >= 0 or (offset == OFFSET_END and timestamp >= 0):
             offsets[tp] = offset
         else:
-            # A broker that is silent can look like this; a negative offset is never an answer.
+            # A silent broker can look like this.
             failures[tp] = Failure("_TIMED_OUT", f"no offset for {tp}")
     return offsets, failures
+
+
+def send_commit(
+    connection: Connection, offsets: Offsets, metadata: str, timeout: float
+) -> dict[TopicPartition, Failure | None]:
+    """
+    Send one commit and wait for the response for each partition.
+
+    :return: partition -> ``None`` if it was committed, else why not. If one of several was refused, the
+        client reports its error for all of them: see
+        :meth:`~airflow_kafka_offsets.kafka.commits.CommitProgress.take`.
+    :raises Failed: if there was no response in time; discard the connection then, because it may still come.
+    """
+    connection.commit_responses.clear()
+    wanted = [ClientPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in offsets.items()]
+    connection.ask(lambda consumer: consumer.commit(offsets=wanted, asynchronous=True))
+    end = time.monotonic() + timeout
+    pause = _SHORTEST_POLL
+    while not connection.commit_responses:
+        left = end - time.monotonic()
+        if left <= 0 or connection.causes.final is not None:
+            raise Failed(Failure("_TIMED_OUT", "no answer to the commit"))
+        # The client's poll does not end with the response, only when its time is up.
+        connection.drain(min(pause, left))
+        pause = min(pause * 1.5, _LONGEST_POLL)
+    error, partitions = connection.commit_responses.pop()
+    whole = None if error is None else Failure.of(error)
+    missing = whole or Failure("_TIMED_OUT", "no answer for this partition")
+    results: dict[TopicPartition, Failure | None] = dict.fromkeys(offsets, missing)
+    for partition in partitions:
+        failed = whole if partition.error is None else Failure.of(partition.error)
+        results[TopicPartition(partition.topic, partition.partition)] = failed
+    return results
 
 
 def _about(what: str, error: KafkaError) -> Failure:

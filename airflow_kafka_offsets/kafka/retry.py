@@ -1,4 +1,4 @@
-"""How often is a broker asked again, and until when?"""
+"""Repeats a call until it succeeds, fails for good, or its time is up."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, C
 T = TypeVar("T")
 
 FIRST_ATTEMPT = 1.0
-"""Seconds of the first attempt; each later one may take twice as long. A wrong password is known only after it."""
+"""
+Seconds of the first attempt; each later one may take twice as long. A wrong password shows only after it.
+"""
 _LEAST = 0.1
 
 
 def until(
     deadline: Deadline,
     attempt: Callable[[float], T],
-    causes: Callable[[], Causes],
+    causes: Callable[[], Causes] = Causes,
     also: Collection[str] = (),
 ) -> T:
     """
     Make a call until it succeeds, fails for good, or the time is up.
 
-    :param attempt: makes the call; is given the seconds it may take.
-    :param causes: what was seen in the background; a cause that waiting does not mend ends it.
+    :param attempt: makes the call, in so many seconds.
+    :param causes: what was seen in the background; a cause that waiting does not fix ends the call.
     :param also: errors that pass in this call, besides those that always do.
     :raises Failed: with the last error.
     """
@@ -35,7 +37,7 @@ def until(
         if not isinstance(error, Failed) or error.failure.code not in passes:
             return False
         seen = causes()
-        seen.look(deadline.left)
+        seen.find(deadline.left)
         return seen.final is None
 
     def stop(_: RetryCallState) -> bool:

@@ -1,53 +1,80 @@
-"""Ids of topics: a topic that is deleted and created again has another one."""
+"""The topics that the broker shows to the user."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import logging
+from collections.abc import Iterable
 
-from airflow_kafka_offsets.kafka.admin_process import AdminProcess
-from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
-from airflow_kafka_offsets.kafka.failures import (
-    RETRIABLE,
-    UNKNOWN_PARTITION,
-    Causes,
-    Deadline,
-    Failed,
-    Failure,
-    explain,
-)
-from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.kafka.connection import Connection
+from airflow_kafka_offsets.kafka.explain import Call
+from airflow_kafka_offsets.kafka.failures import TOPIC_HIDDEN, Failed
+from airflow_kafka_offsets.kafka.requests import read_topics
+from airflow_kafka_offsets.kafka.session import Session
+from airflow_kafka_offsets.model.offsets import TopicPartition, check_partitions
+
+log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+"""Kafka's own topic of commits: only users who may describe all topics see it."""
+
+_INTERNAL = (OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata")
 
 
-def topic_ids(config: Mapping[str, Any], topics: Sequence[str], deadline: Deadline) -> dict[str, str]:
+class Topics:
     """
-    Ask for the ids of topics, in a child process: AdminClient can abort the one that it is in.
+    The topics on the broker, as far as the user may describe them.
 
-    :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
-    :return: a topic of a broker that gives none (before Kafka 2.8) is not in it.
-    :raises BrokerError: if there is no answer for one of them.
+    :param session: the client's.
     """
-    if not topics:
-        return {}
-    admin, scrub = AdminProcess(config), scrubber(config)
-    what = f"looking up the ids of topics {', '.join(topics[:5])}"
-    found: dict[str, str | None] = {}
 
-    def attempt(_: float) -> None:
-        failed: Failure | None = None
-        todo = [topic for topic in topics if topic not in found]
-        for topic, (value, failure) in admin.call(what, "topic_ids", todo, deadline).items():
-            if failure is None:
-                found[topic] = value
-            elif failed is None or failed.code in RETRIABLE | UNKNOWN_PARTITION:
-                failed = Failure(failure[0], scrub(failure[1]))
-        if failed is not None:
-            raise Failed(failed)
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.sees_all: bool | None = None
+        """Whether the user may describe all topics; ``None`` before the first :meth:`all`."""
 
-    try:
-        # Also where a broker that was just told of a topic does not know it for a moment.
-        until(deadline, attempt, Causes)
-    except Failed as error:
-        servers = str(config.get(SERVERS))
-        raise explain(what, error.failure, Causes(scrub), servers, deadline.timeout) from None
-    return {topic: value for topic, value in sorted(found.items()) if value is not None}
+    def read(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """Return the partitions of some topics; one that does not exist is not in the result."""
+        wanted = sorted(set(topics))
+        check_partitions(TopicPartition(topic, 0) for topic in wanted)
+        found: dict[str, list[int]] = {}
+        todo = wanted[::-1]
+
+        def question(connection: Connection, timeout: float) -> dict[str, list[int]]:
+            while todo:
+                found.update(read_topics(connection, todo[-1], timeout))
+                todo.pop()
+            return found
+
+        what = f"looking up topics {', '.join(wanted[:5])}"
+        with self._session.asking(what) as call:
+            return self._session.ask(call, question)
+
+    def all(self, call: Call) -> dict[str, list[int]]:
+        """Return the partitions of all topics that are not Kafka's own."""
+        topics = self._session.ask(call, self._all)
+        return {topic: topics[topic] for topic in sorted(topics) if topic not in _INTERNAL}
+
+    def _all(self, connection: Connection, timeout: float) -> dict[str, list[int]]:
+        topics = read_topics(connection, None, timeout)
+        sees_all = OFFSETS_TOPIC in topics
+        if not sees_all and self.sees_all is not False:
+            # The topic does not exist before the first commit on a cluster; then the response is not
+            # "hidden".
+            try:
+                read_topics(connection, OFFSETS_TOPIC, timeout)
+                sees_all = True
+            except Failed as error:
+                if error.failure.code != TOPIC_HIDDEN:
+                    raise
+        if self.sees_all is not False and not sees_all:
+            log.warning(
+                "The broker at %s hides topics that a user may not describe, and this user sees only the "
+                "topics that were "
+                "granted to it, %d: where topics are not named, all topics of a group, and all that fit a "
+                "pattern, are of "
+                "those. Name topics=, or grant it Describe on all of the group's",
+                self._session.servers,
+                len(topics),
+            )
+        self.sees_all = sees_all
+        return topics

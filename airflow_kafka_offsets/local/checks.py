@@ -1,4 +1,4 @@
-"""What is the outcome of looking at one thing that has to be right on this machine?"""
+"""The outcome of one check of this machine or of a broker."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-What happens on each day of the demo? Runs a DAG for some days, one after the other, in a process of its own.
+Runs a DAG for some days, one after the other, in the Airflow that the environment names.
 
-Started by :mod:`airflow_kafka_offsets.local.demo` with an Airflow of its own in the environment. Prints what
-came of each day as a line of JSON after a mark; everything else it prints is Airflow's log.
+It is a process of the demo. It prints the results of each day as a line of JSON after a mark; everything
+else it prints is Airflow's log.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ MARK = "@@demo "
 
 
 def end_with_parent() -> None:
-    """End this process and what it started when the demo is gone, even if that was killed: its pipe ends then."""
+    """End this process and its children when the demo is gone, even if that was killed: its pipe ends then."""
 
     def watch() -> None:
         while os.read(0, 1):
             pass
         os.killpg(0, signal.SIGKILL)
 
-    # Only in a group of its own: anybody else's shell and tests are in the group too.
+    # Only as leader of its process group: otherwise the user's shell is in the group too.
     if os.getpgrp() == os.getpid():
         threading.Thread(target=watch, daemon=True).start()
 
 
 def run_day(dag: Any, day: date) -> dict[str, Any]:
-    """Run the DAG for the data interval of one local day, and return what its tasks left in XCom."""
+    """Run the DAG for the data interval of one local day, and return the XComs of its tasks."""
     midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo("America/New_York"))
-    # A run by hand gets the interval that ends at its logical date.
+    # A manual run gets the interval that ends at its logical date.
     run = dag.test(logical_date=midnight + timedelta(days=1))
     results: dict[str, Any] = {"day": day.isoformat(), "state": str(run.state)}
     for instance in run.get_task_instances():

@@ -1,4 +1,4 @@
-"""Which Java is on this machine, and is it new enough?"""
+"""Finds a Java that is new enough for Kafka and Spark."""
 
 from __future__ import annotations
 
@@ -22,81 +22,50 @@ REMEDY = (
     "macOS: brew install openjdk@17) and put it on PATH or name it in JAVA_HOME"
 )
 
-_VERSION_LINE = re.compile(r'version "([^"]+)"')
-_PROBE_TIMEOUT = 30.0
-
 
 class Java(NamedTuple):
-    """A Java that was found and asked for its version."""
+    """A ``java`` program and its feature release, such as 17."""
 
     path: Path
-    """The ``java`` program."""
     version: int
-    """Feature release: 17 for ``17.0.15``, 8 for ``1.8.0_392``."""
 
 
 def parse_version(text: str) -> int | None:
+    """Return the feature release in the output of ``java -version``; ``1.8.0_392`` is 8."""
+    found = re.search(r'version "(?:1\.)?(\d+)', text, re.ASCII)
+    return int(found[1]) if found else None
+
+
+def find_java(environ: Mapping[str, str] | None = None) -> Java:
     """
-    Feature release in the output of ``java -version``.
+    Find the Java of JAVA_HOME, else the first on PATH, as Spark and Kafka do.
 
-    :param text: what Java printed.
-    :return: 17 for ``openjdk version "17.0.15"``, 8 for ``java version "1.8.0_392"``, ``None`` for anything else.
-    """
-    line = _VERSION_LINE.search(text)
-    if line is None:
-        return None
-    numbers = [int(number) for number in re.findall(r"[0-9]+", line[1])]
-    if not numbers:
-        return None
-    # Up to Java 8 the version was written 1.8.
-    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
-
-
-def locate_java(environ: Mapping[str, str] | None = None) -> tuple[Path, str] | None:
-    """
-    Where Java is, and what said so.
-
-    :param environ: the environment to look at; default: the process's own.
-    :return: the program and ``JAVA_HOME`` or ``PATH``; ``None`` if neither has one. A ``JAVA_HOME`` that is
-        set decides, even when there is no Java in it: Spark and Kafka would use it too.
-    """
-    environ = os.environ if environ is None else environ
-    if home := environ.get("JAVA_HOME"):
-        return Path(home) / "bin" / "java", "JAVA_HOME"
-    found = shutil.which("java", path=environ.get("PATH", ""))
-    return (Path(found), "PATH") if found else None
-
-
-def find_java(minimum: int = MINIMUM, environ: Mapping[str, str] | None = None) -> Java:
-    """
-    Find a Java of at least ``minimum``: the one of JAVA_HOME, else the first on PATH.
-
-    :param minimum: the oldest feature release that will do.
-    :param environ: the environment to look at; default: the process's own.
+    :param environ: environment variables; default: those of this process.
     :raises SetupError: if there is none, it does not start, or it is too old.
     """
-    located = locate_java(environ)
-    if located is None:
-        raise SetupError(f"no Java was found on PATH, expected Java {minimum} or newer: {REMEDY}")
-    path, source = located
-    if not path.is_file():
-        raise SetupError(
-            f"JAVA_HOME is {path.parent.parent}, but there is no bin/java in it (correct or unset it); "
-            f"expected Java {minimum} or newer: {REMEDY}"
-        )
+    environ = os.environ if environ is None else environ
+    home, found = environ.get("JAVA_HOME"), shutil.which("java", path=environ.get("PATH", ""))
+    expected = f"expected Java {MINIMUM} or newer: {REMEDY}"
+    if home:
+        path, source = Path(home) / "bin" / "java", "JAVA_HOME"
+        if not path.is_file():
+            raise SetupError(
+                f"JAVA_HOME is {home}, but there is no bin/java in it (correct or unset it); {expected}"
+            )
+    elif found:
+        path, source = Path(found), "PATH"
+    else:
+        raise SetupError(f"no Java was found on PATH, {expected}")
     try:
-        # The version goes to stderr.
-        answer = subprocess.run(
-            [str(path), "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT, check=False
+        done = subprocess.run(
+            [str(path), "-version"], capture_output=True, text=True, timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"{path} (from {source}) does not start ({error}): {REMEDY}") from error
-    version = parse_version(answer.stderr + answer.stdout)
+    version = parse_version(done.stderr + done.stdout)
     if version is None:
-        said = (answer.stderr or answer.stdout).strip()[:200]
-        raise SetupError(f"{path} (from {source}) does not tell its version, it said {said!r}: {REMEDY}")
-    if version < minimum:
-        raise SetupError(
-            f"{path} (from {source}) is Java {version}, expected Java {minimum} or newer: {REMEDY}"
-        )
+        output = (done.stderr or done.stdout).strip()[:200]
+        raise SetupError(f"{path} (from {source}) printed no version, its output is {output!r}: {REMEDY}")
+    if version < MINIMUM:
+        raise SetupError(f"{path} (from {source}) is Java {version}, {expected}")
     return Java(path, version)

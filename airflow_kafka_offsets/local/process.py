@@ -1,4 +1,4 @@
-"""How is the broker's process started, recognised and ended, whatever happens to the process that wanted it?"""
+"""Starts, finds and ends processes that must not be left behind."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local import supervisor
 
+try:
+    import psutil
+except ImportError as error:
+    raise SetupError("psutil is not installed: pip install 'airflow-kafka-offsets[demo]'") from error
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 
 class SupervisedProcess:
@@ -23,7 +28,7 @@ class SupervisedProcess:
     A process that ends with this one, even when this one is killed, and that Ctrl-C does not reach.
 
     :param command: program and arguments.
-    :param log: a file; what the program prints is added to it.
+    :param log: a file to which the program's output is appended.
     :param directory: the program's working directory.
     :raises SetupError: if the program cannot be started.
     """
@@ -31,7 +36,7 @@ class SupervisedProcess:
     def __init__(self, command: Sequence[str], log: Path, directory: Path) -> None:
         with log.open("ab") as output:
             self._supervisor = subprocess.Popen(
-                # Isolated and without site-packages: the standard library is enough, and it starts sooner.
+                # Isolated and without site-packages it starts sooner.
                 [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(log), *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -43,13 +48,12 @@ class SupervisedProcess:
         try:
             first_line = self._supervisor.stdout.readline() if self._supervisor.stdout else b""
         finally:
-            # Also when Ctrl-C came meanwhile.
+            # Also after Ctrl-C.
             if not first_line:
                 self._close(b"")
         if not first_line:
             raise SetupError(f"{command[0]} could not be started: see the end of {log}")
         self.pid = int(first_line)
-        """Pid of the program itself."""
 
     @property
     def status(self) -> int | None:
@@ -57,11 +61,11 @@ class SupervisedProcess:
         return self._supervisor.poll()
 
     def wait(self) -> int:
-        """Exit status of a program that is known to be ending."""
+        """Return the exit status of a program that is ending."""
         return self._supervisor.wait(supervisor.GRACE + 10)
 
     def end(self) -> None:
-        """End the program in order, or by SIGKILL if that takes longer than :data:`supervisor.GRACE`."""
+        """End the program, by SIGKILL if it takes longer than :data:`supervisor.GRACE`."""
         self._close(b"")
         if self._supervisor.returncode < 0:
             # The supervisor itself was killed, so nobody has ended the program.
@@ -80,7 +84,6 @@ class SupervisedProcess:
 
     def _close(self, last_word: bytes) -> None:
         try:
-            # Closes both pipes; that one is broken already does not matter to it.
             self._supervisor.communicate(last_word, timeout=supervisor.GRACE + 10)
         except subprocess.TimeoutExpired:
             self._supervisor.kill()
@@ -89,88 +92,34 @@ class SupervisedProcess:
 
 def is_running(pid: int, mark: str) -> bool:
     """
-    Whether ``pid`` is a live process with the argument ``mark``: pids are used again by others.
+    Return whether ``pid`` is a live process with the argument ``mark``; other programs reuse pids.
 
-    :param pid: the pid that was noted.
-    :param mark: an argument that no other program would have.
+    :param mark: an argument that no other program has.
     """
-    directory = Path("/proc") / str(pid)
-    if Path("/proc/self").exists():
-        try:
-            arguments = (directory / "cmdline").read_bytes()
-        except OSError:
-            return False
-        # A zombie has no arguments any more.
-        return mark.encode() in arguments.split(b"\0")
-    listed = subprocess.run(
-        ["ps", "-ww", "-o", "stat=,command=", "-p", str(pid)],  # noqa: S607  # where it is differs
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=False,
-    ).stdout.strip()
-    return mark in listed and not listed.startswith("Z")
+    try:
+        return mark in psutil.Process(pid).cmdline()
+    except psutil.Error:  # also a zombie
+        return False
 
 
-def freeze(pid: int, timeout: float = 5.0) -> None:
+def end_by_pid(pid: int, mark: str) -> bool:
     """
-    Stop a process where it is, and return once all of it stands still: SIGSTOP reaches threads one by one.
+    End a process that is not a child of this one: SIGTERM, then SIGKILL.
 
-    :param pid: the process.
-    :param timeout: seconds after which it is believed to stand still anyway.
-    """
-    os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline and not _stands_still(pid):
-        time.sleep(0.01)
-
-
-def _stands_still(pid: int) -> bool:
-    threads = Path("/proc") / str(pid) / "task"
-    if threads.exists():
-        try:
-            # After the program's name, which may hold anything, comes the state.
-            states = [stat.read_text().rpartition(")")[2].split()[0] for stat in threads.glob("*/stat")]
-        except (FileNotFoundError, ProcessLookupError):
-            # A thread that just ended; those that are left have not all stopped yet.
-            return False
-        return all(state in "Tt" for state in states)
-    state = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)],  # noqa: S607  # where it is differs
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=False,
-    ).stdout
-    return state.strip().startswith("T")
-
-
-def end_by_pid(pid: int, mark: str, grace: float = supervisor.GRACE) -> bool:
-    """
-    End a process that is not a child of this one: SIGTERM, and SIGKILL after ``grace`` seconds.
-
-    :param pid: the pid that was noted.
     :param mark: see :func:`is_running`.
-    :param grace: seconds it may take to stop.
     :return: whether there was such a process.
     """
-    if not is_running(pid, mark):
-        return False
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-        # A frozen process gets no signal but this one and SIGKILL.
-        os.kill(pid, signal.SIGCONT)
-    if not _ends(pid, mark, grace):
+    found = False
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + supervisor.GRACE
+        if not is_running(pid, mark):
+            break
+        found = True
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        _ends(pid, mark, grace)
-    return True
-
-
-def _ends(pid: int, mark: str, timeout: float) -> bool:
-    deadline = time.monotonic() + timeout
-    while is_running(pid, mark):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+            os.kill(pid, number)
+            # A stopped process receives SIGTERM only when it continues.
+            os.kill(pid, signal.SIGCONT)
+        # psutil's wait() would also wait for a zombie that its parent never reaps.
+        while is_running(pid, mark) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    return found

@@ -41,10 +41,10 @@ class Backlog:
         It is reported
 
         * when it begins;
-        * when the position has moved since the last report and is the same as in the poll before: what the report
-          started has done its work, and more is waiting. Any change counts, also back (a reset) and to nothing (Kafka
-          forgot the group): other records wait than were reported. A reader that moves from each poll to the next, as a
-          stream does, is still at work;
+        * when the position has moved since the last report and is the same as in the poll before: what the
+          report started has done its work, and more is waiting. Any change counts, also back (a reset) and to
+          nothing (Kafka forgot the group): other records wait than were reported. A reader that moves from
+          each poll to the next, as a stream does, is still at work;
         * every ``refire_after`` seconds while it stays: what the report started may have failed.
 
         :param waiting: whether there is a backlog.

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.offsets import Offsets, offsets_json, parse_offsets
+from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, align, time_cell

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import printable, shorten
 
@@ -179,16 +179,16 @@ def committer(text: str | None) -> str:
     return shorten(str(metadata), 300) + at
 
 
-def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None], query: str) -> str | None:
+def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
     """
     Return why a query must not commit to a group that another query follows.
 
-    :param committed: the metadata of each partition's last commit, ``None`` where it could not be read; that
-        counts as somebody else's.
-    :param query: id of the query that is to commit.
+    :param commits: the group's commits; one with unreadable metadata counts as another client's.
+    :param query: id of the query that commits.
     :return: the refusal, or ``None`` when no partition was last committed for another query.
     """
-    for _, text in sorted(committed.items()):
+    texts = {tp: commit.metadata for tp, commit in sorted(commits.items()) if commit is not None}
+    for text in texts.values():
         metadata = CommitMetadata.parse(text)
         if text is None:
             found = "could not be read, so it counts as another client's"
@@ -196,7 +196,7 @@ def foreign_query(group_id: str, committed: Mapping[TopicPartition, str | None],
             found = f"is of {metadata}"
         else:
             continue
-        same = [tp for tp, other in committed.items() if other == text]
+        same = [tp for tp, other in texts.items() if other == text]
         return (
             f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of query {query}: "
             "two queries in one group overwrite each other; give this one a group of its own, or set "

@@ -17,9 +17,9 @@ def check_group(name: object, parameter: str = "group_id") -> str:
     """
     Return a group's name if the client passes it on as it is.
 
-    librdkafka ends the process for a blank ``group.id``, cuts whitespace off at its beginning and everything from a NUL
-    on, and sends a name that is too long as a request that no broker can read. Whitespace at the end arrives, but
-    names another group than the one that was meant.
+    librdkafka ends the process for a blank ``group.id``, cuts whitespace off at its beginning and everything
+    from a NUL on, and sends a name that is too long as a request that no broker can read. Whitespace at the
+    end arrives, but names another group than the one that was meant.
 
     :param parameter: what the name was given as, for the error text.
     :raises UsageError: if it is no name, or another one to the client.
@@ -29,7 +29,8 @@ def check_group(name: object, parameter: str = "group_id") -> str:
         raise UsageError(f"{parameter} is blank ({shorten(repr(group))}); expected {_EXPECTED}")
     if group != group.strip(_WHITESPACE):
         raise UsageError(
-            f"{parameter}: found {shorten(repr(group))}; expected {_EXPECTED} without whitespace around it, which the client "
+            f"{parameter}: found {shorten(repr(group))}; expected {_EXPECTED} without whitespace around it, "
+            "which the client "
             "cuts off, so that it would be another group: correct the name"
         )
     return group
@@ -37,7 +38,8 @@ def check_group(name: object, parameter: str = "group_id") -> str:
 
 def check_known_group(name: object, parameter: str = "group_id") -> str:
     """
-    Return a group's name if it can be looked up or deleted: what other clients have created may have whitespace around.
+    Return a group's name if it can be looked up or deleted: what other clients have created may have
+    whitespace around.
 
     :param parameter: what the name was given as, for the error text.
     :raises UsageError: if it cannot.
@@ -48,11 +50,13 @@ def check_known_group(name: object, parameter: str = "group_id") -> str:
         raise UsageError(f"{parameter} is empty; expected {_EXPECTED}")
     if not is_plain(name):
         raise UsageError(
-            f"{parameter}: found {shorten(repr(name))}, in which the client would stop at a NUL or at half of a surrogate "
+            f"{parameter}: found {shorten(repr(name))}, in which the client would stop at a NUL or at half "
+            "of a surrogate "
             f"pair; expected {_EXPECTED}"
         )
     if (size := len(name.encode())) > MAX_GROUP_BYTES:
         raise UsageError(
-            f"{parameter}: found a name of {size:,} bytes; expected {_EXPECTED} of at most {MAX_GROUP_BYTES:,}"
+            f"{parameter}: found a name of {size:,} bytes; expected {_EXPECTED} of at most "
+            f"{MAX_GROUP_BYTES:,}"
         )
     return name

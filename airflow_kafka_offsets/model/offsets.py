@@ -1,45 +1,28 @@
 """
-What is an offset, and how do Spark and Kafka write a set of them?
+Offsets, commits and ranges of partitions.
 
 Offsets are exclusive ends: the offset of a partition is that of the *next* record to read. Spark's
 ``offsets/N`` and Kafka's committed offsets mean the same number, so they are compared and copied as
 they are.
-
-Two forms are read and written, both strictly:
-
-* Spark's JSON, ``{"orders": {"0": 42}}``: topic -> partition (a string) -> offset. It is the form of
-  XComs, asset events, receipts and Spark's ``startingOffsets`` alike.
-* Kafka's CSV, as ``kafka-consumer-groups --export`` prints it and ``--from-file`` reads it: no header,
-  ``topic,partition,offset`` for one group, ``group,topic,partition,offset`` for several.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.text import MAX_SIZE, Show, shorten, too_large
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.text import shorten
 
-SPARK_FORM = '{"topic": {"0": 42}}'
 MAX_OFFSET = 2**63 - 1
 """Kafka's offsets are signed 64-bit integers."""
 
 MAX_PARTITION = 2**31 - 1
 """Kafka's partitions are numbered by signed 32-bit integers."""
 
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
-_OFFSET = re.compile(r"0|[1-9][0-9]{0,18}")
-_MOST_DIGITS = 1_000
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """What Kafka accepts as a topic's name (``org.apache.kafka.common.internals.Topic``)."""
-_PYTHON = re.compile(r"\s*[\[({][\s\[({]*'")
-"""How the text of a dict, a list or a tuple begins that Python wrote, and not a JSON writer."""
 
 
 class TopicPartition(NamedTuple):
@@ -59,6 +42,35 @@ Offsets = dict[TopicPartition, int]
 
 Positions = dict[TopicPartition, "int | None"]
 """An offset for each partition, ``None`` where there is none (no commit)."""
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+"""Whether records of open and aborted transactions count: it decides which log end a consumer sees."""
+
+
+class Commit(NamedTuple):
+    """What a group committed for a partition."""
+
+    offset: int
+    """The next record that it would read."""
+    metadata: str | None = ""
+    """
+    The text that was committed with it; empty if there was none, ``None`` if it could not be read. Text of
+    other clients may have stray characters at its end: confluent-kafka reads beyond it.
+    """
+
+
+Commits = Mapping[TopicPartition, "Commit | None"]
+"""The commit of each partition, ``None`` where there is none."""
+
+
+def committed_offsets(commits: Commits) -> Positions:
+    """Return the offset of each commit, ``None`` where there is none."""
+    return {tp: None if commit is None else commit.offset for tp, commit in commits.items()}
+
+
+def committed_texts(commits: Commits) -> dict[TopicPartition, str | None]:
+    """Return the metadata of each commit, ``None`` where there is none or it could not be read."""
+    return {tp: None if commit is None else commit.metadata for tp, commit in commits.items()}
 
 
 class LogRange(NamedTuple):
@@ -110,250 +122,13 @@ def check_partitions(partitions: Iterable[TopicPartition]) -> None:
         known.add(topic)
         if not 0 <= partition <= MAX_PARTITION:
             raise UsageError(
-                f"found partition {shorten(partition)} of topic {topic!r}; expected a number from 0 to {MAX_PARTITION}"
+                f"found partition {shorten(partition)} of topic {topic!r}; expected a number from 0 to "
+                f"{MAX_PARTITION}"
             )
 
 
-def parse_offsets(value: object, what: str = "offsets", *, show: Show = shorten) -> Offsets:
-    """
-    Read offsets in Spark's form.
-
-    :param value: a mapping, or its JSON text.
-    :param what: what the value is, for the error text.
-    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
-    :raises OffsetsFormatError: if it is anything else than ``{topic: {partition: offset}}`` with at
-        least one topic, whole numbers from 0 and no key twice. ``-1`` and ``-2`` (Spark's latest and
-        earliest) are no offsets.
-    """
-    offsets: Offsets = {}
-    for topic_partition, offset in _entries(value, what, show):
-        if offset is None:
-            raise _malformed(what, f"no offset (null) for {topic_partition}")
-        offsets[topic_partition] = offset
-    return offsets
-
-
-def parse_positions(value: object, what: str = "positions", *, show: Show = shorten) -> Positions:
-    """Read offsets in Spark's form where ``null`` stands for a partition without a commit."""
-    return dict(_entries(value, what, show))
-
-
-def offsets_json(offsets: Mapping[TopicPartition, int | None]) -> dict[str, dict[str, int | None]]:
-    """Return offsets in Spark's form: plain JSON, topics and partitions in order."""
-    result: dict[str, dict[str, int | None]] = {}
-    for topic_partition in sorted(offsets):
-        topic, partition = topic_partition
-        result.setdefault(topic, {})[str(partition)] = offsets[topic_partition]
-    return result
-
-
-def offsets_text(offsets: Mapping[TopicPartition, int | None]) -> str:
-    """Return offsets in Spark's form as compact JSON text, as Spark writes them into a checkpoint."""
-    return json.dumps(offsets_json(offsets), separators=(",", ":"))
-
-
-def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
-    """
-    Read Kafka's CSV into the offsets of each group.
-
-    As in Kafka's tool the form is taken from the first line: three columns need a ``group_id``, which
-    the offsets are then for; with four columns and a ``group_id`` only that group's lines are kept.
-
-    :raises OffsetsFormatError: naming the line and what was expected.
-    """
-    rows = _csv_rows(text)
-    columns = len(rows[0][1])
-    if columns not in (3, 4):
-        raise _malformed_line(rows[0][0], f"{columns} columns")
-    if columns == 3 and group_id is None:
-        raise OffsetsFormatError(
-            "the file has lines of topic,partition,offset and no group was named: name one group, or "
-            "give lines of group,topic,partition,offset"
-        )
-    groups: dict[str, Offsets] = {}
-    for number, row in rows:
-        topic_partition, offset = _csv_offset(number, row, columns)
-        group = _csv_group(number, row[0]) if columns == 4 else str(group_id)
-        offsets = groups.setdefault(group, {})
-        if topic_partition in offsets:
-            raise OffsetsFormatError(
-                f"line {number}: {topic_partition} of group {group!r} occurs twice; keep one of the lines"
-            )
-        offsets[topic_partition] = offset
-    if group_id is None:
-        return groups
-    if group_id not in groups:
-        raise OffsetsFormatError(
-            f"the file has no line for group {group_id!r}; it has lines for {shorten(', '.join(map(repr, sorted(groups))))}"
-        )
-    return {group_id: groups[group_id]}
-
-
-def _csv_rows(text: str) -> list[tuple[int, list[str]]]:
-    if len(text) > MAX_SIZE:
-        raise OffsetsFormatError(too_large("the file", len(text)))
-    try:
-        rows = [(number, row) for number, row in enumerate(csv.reader(io.StringIO(text)), 1) if row]
-    except csv.Error as error:  # a field of more than 128 KiB, a lone carriage return
-        raise OffsetsFormatError(
-            f"the file is no CSV ({error}); expected lines of topic,partition,offset"
-        ) from None
-    if not rows:
-        raise OffsetsFormatError("the file has no lines; expected topic,partition,offset on each line")
-    return rows
-
-
-def _csv_offset(number: int, row: list[str], columns: int) -> tuple[TopicPartition, int]:
-    if len(row) != columns:
-        raise _malformed_line(number, f"{len(row)} columns", columns)
-    topic, partition, offset = (cell.strip() for cell in row[-3:])
-    partition_number = _partition(partition)
-    if not is_topic_name(topic):
-        raise _malformed_line(number, f"no topic in column {columns - 2}", columns)
-    if partition_number is None:
-        raise _malformed_line(number, f"no partition in column {columns - 1}", columns)
-    if not _OFFSET.fullmatch(offset) or int(offset) > MAX_OFFSET:
-        raise _malformed_line(number, f"no offset in column {columns}", columns)
-    return TopicPartition(topic, partition_number), int(offset)
-
-
-def _csv_group(number: int, name: str) -> str:
-    try:
-        return check_group(name, f"line {number}, group")
-    except UsageError as error:
-        raise OffsetsFormatError(str(error)) from None
-
-
-def format_csv(groups: Mapping[str, Mapping[TopicPartition, int]]) -> str:
-    """Write Kafka's CSV: three columns for one group, four for several, as ``--export`` does."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for group, offsets in groups.items():
-        for topic_partition in sorted(offsets):
-            row: tuple[object, ...] = (*topic_partition, offsets[topic_partition])
-            writer.writerow(row if len(groups) == 1 else (group, *row))
-    return out.getvalue()
-
-
-def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = shorten) -> Any:
-    """
-    Read JSON text in which no key may stand twice.
-
-    :param what: what the text is, for the error text.
-    :param expected: what it should hold, likewise.
-    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
-    :raises OffsetsFormatError: if it is no JSON, holds a key twice, or is larger than
-        :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`.
-    """
-    if len(text) > MAX_SIZE:
-        raise OffsetsFormatError(too_large(what, len(text)))
-    try:
-        return json.loads(text, object_pairs_hook=_unique, parse_int=_number)
-    except _TwiceError as error:
-        key = repr(error.key) if show is shorten else f"number {error.number} of an object"
-        raise OffsetsFormatError(
-            f"{what}: key {shorten(key)} occurs twice in {show(text)}; keep one"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise OffsetsFormatError(
-            f"{what}: {show(text)} is not JSON ({reason}); expected {expected}{repr_hint(text)}"
-        ) from None
-
-
-class _TwiceError(Exception):
-    """A key that stands twice in an object."""
-
-    def __init__(self, key: str, number: int) -> None:
-        super().__init__(key)
-        self.key = key
-        self.number = number
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        seen: set[str] = set()
-        for number, (key, _) in enumerate(pairs, 1):
-            if key in seen:
-                raise _TwiceError(key, number)
-            seen.add(key)
-    return result
-
-
-def _number(digits: str) -> int:
-    # Python reads thousands of digits slowly, or not at all.
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"a number of {len(digits):,} digits")
-    return int(digits)
-
-
-def repr_hint(value: object) -> str:
-    """Return a remedy for a text that is a dict or a list as Python spells it, else nothing."""
-    if not isinstance(value, str) or not _PYTHON.match(value):
-        return ""
-    return ". This is how Python spells a dict or a list: write it as JSON, in a template with the filter `| tojson`"
-
-
-def summarize(partitions: Iterable[TopicPartition], limit: int = 5) -> str:
-    """Name partitions in order, as many as a reader wants to see: ``orders-0, orders-1 and 98 more``."""
+def summarize(partitions: Iterable[tuple[str, int]], limit: int = 5) -> str:
+    """Name the first partitions in order: ``orders-0, orders-1 and 98 more``."""
     ordered = sorted(partitions)
-    names = ", ".join(map(str, ordered[:limit]))
+    names = ", ".join(f"{topic}-{number}" for topic, number in ordered[:limit])
     return names if len(ordered) <= limit else f"{names} and {len(ordered) - limit} more"
-
-
-def _entries(value: object, what: str, show: Show) -> list[tuple[TopicPartition, int | None]]:
-    if isinstance(value, str):
-        value = load_json(value, what, show=show)
-    if not isinstance(value, Mapping) or not value:
-        raise _malformed(what, show(value))
-    entries: list[tuple[TopicPartition, int | None]] = []
-    for topic, partitions in value.items():
-        if not isinstance(topic, str) or not is_topic_name(topic):
-            raise _malformed(what, f"{_shown(topic, show)} in place of a topic")
-        if not isinstance(partitions, Mapping) or not partitions:
-            raise _malformed(what, show(value))
-        seen: set[int] = set()
-        for partition, offset in partitions.items():
-            number = _partition(partition)
-            if number is None or number in seen:
-                raise _malformed(
-                    what, f"{_shown(partition, show)} in place of a partition of topic {topic!r}"
-                )
-            seen.add(number)
-            topic_partition = TopicPartition(topic, number)
-            if offset is not None and (
-                isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET
-            ):
-                raise _malformed(what, f"{show(offset)} in place of the offset of {topic_partition}")
-            entries.append((topic_partition, offset))
-    return entries
-
-
-def _shown(key: object, show: Show) -> str:
-    return shorten(repr(key)) if show is shorten and isinstance(key, str) else show(key)
-
-
-def _partition(value: object) -> int | None:
-    """Return the number that a partition is named by, ``None`` if it is none."""
-    if isinstance(value, str) and _PARTITION.fullmatch(value):
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_PARTITION:
-        return value
-    return None
-
-
-def _malformed(what: str, found: str) -> OffsetsFormatError:
-    return OffsetsFormatError(
-        f"{what}: found {found}; expected Spark's form {SPARK_FORM}: topic, partition as a string, "
-        "offset of the next record as a whole number from 0"
-    )
-
-
-def _malformed_line(number: int, found: str, columns: int | None = None) -> OffsetsFormatError:
-    # What is in the line is not shown: it may be another file, and secret.
-    form = {3: "topic,partition,offset", 4: "group,topic,partition,offset"}.get(columns or 0)
-    return OffsetsFormatError(
-        f"line {number}: found {found}; expected "
-        f"{form or 'topic,partition,offset or group,topic,partition,offset'} without a header"
-    )

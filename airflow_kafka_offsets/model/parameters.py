@@ -1,4 +1,4 @@
-"""Parameters of all kinds as they are given: policies, switches, times, durations and numbers, each read strictly."""
+"""Readers of parameters: policies, switches, times, durations and numbers, each read strictly."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def parse_duration(
     value: object, parameter: str, *, most: timedelta = LONGEST, zero: bool = True
 ) -> timedelta | None:
     """
-    Read a duration: seconds, a timedelta, or ISO 8601 text as Kafka's tool takes it, such as ``PT10M`` or ``P1DT2H``.
+    Read a duration: seconds, a timedelta, or ISO 8601 text as Kafka's tool takes it, such as ``PT10M`` or
+    ``P1DT2H``.
 
     :param most: the longest one.
     :param zero: whether 0 is one.
@@ -146,8 +147,8 @@ def parse_text(value: object, parameter: str) -> str:
     """
     if not isinstance(value, str) or value.strip() in ("", "None"):
         raise UsageError(
-            f"{parameter}={shorten(repr(value))} is nothing, and it was given: expected a value; leave {parameter} out if "
-            "its default is meant"
+            f"{parameter}={shorten(repr(value))} is nothing, and it was given: expected a value; leave "
+            f"{parameter} out if its default is meant"
         )
     return value
 

@@ -15,16 +15,14 @@ from typing import Any
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import (
-    Offsets,
-    Positions,
-    TopicPartition,
+from airflow_kafka_offsets.model.formats import (
     format_csv,
     load_json,
     offsets_json,
     parse_offsets,
     parse_positions,
 )
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
 from airflow_kafka_offsets.model.receipt import receipt
 from airflow_kafka_offsets.model.table import RecordTimes

@@ -11,14 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.offsets import (
-    Offsets,
-    Positions,
-    offsets_json,
-    parse_offsets,
-    parse_positions,
-)
+from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.text import Show, shorten
 

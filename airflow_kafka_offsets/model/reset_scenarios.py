@@ -14,15 +14,8 @@ from datetime import datetime, timedelta
 from typing import Literal, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.offsets import (
-    MAX_OFFSET,
-    LogRange,
-    Offsets,
-    TopicPartition,
-    parse_csv,
-    parse_offsets,
-    summarize,
-)
+from airflow_kafka_offsets.model.formats import parse_csv, parse_offsets
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, LogRange, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, parse_duration, parse_time
 from airflow_kafka_offsets.model.text import shorten
 

@@ -7,13 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.offsets import (
-    MAX_PARTITION,
-    TopicPartition,
-    is_topic_name,
-    load_json,
-    repr_hint,
-)
+from airflow_kafka_offsets.model.formats import load_json, repr_hint
+from airflow_kafka_offsets.model.offsets import MAX_PARTITION, TopicPartition, is_topic_name
 from airflow_kafka_offsets.model.text import shorten
 
 _PARTITION = re.compile(r"[0-9]{1,10}")

@@ -15,17 +15,19 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import committer
+from airflow_kafka_offsets.model.formats import (
+    load_json,
+    offsets_json,
+    offsets_text,
+    parse_offsets,
+    parse_positions,
+)
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
     OffsetRange,
     Offsets,
     Positions,
     TopicPartition,
-    load_json,
-    offsets_json,
-    offsets_text,
-    parse_offsets,
-    parse_positions,
     summarize,
 )
 from airflow_kafka_offsets.model.text import Show, shorten

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.offsets import Offsets, offsets_text, parse_offsets, summarize
+from airflow_kafka_offsets.model.formats import offsets_text, parse_offsets
+from airflow_kafka_offsets.model.offsets import Offsets, summarize
 from airflow_kafka_offsets.model.parameters import parse_time
 from airflow_kafka_offsets.model.text import shorten
 

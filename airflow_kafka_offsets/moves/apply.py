@@ -21,7 +21,7 @@ from airflow_kafka_offsets.checkpoint.apply_move import (
 from airflow_kafka_offsets.errors import BrokerError, CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import summarize
+from airflow_kafka_offsets.model.offsets import committed_offsets, summarize
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -72,8 +72,7 @@ def read_back(client: OffsetsClient, plan: OffsetPlan) -> None:
 
     :raises CommitError: naming the partitions that differ.
     """
-    committed = client.committed(plan.group_id, plan.after)
-    plan.verify({tp: commit and commit.offset for tp, commit in committed.items()})
+    plan.verify(committed_offsets(client.committed(plan.group_id, plan.after)))
 
 
 def apply(
@@ -190,7 +189,7 @@ def _check_unmoved(client: OffsetsClient, groups: Sequence[OffsetPlan]) -> None:
     """
     for plan in groups:
         now = client.committed(plan.group_id, plan.found)
-        moved = [tp for tp, commit in now.items() if (commit and commit.offset) != plan.found[tp]]
+        moved = [tp for tp, offset in committed_offsets(now).items() if offset != plan.found[tp]]
         if moved:
             commit = now[min(moved)]
             by = CommitMetadata.parse(commit.metadata) if commit is not None else None
@@ -214,7 +213,7 @@ def _commit_over_late_ones(
         late = []
         for plan in groups:
             now = client.committed(plan.group_id, plan.after)
-            other = [commit for tp, commit in now.items() if (commit and commit.offset) != plan.after[tp]]
+            other = [now[tp] for tp, offset in committed_offsets(now).items() if offset != plan.after[tp]]
             makers = [CommitMetadata.parse(commit.metadata) for commit in other if commit is not None]
             if other and all(maker is not None and maker.query == metadata.query for maker in makers):
                 log.warning(
@@ -222,7 +221,7 @@ def _commit_over_late_ones(
                 )
                 late.append(plan)
             elif other:
-                plan.verify({tp: commit and commit.offset for tp, commit in now.items()})
+                plan.verify(committed_offsets(now))
         if not late:
             return
         commit_groups(client, late, metadata)

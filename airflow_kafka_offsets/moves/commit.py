@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.commit_metadata import foreign_query
 from airflow_kafka_offsets.model.groups import GroupOffsets
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Commits,
+    Offsets,
+    TopicPartition,
+    committed_offsets,
+    committed_texts,
+    summarize,
+)
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, iso_time
 from airflow_kafka_offsets.model.plan import OffsetPlan
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
-
-    Commits = Mapping[TopicPartition, "Committed | None"]
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +73,7 @@ def plan_commits(
         committed = client.committed(group_id, offsets)
         refusals = []
         if query is not None:
-            made = {tp: commit.metadata for tp, commit in committed.items() if commit is not None}
-            refusal = foreign_query(group_id, made, query)
+            refusal = foreign_query(group_id, committed, query)
             refusals = [refusal] if refusal else []
         if read_at is not None:
             unknown = {tp: offset for tp, offset in offsets.items() if committed[tp] is None}
@@ -77,7 +81,7 @@ def plan_commits(
         plan = OffsetPlan.make(
             group_id,
             offsets,
-            {tp: commit and commit.offset for tp, commit in committed.items()},
+            committed_offsets(committed),
             logs,
             source=source,
             on_out_of_range=on_out_of_range,
@@ -85,8 +89,7 @@ def plan_commits(
             may_go_back=may_go_back(group_id, committed) if may_go_back else (),
             refusals=refusals,
         )
-        texts = {tp: commit and commit.metadata for tp, commit in committed.items()}
-        plans.append(replace(plan, metadata=texts))
+        plans.append(replace(plan, metadata=committed_texts(committed)))
     return plans
 
 

@@ -18,11 +18,11 @@ from airflow_kafka_offsets.kafka.positions import check_partitions, partitions_i
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commit, Commits, LogRange, Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def _committed(
     state: CheckpointState,
     targets: Mapping[str, Offsets],
     named: Groups,
-) -> dict[str, dict[TopicPartition, Committed | None]]:
+) -> dict[str, Commits]:
     """Return what each group holds, on every partition that is to be looked at."""
     if state.batch_id is None:
         scopes = dict.fromkeys(named.ids, named.scope) if named.names_sources else named.scopes()
@@ -127,7 +127,7 @@ def _committed(
         }
     read = {tp for offsets in state.kafka_offsets.values() for tp in offsets}
     on_broker = client.partitions({tp.topic for offsets in targets.values() for tp in offsets})
-    found: dict[str, dict[TopicPartition, Committed | None]] = {}
+    found: dict[str, Commits] = {}
     for group, offsets in targets.items():
         here = named.scope.narrowed(tp.topic for tp in offsets).on_broker(on_broker)
         # A partition of another source, which has another group, was not added.
@@ -135,9 +135,7 @@ def _committed(
     return found
 
 
-def _ahead(
-    committed: Mapping[str, Mapping[TopicPartition, Committed | None]], targets: Mapping[str, Offsets]
-) -> bool:
+def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> bool:
     return any(
         commit is not None and commit.offset > targets.get(group, {}).get(tp, 0)
         for group, commits in committed.items()
@@ -172,7 +170,7 @@ def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> Newest
     return NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
 
 
-def _last_commit(commits: Iterable[Committed | None]) -> int | None:
+def _last_commit(commits: Iterable[Commit | None]) -> int | None:
     """Return the newest time that the commits say they were made at."""
     makers = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
     return max(

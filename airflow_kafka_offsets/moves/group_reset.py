@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.kafka.positions import check_partitions, group_positions, partitions_in
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
-from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Offsets,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,
@@ -134,8 +140,7 @@ def _positions_to_move(
             partitions_in(client, scope.narrowed(unused))
         if numbered := set(scope.numbered) - given.keys():
             check_partitions(client, numbered)
-        committed = client.committed(group_id, given)
-        return {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
+        return committed_offsets(client.committed(group_id, given))
     positions = group_positions(client, group_id, scope)
     if scope.topics is None:
         # As in Kafka's tool, "all topics" are the partitions that have a committed offset.

@@ -22,12 +22,12 @@ from airflow_kafka_offsets.checkpoint.archive import (
 from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, unfinished_refusal
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commits, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_images
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,7 @@ class KnownMoves:
                 retriable=True,
             )
 
-    def may_go_back(
-        self, query: str, group_id: str, commits: Mapping[TopicPartition, Committed | None]
-    ) -> Collection[TopicPartition]:
+    def may_go_back(self, query: str, group_id: str, commits: Commits) -> Collection[TopicPartition]:
         """
         Return the partitions in which a group is where an overtaken commit has put it.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import committer
 from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
-from airflow_kafka_offsets.model.offsets import OffsetRange, summarize
+from airflow_kafka_offsets.model.offsets import OffsetRange, committed_texts, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -109,7 +109,7 @@ def _done(
     logs = client.log_ranges(now)
     if any(offset > logs[tp].end for tp, offset in now.items()):
         return None
-    texts = {tp: commit and commit.metadata for tp, commit in commits.items()}
+    texts = committed_texts(commits)
     movers = {who for tp, offset in now.items() if offset > part.end[tp] and (who := committer(texts[tp]))}
     by = f", moved by {', '.join(sorted(movers))}" if movers else ""
     return OffsetPlan(

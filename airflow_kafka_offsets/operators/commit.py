@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.store import stored_offsets
-from airflow_kafka_offsets.model.offsets import Offsets, parse_offsets
+from airflow_kafka_offsets.model.formats import parse_offsets
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved

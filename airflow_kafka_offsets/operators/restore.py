@@ -9,7 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import XComArg
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.offsets import load_json
+from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy, choice
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import FAILED, Work

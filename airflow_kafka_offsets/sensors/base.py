@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.kafka.reader import IsolationLevel
+    from airflow_kafka_offsets.model.offsets import IsolationLevel
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 TRIGGERER_MAY_BE_LATE = 120.0
@@ -46,25 +46,28 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
 
     A broker that is not reachable for a while does not end the wait, the sensor's ``timeout`` does. An error
     that every poll would repeat (a wrong password, a name that selects nothing, an option that is given and
-    renders to nothing) fails the task at once. The last reading is the task's XCom also when the task fails or is
-    skipped; in ``mode="reschedule"`` that is the reading of the last poll, if the broker answered then.
+    renders to nothing) fails the task at once. The last reading is the task's XCom also when the task fails
+    or is skipped; in ``mode="reschedule"`` that is the reading of the last poll, if the broker answered then.
 
-    ``poke_interval`` is also the interval in the triggerer. In the UI a mapped task has the name of its group, unless
-    ``map_index_template`` is given. Durations are seconds, a timedelta or ISO 8601 text such as ``PT30M``.
+    ``poke_interval`` is also the interval in the triggerer. In the UI a mapped task has the name of its
+    group, unless ``map_index_template`` is given. Durations are seconds, a timedelta or ISO 8601 text such as
+    ``PT30M``.
 
     :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
         (templated, a mapping's keys are not)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
         all that the group has commits for and the connection's user may see. (templated)
     :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
-    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
+    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults.
+        (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
     :param isolation_level: ``read_uncommitted`` (default) measures up to the high watermark,
         ``read_committed`` up to the last stable offset. (templated)
-    :param stalled_after: fail early when the position has not moved for so long although the wait is not over. By
-        default never. (templated)
+    :param stalled_after: fail early when the position has not moved for so long although the wait is not
+        over. By default never. (templated)
     :param deferrable: wait in the triggerer, which holds no worker slot.
-    :raises UsageError: for parameters that are missing, contradict each other, or cannot be what they are for.
+    :raises UsageError: for parameters that are missing, contradict each other, or cannot be what they are
+        for.
     """
 
     wait_class: ClassVar[type[Wait]]
@@ -100,7 +103,7 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
         self._last: Reading | None = None
 
     def check_parameters(self) -> None:
-        """Refuse what is written in the DAG's file and cannot be; to be called at the end of a constructor."""
+        """Refuse literals that cannot be; a constructor calls it at its end."""
         check_literals(self, **self.wait_class.readers)
         with naming(self):
             self.wait_class.check(self)
@@ -198,8 +201,9 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
             stalled_after = self.wait_class.readers["stalled_after"](self.stalled_after, "stalled_after")
             if stalled_after is not None and self._forgets(memory):
                 raise UsageError(
-                    "stalled_after with mode='reschedule' needs Airflow 3.3 or later, since nothing here would remember the "
-                    "position from one poll to the next: use deferrable=True or mode='poke'"
+                    "stalled_after with mode='reschedule' needs Airflow 3.3 or later, since nothing here "
+                    "would remember the position from one poll to the next: use deferrable=True or "
+                    "mode='poke'"
                 )
             self._progress = Progress(stalled_after, memory.progress if self._rescheduled else None)
         if self._wait is None:
@@ -261,14 +265,11 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
             yield
         except AirflowSkipException:
             raise
-        except (AirflowFailException, AirflowSensorTimeout) as error:
-            if self.soft_fail or self.never_fail:
-                name = "soft_fail" if self.soft_fail else "never_fail"
-                raise AirflowSkipException(f"Skipping due to {name} is set to True.") from error
-            raise
         except Exception as error:
-            if self.never_fail:
-                raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
+            soft = self.soft_fail and isinstance(error, (AirflowFailException, AirflowSensorTimeout))
+            if soft or self.never_fail:
+                name = "soft_fail" if soft else "never_fail"
+                raise AirflowSkipException(f"Skipping due to {name} is set to True.") from error
             raise
 
     def _close(self) -> None:

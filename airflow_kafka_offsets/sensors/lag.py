@@ -23,21 +23,21 @@ class ConsumerGroupLagSensor(OffsetsSensor):
 
     Without a group the lag is that of a Spark checkpoint's newest committed batch.
 
-    Returns the last reading: ``total_lag``, ``max_partition_lag``, ``lost``, ``topics`` and ``partitions`` (``groups`` for
-    several groups), and ``time_lag`` with ``max_time_lag``.
+    Returns the last reading: ``total_lag``, ``max_partition_lag``, ``lost``, ``topics`` and ``partitions``
+    (``groups`` for several groups), and ``time_lag`` with ``max_time_lag``.
 
     At least one threshold is needed, and all that are given have to hold.
 
     :param max_lag: records in all partitions together. (templated)
     :param max_partition_lag: records in each partition. (templated)
-    :param max_time_lag: how long ago the oldest record that was not read may have been written: seconds, a timedelta
-        or ISO 8601 text such as ``PT10M``. The record's own time counts. (templated)
-    :param tolerance: a partition that is at most so many records behind counts as caught up, for the markers that end
-        transactions; one that is further behind counts with all its records. ``0``. (templated)
+    :param max_time_lag: how long ago the oldest record that was not read may have been written: seconds, a
+        timedelta or ISO 8601 text such as ``PT10M``. The record's own time counts. (templated)
+    :param tolerance: a partition that is at most so many records behind counts as caught up, for the markers
+        that end transactions; one that is further behind counts with all its records. ``0``. (templated)
     :param on_no_commit: what a partition without a commit counts as: ``fail`` (default), ``earliest`` (its
         whole log), ``latest`` (nothing), ``skip`` (left out). (templated)
-    :param position: the position that is read: ``group`` or ``checkpoint``; by default the group's where both are
-        given. (templated)
+    :param position: the position that is read: ``group`` or ``checkpoint``; by default the group's where both
+        are given. (templated)
     """
 
     wait_class = LagWait

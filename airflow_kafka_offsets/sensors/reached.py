@@ -26,17 +26,17 @@ class OffsetsReachedSensor(OffsetsSensor):
 
     Returns the last reading: ``reached``, ``target``, ``current``, ``remaining`` and ``lost``.
 
-    The target has no default: ``latest`` is reached only if something reads up to the log end while this task waits.
-    After a batch job that has ended, with a producer that goes on, it never is: give the time up to which the job has
-    read, or the receipt of its commit.
+    The target has no default: ``latest`` is reached only if something reads up to the log end while this task
+    waits. After a batch job that has ended, with a producer that goes on, it never is: give the time up to
+    which the job has read, or the receipt of its commit.
 
-    :param target: a time, such as ``{{ data_interval_end }}``: each partition's first record at or after it, else its
-        log end when the wait begins; offsets, ``{"topic": {"0": 42}}``; the receipt of an operator of this package; or
-        ``latest``, the log end when the wait begins. (templated)
-    :param tolerance: offsets that each partition may be short of the target, for the markers that end transactions. ``0``.
-        (templated)
-    :param position: the position that is read: ``group`` or ``checkpoint``; by default the group's where both are
-        given. (templated)
+    :param target: a time, such as ``{{ data_interval_end }}``: each partition's first record at or after it,
+        else its log end when the wait begins; offsets, ``{"topic": {"0": 42}}``; the receipt of an operator
+        of this package; or ``latest``, the log end when the wait begins. (templated)
+    :param tolerance: offsets that each partition may be short of the target, for the markers that end
+        transactions. ``0``. (templated)
+    :param position: the position that is read: ``group`` or ``checkpoint``; by default the group's where both
+        are given. (templated)
     """
 
     wait_class = ReachedWait
@@ -63,8 +63,9 @@ class OffsetsReachedSensor(OffsetsSensor):
             return replace(wait, target=memory.target)
         if wait.target == "latest" and self._forgets(memory):
             raise UsageError(
-                "target='latest' with mode='reschedule' needs Airflow 3.3 or later, since nothing here would remember the "
-                "target from one poll to the next: use deferrable=True, mode='poke', or a time as the target"
+                "target='latest' with mode='reschedule' needs Airflow 3.3 or later, since nothing here would "
+                "remember the target from one poll to the next: use deferrable=True, mode='poke', or a time "
+                "as the target"
             )
         checkpoint = self.open_checkpoint()
         frozen = wait.freeze(self.open_client(), checkpoint)

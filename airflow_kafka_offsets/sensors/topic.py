@@ -11,20 +11,21 @@ from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy, TopicWait
 
 class TopicReachedSensor(OffsetsSensor):
     """
-    Wait until topics hold a record at or after a time in every partition, so that what is older is there as well.
+    Wait until topics hold a record at or after a time in every partition, so that what is older is there as
+    well.
 
     Put it before the job that reads a window: the window is complete then, as far as a producer writes each
-    partition in the order of its records' times. No group is needed; with the names of a pipeline and no ``topics``
-    the topics are those that its checkpoint or its group reads.
+    partition in the order of its records' times. No group is needed; with the names of a pipeline and no
+    ``topics`` the topics are those that its checkpoint or its group reads.
 
-    Returns the last reading: ``reached``, ``target``, ``offsets`` (the first record at or after the time, ``null`` where
-    there is none), ``log_end`` and ``idle``.
+    Returns the last reading: ``reached``, ``target``, ``offsets`` (the first record at or after the time,
+    ``null`` where there is none), ``log_end`` and ``idle``.
 
     :param target: the time, such as ``{{ data_interval_end }}``. (templated)
-    :param on_idle_partition: ``wait`` (default) for every partition; ``ignore`` those that are idle, as long as
-        another partition of the topic has reached the time. (templated)
-    :param idle_after: with ``ignore``: a partition is idle when its newest record is older than this: seconds, a timedelta
-        or ISO 8601 text. 10 minutes. (templated)
+    :param on_idle_partition: ``wait`` (default) for every partition; ``ignore`` those that are idle, as long
+        as another partition of the topic has reached the time. (templated)
+    :param idle_after: with ``ignore``: a partition is idle when its newest record is older than this:
+        seconds, a timedelta or ISO 8601 text. 10 minutes. (templated)
     """
 
     wait_class = TopicWait

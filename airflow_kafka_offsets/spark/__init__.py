@@ -1,1 +1,57 @@
-"""Runs in the Spark driver, and never imports Airflow."""
+"""What a Spark job uses. Each name is imported when it is used, and nothing here needs Airflow."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.model.window import OffsetWindow
+    from airflow_kafka_offsets.spark.batch import batch_ranges
+    from airflow_kafka_offsets.spark.commit import commit_ranges
+    from airflow_kafka_offsets.spark.listener.launcher import launcher_path, spark_py_files
+    from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
+    from airflow_kafka_offsets.spark.read import read_window, reading_window
+    from airflow_kafka_offsets.spark.starting import starting_offsets
+    from airflow_kafka_offsets.spark.stores import SqlOffsetStore
+
+__all__ = [
+    "KafkaOffsetCommitterListener",
+    "OffsetWindow",
+    "SparkCheckpoint",
+    "SqlOffsetStore",
+    "batch_ranges",
+    "commit_ranges",
+    "committing",
+    "launcher_path",
+    "read_window",
+    "reading_window",
+    "spark_py_files",
+    "starting_offsets",
+]
+
+_MODULES = {
+    "KafkaOffsetCommitterListener": "spark.listener.listener",
+    "OffsetWindow": "model.window",
+    "SparkCheckpoint": "checkpoint.reader",
+    "SqlOffsetStore": "spark.stores",
+    "batch_ranges": "spark.batch",
+    "commit_ranges": "spark.commit",
+    "committing": "spark.listener.listener",
+    "launcher_path": "spark.listener.launcher",
+    "read_window": "spark.read",
+    "reading_window": "spark.read",
+    "spark_py_files": "spark.listener.launcher",
+    "starting_offsets": "spark.starting",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"airflow_kafka_offsets.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,9 +1,9 @@
 """
-Which records are in the batch that a ``foreachBatch`` function is working on?
+The offset ranges of the batch that a ``foreachBatch`` function is working on.
 
-Spark has planned them before it calls the function: from the end of the batch before, to what ``offsets/<batch>``
-says. The smallest and the largest offset of the rows say something else: a partition may have no rows, and the ends
-of a range may be markers of transactions or records that compaction has removed.
+Spark plans them before it calls the function: from the end of the batch before to ``offsets/<batch>``. The
+offsets of the rows do not show them: a partition may have no rows, and the ends of a range may be markers of
+transactions or records that compaction has removed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import CheckpointError, UsageError
-from airflow_kafka_offsets.model.offsets import (
-    OffsetRange,
-    OffsetRanges,
-    Offsets,
-    summarize,
-)
+from airflow_kafka_offsets.model.offsets import OffsetRange, OffsetRanges, Offsets, summarize
 from airflow_kafka_offsets.spark.broker import broker
 from airflow_kafka_offsets.spark.source_options import fails_on_data_loss
 
@@ -39,20 +34,20 @@ def batch_ranges(
     """
     Return the exact range of each partition in a batch.
 
-    Call it in ``foreachBatch``, with the id that Spark gives: after a failure Spark runs the same batch with the same
-    ranges again. In real-time mode (Spark 4.2) a batch is not known while it runs.
+    Call it in ``foreachBatch``, with the id that Spark gives: after a failure Spark runs the same batch with
+    the same ranges again. In real-time mode (Spark 4.2) a running batch is not known.
 
-    A partition that was added with this batch starts at 0, as Spark fails anywhere else. With
-    ``failOnDataLoss=false`` Spark takes the partition's log start, and so it is asked for here: give ``options``.
+    A partition that was added with this batch starts at 0; Spark fails for any other start. With
+    ``failOnDataLoss=false`` Spark starts at the log start, which is read here as well: give ``options``.
 
     :param checkpoint: the query's ``checkpointLocation``.
     :param batch_id: a batch that is in ``offsets/``, as is the one before it.
     :param source: index or name of a Kafka source; default: all of them.
-    :param options: those of Spark's Kafka source. They matter where ``failOnDataLoss`` is false.
-    :param spark: the session, so that its own Kafka client can be used to ask for log starts.
-    :param client_config: librdkafka's settings to ask for log starts with.
+    :param options: those of Spark's Kafka source; needed if ``failOnDataLoss`` is false.
+    :param spark: the session, to read log starts with its Kafka client.
+    :param client_config: librdkafka's settings, to read log starts with confluent-kafka.
     :return: a range for each partition in the batch, an empty one where nothing is new.
-    :raises CheckpointError: if the batch is not planned, or where it begins is not kept any more.
+    :raises CheckpointError: if the batch is not planned, or its start is no longer in the checkpoint.
     :raises UsageError: if there is no such Kafka source, or several read the same partition.
     """
     from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch
@@ -66,7 +61,8 @@ def batch_ranges(
     for name in batch.kafka_sources(None if source is None else str(source)):
         if again := end.keys() & batch.ends[name].keys():
             raise UsageError(
-                f"{checkpoint.location}: several sources of batch {batch_id} read {summarize(again)}, each its own range: "
+                f"{checkpoint.location}: several sources of batch {batch_id} read {summarize(again)}, each "
+                "its own range: "
                 f"name one with source= (there are {', '.join(sorted(batch.ends))})"
             )
         begin.update(batch.begin(name))
@@ -79,8 +75,10 @@ def batch_ranges(
     if backwards := [tp for tp, offsets in ranges.items() if offsets.end < offsets.start]:
         first = backwards[0]
         raise CheckpointError(
-            f"{checkpoint.location}: batch {batch_id} ends before it begins on {summarize(backwards)} ({first}: "
-            f"{ranges[first].start} to {ranges[first].end}): the topic was made anew, and Spark reads nothing of it; stop the "
+            f"{checkpoint.location}: batch {batch_id} ends before it begins on {summarize(backwards)} "
+            f"({first}: "
+            f"{ranges[first].start} to {ranges[first].end}): the topic was recreated, and Spark reads "
+            "nothing of it; stop the "
             "query and move its checkpoint (ResetOffsetsOperator)"
         )
     return ranges

@@ -1,19 +1,20 @@
 """
-Who tells a Spark job what Kafka holds?
+Opens a Kafka client for a Spark job.
 
-The Kafka client in the driver's JVM where there is one: Spark's connector brought it, and it takes the source's own
-options as they are. Else (Spark Connect) confluent-kafka, with the same options in librdkafka's words.
+The Kafka client in the driver's JVM where there is one: Spark's connector brought it, and it takes the
+source's own options as they are. Else (Spark Connect) confluent-kafka, with the same options in librdkafka's
+words.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.spark.source_options import kafka_settings, librdkafka_config
 
 if TYPE_CHECKING:
@@ -22,58 +23,34 @@ if TYPE_CHECKING:
 TIMEOUT = 30.0
 
 
-class Broker(Protocol):
-    """What is asked: the part of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that only reads."""
-
-    def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
-        """Return the partitions of topics; one that does not exist is not in it."""
-
-    def log_ranges(
-        self, partitions: Iterable[TopicPartition], *, isolation_level: Any = "read_uncommitted"
-    ) -> dict[TopicPartition, LogRange]:
-        """Return what the logs hold."""
-
-    def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> Mapping[TopicPartition, Commit | None]:
-        """Return what a group has committed, ``None`` for partitions without a commit."""
-
-
-class Commit(Protocol):
-    """One commit of a group."""
-
-    @property
-    def offset(self) -> int:
-        """The next record that it would read."""
-
-
 @contextmanager
 def broker(
     options: Mapping[str, Any],
     *,
     spark: SparkSession | None = None,
     client_config: Mapping[str, Any] | None = None,
-) -> Iterator[Broker]:
+) -> Iterator[PositionsReader]:
     """
-    Give something that answers, and close it at the end.
+    Open a client, and close it at the end of the block.
 
     :param options: the Kafka source's options.
     :param spark: the session, so that the client in its JVM can be used.
-    :param client_config: librdkafka's settings; then confluent-kafka is asked in any case.
+    :param client_config: librdkafka's settings; with them confluent-kafka is used in any case.
     :raises SetupError: if there is neither a Kafka client in the JVM nor confluent-kafka.
     :raises UsageError: if librdkafka has no counterpart of an option.
     """
     if client_config is None and spark is not None:
-        from airflow_kafka_offsets.spark.jvm_broker import JvmBroker, kafka_in
+        from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 
-        jvm = kafka_in(spark)
+        jvm = _jvm_with_kafka(spark)
         if jvm is not None:
-            with closing(JvmBroker(jvm, kafka_settings(options), TIMEOUT)) as in_jvm:
+            with closing(JvmOffsetsClient(jvm, kafka_settings(options), TIMEOUT)) as in_jvm:
                 yield in_jvm
             return
     if importlib.util.find_spec("confluent_kafka") is None:
         raise SetupError(
-            "there is no Kafka client to ask: this session has no JVM with Spark's Kafka connector in it (Spark Connect "
+            "there is no Kafka client to ask: this session has no JVM with Spark's Kafka connector in it "
+            "(Spark Connect "
             "has none here), and confluent-kafka is not installed: pip install confluent-kafka"
         )
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -81,3 +58,17 @@ def broker(
     config = librdkafka_config(options) if client_config is None else client_config
     with OffsetsClient(config, timeout=TIMEOUT) as client:
         yield client
+
+
+def _jvm_with_kafka(spark: SparkSession) -> Any | None:
+    """
+    Return the session's JVM if it has Kafka's client, ``None`` if not.
+
+    A session of Spark Connect has no JVM here; a driver without the connector has one without the client.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return None
+    from py4j.java_gateway import JavaClass
+
+    return jvm if isinstance(jvm.org.apache.kafka.clients.admin.AdminClient, JavaClass) else None

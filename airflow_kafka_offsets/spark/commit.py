@@ -1,4 +1,4 @@
-"""How does a Spark job commit what it has read by itself, after its output was written?"""
+"""Commits what a Spark job has read, after it has written its output."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ def commit_ranges(
     timeout: float = 30.0,
 ) -> Offsets:
     """
-    Commit the ends of ranges to a group that stands at their beginnings.
+    Commit the ends of ranges to a group that is at their starts.
 
-    For all partitions together: at the beginning -> written; at the end already -> done; anything else -> refused,
-    and nothing is written. So a batch that runs again commits nothing twice, and a late one cannot take the group
-    back. It may be called from any thread. It needs confluent-kafka where it is called.
+    For all partitions together: at the start -> written; at the end already -> done; anything else ->
+    refused, and nothing is written. So a batch that runs again commits nothing twice, and a late one cannot
+    move the group back. It may be called from any thread, and needs confluent-kafka.
 
-    The group must have no members. With ``fenced`` each commit joins it for a moment: 0.1 s, and the broker's
-    ``group.initial.rebalance.delay.ms`` (3 s by default) in addition. Without it, another commit could come between
-    comparing and writing; with a single job in the group there is none.
+    The group must have no members. With ``fenced`` each commit joins it for a moment: 0.1 s, plus the
+    broker's ``group.initial.rebalance.delay.ms`` (3 s by default). Without it, another commit could come
+    between comparing and writing.
 
     :param group_id: the consumer group.
     :param ranges: what :func:`~airflow_kafka_offsets.spark.batch.batch_ranges` returned, or a window.
     :param options: those of Spark's Kafka source, to reach the brokers.
     :param client_config: librdkafka's settings, in place of ``options``.
-    :param on_no_commit: ``begin`` (default): a partition without a commit counts as at the beginning of its range,
-        since nothing contradicts it: it is new, or Kafka has forgotten the group. ``fail``: it is refused. A window
-        knows by itself which partitions had no commit.
-    :param query: id of the Spark query, which the commit then names; refused if the group follows another query.
-    :param batch: id of the batch, which the commit then names.
+    :param on_no_commit: ``begin`` (default): a partition without a commit counts as at the start of its
+        range: it is new, or Kafka has forgotten the group. ``fail``: it is refused. A window already names
+        the partitions that had no commit.
+    :param query: id of the Spark query for the commit's metadata; refused if the group follows another query.
+    :param batch: id of the batch for the commit's metadata.
     :param allow_new_query: whether the query may take over a group that another query followed.
     :param fenced: join the group, so that comparing and writing are one step.
-    :param timeout: seconds for each of two steps, the look at group and log, and the commit.
+    :param timeout: seconds for each of two steps: reading group and log, and the commit.
     :return: what was written; empty if the group was at every end.
-    :raises WindowMismatchError: if the group stands elsewhere.
+    :raises WindowMismatchError: if the group is elsewhere.
     :raises PlanRefusedError: if the group follows another query, or a range ends beyond the log.
     :raises GroupActiveError: if the group has members.
     :raises BrokerError: if it could not be done, or not wholly; doing it again finishes it.
@@ -72,30 +72,31 @@ def commit_ranges(
     window = ranges if isinstance(ranges, OffsetWindow) else OffsetWindow(dict(ranges))
     metadata = driver_metadata("commit_ranges", query=query, batch=batch).text(len(window.ranges))
     with OffsetsClient(config, timeout=timeout) as client:
-        held = client.committed(group_id, window.ranges)
+        commits = client.committed(group_id, window.ranges)
         logs = client.log_ranges(window.ranges)
         if ranges is not window and on_no_commit == "begin":
-            missing = frozenset(tp for tp, commit in held.items() if commit is None)
+            missing = frozenset(tp for tp, commit in commits.items() if commit is None)
             window = OffsetWindow(window.ranges, without_commit=missing)
         beyond = [tp for tp, end in window.end.items() if end > logs[tp].end]
         if beyond:
             raise PlanRefusedError(
                 [
-                    f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: {window.end[beyond[0]]}, the log ends "
-                    f"at {logs[beyond[0]].end}): the options lead to another cluster, or the topic was made anew"
+                    f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: "
+                    f"{window.end[beyond[0]]}, the log ends "
+                    f"at {logs[beyond[0]].end}): the options lead to another cluster, or the topic was "
+                    "recreated"
                 ]
             )
         if query and not allow_new_query:
-            refuse_other_query(group_id, held, query)
+            refuse_other_query(group_id, commits, query)
         return client.commit_window(group_id, window, metadata, fenced=fenced)
 
 
 def driver_metadata(tool: str, *, query: str = "", batch: int | None = None) -> CommitMetadata:
     """
-    Return what a commit from a Spark driver says about itself.
+    Return the metadata of a commit from a Spark driver.
 
-    Airflow tells the processes that its tasks start which task they belong to (``AIRFLOW_CTX_*``), and a driver in
-    client mode is one of them.
+    Airflow sets ``AIRFLOW_CTX_*`` for the processes that its tasks start, such as a driver in client mode.
     """
     return CommitMetadata(
         dag=os.environ.get("AIRFLOW_CTX_DAG_ID", ""),

@@ -1,4 +1,4 @@
-"""When may a query's offsets be committed to a group, and how is it known that they were?"""
+"""Commits a query's offsets to a group that follows it, and reads them back."""
 
 from __future__ import annotations
 
@@ -7,53 +7,35 @@ from typing import Protocol
 
 from airflow_kafka_offsets.errors import CommitError, KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 
 _AHEAD = "GROUP_AHEAD"
-
-
-class HeldOffset(Protocol):
-    """What a group holds for a partition."""
-
-    @property
-    def offset(self) -> int:
-        """The next record that it would read."""
-
-    @property
-    def metadata(self) -> str | None:
-        """The text that was committed with it."""
 
 
 class GroupClient(Protocol):
     """The part of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that a commit needs."""
 
-    def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> Mapping[TopicPartition, HeldOffset | None]:
-        """Return what a group holds; ``None`` where it has no commit."""
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
+        """Return a group's commits; ``None`` where it has none."""
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Commit offsets to a group that has no active members."""
 
     def offsets_retention_minutes(self) -> int | None:
-        """Return how long the broker keeps the offsets of a group without members; ``None`` if it does not tell."""
+        """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
 
     def close(self) -> None:
         """Close the connections."""
 
 
-def refuse_other_query(
-    group_id: str, held: Mapping[TopicPartition, HeldOffset | None], query_id: str
-) -> None:
+def refuse_other_query(group_id: str, commits: Commits, query_id: str) -> None:
     """
     Refuse to commit to a group that follows another query.
 
-    :param held: what the group holds.
+    :param commits: the group's commits.
     :raises PlanRefusedError: if the last commit of a partition was made for another query.
     """
-    texts = {tp: commit.metadata for tp, commit in held.items() if commit is not None}
-    refusal = foreign_query(group_id, texts, query_id)
-    if refusal:
+    if refusal := foreign_query(group_id, commits, query_id):
         raise PlanRefusedError([refusal])
 
 
@@ -61,18 +43,19 @@ def commit_forward(
     client: GroupClient,
     group_id: str,
     offsets: Offsets,
-    held: Mapping[TopicPartition, HeldOffset | None],
+    commits: Commits,
     metadata: CommitMetadata,
     query: str,
 ) -> None:
     """
     Commit offsets and read them back; where the group is ahead of them, they are left out.
 
-    :param held: what the group holds now.
-    :param query: what to call the query in a message.
-    :raises CommitError: if the group is ahead somewhere, a partition was refused, or does not hold what was committed.
+    :param commits: the group's commits before.
+    :param query: the query's name in error texts.
+    :raises CommitError: if the group is ahead somewhere, a partition was refused, or has another offset when
+        read back.
     """
-    ahead = {tp: commit.offset for tp, commit in held.items() if commit and commit.offset > offsets[tp]}
+    ahead = {tp: commit.offset for tp, commit in commits.items() if commit and commit.offset > offsets[tp]}
     after = {tp: offset for tp, offset in offsets.items() if tp not in ahead}
     if after:
         client.commit(group_id, after, metadata.text(len(after)))
@@ -80,8 +63,10 @@ def commit_forward(
     if ahead:
         first = min(ahead)
         raise CommitError(
-            f"group {group_id!r} is ahead of query {query} on {summarize(ahead)} ({first}: {ahead[first]}, the query "
-            f"has finished {offsets[first]}), and a commit never goes backwards: it follows again when the query has "
+            f"group {group_id!r} is ahead of query {query} on {summarize(ahead)} ({first}: {ahead[first]}, "
+            "the query "
+            f"has finished {offsets[first]}), and a commit never goes backwards: it follows again when the "
+            "query has "
             "come that far, or after a reset of the group",
             failed=dict.fromkeys(ahead, _AHEAD),
             written=tuple(after),
@@ -89,20 +74,21 @@ def commit_forward(
 
 
 def is_refusal(error: KafkaOffsetsError) -> bool:
-    """Whether an error means that a commit must not be made, and not that it could not be."""
+    """Return whether an error means that the commit must not be made."""
     return isinstance(error, PlanRefusedError) or (
         isinstance(error, CommitError) and _AHEAD in error.failed.values()
     )
 
 
 def _read_back(client: GroupClient, group_id: str, offsets: Offsets) -> None:
-    held = client.committed(group_id, offsets)
+    commits = client.committed(group_id, offsets)
     lost = [
-        tp for tp, offset in offsets.items() if (commit := held.get(tp)) is None or commit.offset < offset
+        tp for tp, offset in offsets.items() if (commit := commits.get(tp)) is None or commit.offset < offset
     ]
     if lost:
         raise CommitError(
-            f"group {group_id!r} was committed, but does not hold the offsets of {summarize(lost)} when read back: "
+            f"group {group_id!r} was committed, but does not hold the offsets of {summarize(lost)} when read "
+            "back: "
             "somebody else writes to it",
             failed=dict.fromkeys(lost, "NOT_READ_BACK"),
             retriable=True,

@@ -1,61 +1,56 @@
-"""How does a Spark driver commit with the Kafka client that is already in its JVM?"""
+"""Reads and commits offsets with the Kafka client in the Spark driver's JVM."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
-from airflow_kafka_offsets.errors import (
-    BrokerAuthenticationError,
-    BrokerError,
-    BrokerUnavailableError,
-    CommitError,
-    GroupActiveError,
-    SetupError,
-)
-from airflow_kafka_offsets.kafka.config import SERVERS, scrubber
-from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, FINAL, RETRIABLE, remedy
+from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
+from airflow_kafka_offsets.kafka.config import RETENTION, SERVERS, scrubber
+from airflow_kafka_offsets.kafka.explain import Call, explain_commit
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
 from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Commit,
+    IsolationLevel,
+    LogRange,
+    Offsets,
+    TopicPartition,
+    summarize,
+)
 from airflow_kafka_offsets.model.text import shorten
 
 MAX_PARTITIONS = 1_000
-"""In one request, which is stored as one batch of at most 1 MB: with metadata as short as ours, any names fit."""
+"""
+In one request, which is stored as one batch of at most 1 MB: with metadata as short as ours, any names fit.
+"""
 
-_KNOWN = 100
-"""Milliseconds to wait for an answer that is there already, if it is there at all."""
+_ARRIVED = 100
+"""Milliseconds to wait for a result that has already arrived, if at all."""
 
 _CLOSE = 1_000
 
-RETENTION = "offsets.retention.minutes"
-
 _ENTRY = "{topic}-{partition}"
-_JAVAS_OWN = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERVER_ERROR": "UNKNOWN"}
-"""Names of errors that librdkafka, and so the rest of the package, spells in another way."""
+_RENAMED = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERVER_ERROR": "UNKNOWN"}
+"""Names of errors that librdkafka, and so this package, spells differently."""
 
 _REMEDIES = {
-    "SASL_AUTHENTICATION_FAILED": "correct kafka.sasl.jaas.config, kafka.sasl.mechanism or kafka.security.protocol",
+    "SASL_AUTHENTICATION_FAILED": (
+        "correct kafka.sasl.jaas.config, kafka.sasl.mechanism or kafka.security.protocol"
+    ),
     "_SSL": "correct the source's kafka.ssl.* options",
 }
-
-
-class Held(NamedTuple):
-    """What a group holds for a partition."""
-
-    offset: int
-    """The next record that it would read."""
-    metadata: str | None
-    """The text that was committed with it."""
 
 
 class JvmOffsetsClient:
     """
     Reads and commits groups' offsets with the Java ``AdminClient``, through py4j.
 
-    It has the methods of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that a commit needs. Each of
-    them ends within about ``timeout`` seconds; the Java client itself asks again after errors that pass.
+    It has the methods of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that a Spark job needs.
+    Each ends within about ``timeout`` seconds; the Java client itself asks again after errors that pass.
+    Reading topics and logs takes some calls from Python into the JVM for each partition: about 1 ms.
 
     :param jvm: py4j's view of the driver's JVM.
     :param settings: properties of a Java client.
@@ -73,7 +68,7 @@ class JvmOffsetsClient:
         properties = jvm.java.util.Properties()
         for key, value in settings.items():
             properties.put(key, value)
-        # One request must be able to fail, and be made again, while the call is under way.
+        # A request must be able to fail, and be made again, within the call.
         properties.put("default.api.timeout.ms", str(self._milliseconds))
         properties.put("request.timeout.ms", str(self._milliseconds // 2))
         with self._explaining("making a Kafka client"):
@@ -82,9 +77,10 @@ class JvmOffsetsClient:
                     properties.remove(key)
                 self._admin = kafka.clients.admin.AdminClient.create(properties)
             except TypeError:
-                # To py4j what is not a class is a package, which cannot be called.
+                # To py4j a missing class is a package, which cannot be called.
                 raise SetupError(
-                    "there is no Kafka client in the driver's JVM (org.apache.kafka.clients.admin.AdminClient): start "
+                    "there is no Kafka client in the driver's JVM "
+                    "(org.apache.kafka.clients.admin.AdminClient): start "
                     "Spark with the Kafka connector, --packages org.apache.spark:spark-sql-kafka-0-10_..."
                 ) from None
         self._partition = kafka.common.TopicPartition
@@ -93,14 +89,14 @@ class JvmOffsetsClient:
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Held | None]:
-        """Return what a group holds; ``None`` where it has no commit."""
+    ) -> dict[TopicPartition, Commit | None]:
+        """Return a group's commits; ``None`` where it has none."""
         check_group(group_id)
         with self._explaining(f"reading the offsets of group {group_id!r}"):
             found = self._wait(self._admin.listConsumerGroupOffsets(group_id).partitionsToOffsetAndMetadata())
-            # As one text: each look into a Java object is a round trip.
-            held = json.loads(self._json.writeValueAsString(found))
-        return {tp: _held(held.get(_ENTRY.format(**tp._asdict()))) for tp in partitions}
+            # As one text: each read of a Java object is a round trip.
+            commits = json.loads(self._json.writeValueAsString(found))
+        return {tp: _commit_of(commits.get(_ENTRY.format(**tp._asdict()))) for tp in partitions}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """
@@ -110,24 +106,73 @@ class JvmOffsetsClient:
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
         check_group(group_id)
+        what = f"committing to group {group_id!r}"
         written: list[TopicPartition] = []
         for part in _parts(offsets):
-            failed = self._commit(group_id, part, metadata)
-            written += [tp for tp in part if tp not in failed]
-            if failed:
-                raise self._not_committed(group_id, failed, written)
+            failures = self._commit(what, group_id, part, metadata)
+            written += [tp for tp in part if tp not in failures]
+            if not failures:
+                continue
+            first = next(iter(failures.values()))
+            if not written and set(failures.values()) == {first}:
+                raise self._explain(what, first)
+            raise explain_commit(
+                group_id,
+                offsets,
+                written,
+                failures,
+                lambda failure: self._explain(what, failure),
+                passes=all(failure.code in RETRIABLE for failure in failures.values()),
+            )
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """Return the partitions of topics; one that does not exist is not in it."""
+        wanted = sorted(set(topics))
+        what = f"looking up topics {', '.join(wanted[:5])}"
+        with self._explaining(what):
+            names = self._jvm.java.util.ArrayList()
+            for topic in wanted:
+                names.add(topic)
+            answers = self._admin.describeTopics(names).topicNameValues()
+        found = {topic: self._partitions_of(what, answers.get(topic)) for topic in wanted}
+        return {topic: numbers for topic, numbers in found.items() if numbers}
+
+    def log_ranges(
+        self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> dict[TopicPartition, LogRange]:
+        """
+        Return what the logs hold.
+
+        :raises UnknownTopicPartitionError: if one of them is not on the broker.
+        """
+        wanted = sorted(set(partitions))
+        what = f"reading the log ends of {summarize(wanted)}"
+        # Kafka's client would look for a partition that does not exist until the time is over.
+        there = self.partitions(tp.topic for tp in wanted)
+        if missing := [tp for tp in wanted if tp.partition not in there.get(tp.topic, ())]:
+            raise UnknownTopicPartitionError(
+                f"{what}: {summarize(missing)} is not on {self._servers}: correct topic and partition, or "
+                f"kafka.{SERVERS}",
+                missing=missing,
+            )
+        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        with self._explaining(what):
+            starts = self._offsets(wanted, spec.earliest(), isolation_level)
+            ends = self._offsets(wanted, spec.latest(), isolation_level)
+        # Retention may have moved the start of an emptied log past the end that was read for it.
+        return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
 
     def offsets_retention_minutes(self) -> int | None:
         """
-        Return how long the broker keeps the offsets of a group without members; ``None`` if it does not tell.
+        Return how long the broker keeps the offsets of a group without members; ``None`` if that is unknown.
 
-        It tells those who have *DescribeConfigs* on the cluster.
+        It needs *DescribeConfigs* on the cluster.
         """
         config = self._jvm.org.apache.kafka.common.config
         try:
             with self._explaining("reading the broker's configuration"):
                 broker = self._wait(self._admin.describeCluster().nodes()).iterator().next()
-                # To py4j an inner class is none.
+                # To py4j an inner class is no class.
                 kind = getattr(config, "ConfigResource$Type").BROKER
                 wanted = self._jvm.java.util.ArrayList()
                 wanted.add(config.ConfigResource(kind, broker.idString()))
@@ -139,50 +184,56 @@ class JvmOffsetsClient:
         return int(value) if value is not None and value.isdecimal() else None
 
     def close(self) -> None:
-        """Close the client's connections; a call that is under way is given up."""
+        """Close the client's connections; a running call is given up."""
         self._admin.close(self._jvm.java.time.Duration.ofMillis(_CLOSE))
 
-    def _commit(self, group_id: str, offsets: Offsets, metadata: str) -> dict[TopicPartition, BrokerError]:
-        what = f"committing to group {group_id!r}"
-        # librdkafka ends its metadata with a NUL, and reads beyond the end of those that have none.
+    def _partitions_of(self, what: str, answer: Any) -> list[int]:
+        try:
+            with self._explaining(what):
+                return sorted(info.partition() for info in self._wait(answer).partitions())
+        except BrokerError as error:
+            if error.code not in UNKNOWN_PARTITION:
+                raise
+            return []
+
+    def _offsets(
+        self, wanted: Iterable[TopicPartition], spec: Any, isolation_level: IsolationLevel
+    ) -> Offsets:
+        keys = {tp: self._partition(*tp) for tp in wanted}
+        request = self._jvm.java.util.HashMap()
+        for key in keys.values():
+            request.put(key, spec)
+        level = self._jvm.org.apache.kafka.common.IsolationLevel.valueOf(isolation_level.upper())
+        options = self._jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
+        found = self._wait(self._admin.listOffsets(request, options).all())
+        return {tp: found.get(key).offset() for tp, key in keys.items()}
+
+    def _commit(
+        self, what: str, group_id: str, offsets: Offsets, metadata: str
+    ) -> dict[TopicPartition, Failure]:
+        # librdkafka ends its metadata with a NUL, and reads beyond the end of metadata without one.
         padded = f"{metadata}\0" if metadata else metadata
         with self._explaining(what):
             wanted = self._jvm.java.util.HashMap()
             partitions = {tp: self._partition(*tp) for tp in offsets}
             for tp, offset in offsets.items():
                 wanted.put(partitions[tp], self._offset(offset, padded))
-            answer = self._admin.alterConsumerGroupOffsets(group_id, wanted)
-        try:
-            with self._explaining(what):
-                self._wait(answer.all())
-        except BrokerError:
-            # That was the error of one partition, whichever: each has its own, or none.
-            failed = {tp: self._failure(what, answer, partition) for tp, partition in partitions.items()}
-            return {tp: error for tp, error in failed.items() if error is not None}
-        return {}
+            result = self._admin.alterConsumerGroupOffsets(group_id, wanted)
+        if self._failure(result.all()) is None:
+            return {}
+        # That was the error of one partition, whichever: each has its own, or none.
+        failures = {
+            tp: self._failure(result.partitionResult(key), _ARRIVED) for tp, key in partitions.items()
+        }
+        return {tp: failure for tp, failure in failures.items() if failure is not None}
 
-    def _failure(self, what: str, answer: Any, partition: Any) -> BrokerError | None:
+    def _failure(self, future: Any, milliseconds: int | None = None) -> Failure | None:
         try:
-            with self._explaining(what):
-                self._wait(answer.partitionResult(partition), _KNOWN)
-        except BrokerError as error:
-            return error
+            with self._failing():
+                self._wait(future, milliseconds)
+        except Failed as error:
+            return error.failure
         return None
-
-    def _not_committed(
-        self, group_id: str, failed: Mapping[TopicPartition, BrokerError], written: list[TopicPartition]
-    ) -> BrokerError:
-        reasons = {str(error): error for error in failed.values()}
-        first = next(iter(reasons.values()))
-        if not written and len(reasons) == 1:
-            return first
-        return CommitError(
-            f"committing to group {group_id!r}: {summarize(failed)} refused ({'; '.join(reasons)}); "
-            f"{len(written)} other partitions were written",
-            failed={tp: error.code or "UNKNOWN" for tp, error in failed.items()},
-            written=written,
-            retriable=all(error.retriable for error in failed.values()),
-        )
 
     def _wait(self, future: Any, milliseconds: int | None = None) -> Any:
         # A little longer than the client itself takes to give up.
@@ -196,33 +247,25 @@ class JvmOffsetsClient:
 
         :param what: what is wanted, for the error text.
         """
+        try:
+            with self._failing():
+                yield
+        except Failed as error:
+            raise self._explain(what, error.failure) from None
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         try:
             yield
         except (Py4JError, PySparkException) as error:
-            raise self._explained(what, error) from None
+            code, text = self._code(error)
+            raise Failed(Failure(code, shorten(self._scrub(text), 300), _REMEDIES.get(code, ""))) from None
 
-    def _explained(self, what: str, error: Exception) -> BrokerError:
-        code, text = self._code(error)
-        text = shorten(self._scrub(text), 300)
-        if code in ACTIVE_GROUP:
-            return GroupActiveError(
-                f"{what}: the group has active members, and only they may commit ({code}): stop them first",
-                code=code,
-            )
-        if code in FINAL:
-            return BrokerAuthenticationError(
-                f"{what}: {self._servers} does not allow it ({code}: {text}): {_REMEDIES.get(code) or remedy(code)}",
-                code=code,
-            )
-        if code in RETRIABLE:
-            return BrokerUnavailableError(
-                f"{what}: no usable answer from {self._servers} ({code}: {text}): check that the broker runs",
-                code=code,
-            )
-        return BrokerError(f"{what}: {self._servers} refused ({code}: {text}): {remedy(code)}", code=code)
+    def _explain(self, what: str, failure: Failure) -> BrokerError:
+        return Call(what, self._servers, self._milliseconds / 1_000).explain(failure, "Read")
 
     def _code(self, error: Exception) -> tuple[str, str]:
         thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
@@ -239,11 +282,11 @@ class JvmOffsetsClient:
         if name == "DisconnectException":
             return "NETWORK_EXCEPTION", text
         known = self._jvm.org.apache.kafka.common.protocol.Errors.forException(thrown).name()
-        return _JAVAS_OWN.get(known, known), text
+        return _RENAMED.get(known, known), text
 
 
 def _consumers_own(kafka: Any, settings: Iterable[str]) -> list[str]:
-    """Name what the source sets for its consumers only: Kafka would warn of each."""
+    """Return the settings of consumers only: Kafka would warn of each."""
     consumers, ours = (
         settings_class.configNames()
         for settings_class in (kafka.clients.consumer.ConsumerConfig, kafka.clients.admin.AdminClientConfig)
@@ -254,15 +297,15 @@ def _consumers_own(kafka: Any, settings: Iterable[str]) -> list[str]:
 def _json_writer(jvm: Any) -> Any:
     jackson = jvm.com.fasterxml.jackson
     writer = jackson.databind.ObjectMapper()
-    # Kafka's classes have no getters that Jackson would know.
+    # Kafka's classes have no getters that Jackson knows.
     any_field = getattr(jackson.annotation, "JsonAutoDetect$Visibility").ANY
     return writer.setVisibility(jackson.annotation.PropertyAccessor.FIELD, any_field)
 
 
-def _held(found: Mapping[str, Any] | None) -> Held | None:
+def _commit_of(found: Mapping[str, Any] | None) -> Commit | None:
     if found is None or found["offset"] < 0:
         return None
-    return Held(found["offset"], (found["metadata"] or "").split("\0", 1)[0])
+    return Commit(found["offset"], (found["metadata"] or "").split("\0", 1)[0])
 
 
 def _parts(offsets: Mapping[TopicPartition, int]) -> Iterator[Offsets]:

@@ -1,9 +1,4 @@
-"""
-How does a Spark job read exactly the records of an offset window?
-
-What else a job asks about offsets is beside it and can be imported from here: :func:`starting_offsets`,
-:func:`batch_ranges` and :func:`commit_ranges`.
-"""
+"""Reads exactly the records of an offset window."""
 
 from __future__ import annotations
 
@@ -15,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError, WindowReadError
-from airflow_kafka_offsets.model.offsets import TopicPartition, load_json, summarize
+from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of, shorten, too_large
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.spark.batch import batch_ranges
 from airflow_kafka_offsets.spark.broker import broker
-from airflow_kafka_offsets.spark.commit import commit_ranges
 from airflow_kafka_offsets.spark.source_options import isolation_level, refuse_other_ranges
-from airflow_kafka_offsets.spark.starting import starting_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["batch_ranges", "commit_ranges", "read_window", "reading_window", "starting_offsets"]
+__all__ = ["read_window", "reading_window"]
 
 Window = OffsetWindow | Mapping[str, Any] | str
-"""A window, what PlanOffsetWindowOperator returned as a mapping or as JSON text, or the URI of a file with it."""
+"""
+A window, what PlanOffsetWindowOperator returned as a mapping or as JSON text, or the URI of a file with it.
+"""
 
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -46,25 +41,25 @@ def read_window(
     """
     Return the records of an offset window, with the columns of Spark's Kafka source.
 
-    Before anything is read, the window is compared with the log: a start that retention has deleted and an end that
-    is not written yet are refused. (Spark itself would fail in the middle, or wait two minutes for records that do
-    not come.) While the rows are read, whenever that is, Spark's source fails if records of the window are gone:
-    ``failOnDataLoss`` is always on, and no row is outside of the window. :func:`reading_window` also looks
-    after the read.
+    Before anything is read, the window is compared with the log: a start that retention has deleted and an
+    end that is not written yet are refused. (Spark itself would fail in the middle, or wait two minutes for
+    the records.) While the rows are read, Spark's source fails if records of the window are gone:
+    ``failOnDataLoss`` is always on.
+    :func:`reading_window` also checks the log after the read.
 
-    Fewer rows than offsets are normal: markers of transactions take offsets, aborted records are left out under
-    ``kafka.isolation.level=read_committed``, and compaction removes records.
+    Fewer rows than offsets are normal: markers of transactions take offsets, aborted records are left out
+    under ``kafka.isolation.level=read_committed``, and compaction removes records.
 
     :param window: default: what the session's configuration has as ``spark.kafka_offsets.window``.
-    :param options: those of Spark's Kafka source: ``kafka.bootstrap.servers`` and what else is needed to connect,
-        ``minPartitions``, ``includeHeaders``. None that say what is read.
-    :param exact_count: refuse a window that has not a record at every offset. It costs a read of the window.
-    :param client_config: librdkafka's settings to look at the log with, for a session without a JVM whose options
-        librdkafka has no counterpart for.
+    :param options: those of Spark's Kafka source: ``kafka.bootstrap.servers`` and what else is needed to
+        connect, ``minPartitions``, ``includeHeaders``. None that select records.
+    :param exact_count: refuse a window without a record at every offset. This reads the window once more.
+    :param client_config: librdkafka's settings to read the log's ends with, for a session without a JVM and
+        with options that librdkafka does not have.
     :raises WindowReadError: if records of the window are gone, or not there yet; with ``exact_count`` also if
         there are fewer than offsets.
     :raises UsageError: if there is no window, or ``options`` contradict it.
-    :raises BrokerError: if the log could not be looked at.
+    :raises BrokerError: if the log could not be read.
     """
     return _Reading(spark, window, options, exact_count, client_config).checked("nothing was read")
 
@@ -79,15 +74,15 @@ def reading_window(
     client_config: Mapping[str, Any] | None = None,
 ) -> Iterator[DataFrame]:
     """
-    Give the records of an offset window to a block that reads them, and look at the log again at its end.
+    Return the records of an offset window for a block, and check the log again at its end.
 
-    A log only ever loses records. So if the whole window is still there after the block, it was there all the time,
-    also for rows that were read twice or by several actions.
+    A log only loses records. So if the whole window is still there after the block, it was there all the
+    time, also for rows that were read twice or by several actions.
 
     The parameters are those of :func:`read_window`. ``exact_count`` counts before and after: two more reads.
 
-    :raises WindowReadError: as in :func:`read_window`, or at the end of the block if records have gone meanwhile:
-        what was written from them is then not complete, and the window must not be committed.
+    :raises WindowReadError: as in :func:`read_window`, or at the end of the block if records have gone
+        meanwhile: what was written from them is then not complete, and the window must not be committed.
     """
     reading = _Reading(spark, window, options, exact_count, client_config)
     yield reading.checked("nothing was read")
@@ -95,7 +90,7 @@ def reading_window(
 
 
 class _Reading:
-    """One window, and how to reach its records."""
+    """One window and the means to read its records."""
 
     def __init__(
         self,
@@ -116,9 +111,9 @@ class _Reading:
 
     def checked(self, outcome: str) -> DataFrame:
         """
-        Return the records after a look at the log.
+        Return the records after a check of the log.
 
-        :param outcome: what it means if it does not hold them all, for the error text.
+        :param outcome: what it means if some are missing, for the error text.
         """
         if refusals := self._refusals():
             raise WindowReadError(f"{outcome}: {'; '.join(refusals)}")
@@ -127,8 +122,10 @@ class _Reading:
         if self._exact_count and (missing := self._missing(records)):
             first = next(iter(missing))
             raise WindowReadError(
-                f"{outcome}: {sum(missing.values())} of {self._window.records} offsets of the window hold no record, on "
-                f"{summarize(missing)} ({first}: {missing[first]}), and exact_count demands one at each: the topic is "
+                f"{outcome}: {sum(missing.values())} of {self._window.records} offsets of the window hold no "
+                "record, on "
+                f"{summarize(missing)} ({first}: {missing[first]}), and exact_count demands one at each: the "
+                "topic is "
                 "compacted or written in transactions"
             )
         return records
@@ -152,8 +149,10 @@ class _Reading:
         ]
         if held_back:
             refusals.append(
-                f"with kafka.isolation.level={level} the window ends behind a transaction that is still open, on "
-                f"{summarize(held_back)} ({held_back[0]}: the window ends at {window.end[held_back[0]]}, readable is up to "
+                f"with kafka.isolation.level={level} the window ends behind a transaction that is still "
+                "open, on "
+                f"{summarize(held_back)} ({held_back[0]}: the window ends at {window.end[held_back[0]]}, "
+                "readable is up to "
                 f"{seen[held_back[0]].end}): wait until it ends"
             )
         return refusals
@@ -174,22 +173,24 @@ def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
         window = spark.conf.get(WINDOW_CONF_KEY, None)
         if not window:
             raise UsageError(
-                f"no window was given, and the session's configuration has no {WINDOW_CONF_KEY}: expected the window's "
+                f"no window was given, and the session's configuration has no {WINDOW_CONF_KEY}: expected "
+                "the window's "
                 "JSON there, or the URI of a file with it, as the DAG gives it to the job with conf="
             )
     if isinstance(window, OffsetWindow):
         return window
     if isinstance(window, str) and not window.lstrip().startswith("{"):
         return OffsetWindow.parse(_read_text(spark, window), f"{what} in {shorten(window)}", show=kind_of)
-    told = load_json(window, what) if isinstance(window, str) else window
-    if not isinstance(told, Mapping) or "start" in told or "window_file" not in told:
-        return OffsetWindow.parse(told, what)
+    value = load_json(window, what) if isinstance(window, str) else window
+    if not isinstance(value, Mapping) or "start" in value or "window_file" not in value:
+        return OffsetWindow.parse(value, what)
     # Too large for an XCom: the plan names its file.
-    uri = str(told["window_file"])
+    uri = str(value["window_file"])
     planned = OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", show=kind_of)
-    if planned.source != told.get("source"):
+    if planned.source != value.get("source"):
         raise UsageError(
-            f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give each run a "
+            f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give "
+            "each run a "
             "window_file of its own"
         )
     return planned
@@ -210,6 +211,7 @@ def _read_text(spark: SparkSession, uri: str) -> str:
         raise
     except (OSError, ValueError, PySparkException, IndexError) as error:
         raise UsageError(
-            f"the window's file {shorten(uri)} cannot be read ({type(error).__name__}): expected the URI of a file with a "
+            f"the window's file {shorten(uri)} cannot be read ({type(error).__name__}): expected the URI of "
+            "a file with a "
             "window's JSON that is reachable from the job"
         ) from error

@@ -1,4 +1,4 @@
-"""Which options of Spark's Kafka source may go with offsets that are given, and how would librdkafka spell them?"""
+"""Options of Spark's Kafka source beside given offsets, and their names in librdkafka."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.offsets import IsolationLevel
 
 SERVERS = "kafka.bootstrap.servers"
 
 _PREFIX = "kafka."
-_SAY_WHAT_IS_READ = frozenset({"assign", "subscribe", "subscribepattern"})
-_SAY_WHERE = ("starting", "ending")
+_SELECTING = frozenset({"assign", "subscribe", "subscribepattern"})
+_BOUNDING = ("starting", "ending")
 _FAIL = "failondataloss"
 
 _LOGIN_MODULE = re.compile(r"\s*(?:[\w$]+\.)*(Plain|Scram)LoginModule\s+required\s", re.ASCII)
@@ -32,22 +33,22 @@ _STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 
 def refuse_other_ranges(options: Mapping[str, Any]) -> None:
     """
-    Refuse options that say which records to read, where offsets are given already.
+    Refuse options that select records, where offsets are given already.
 
-    :param options: the Kafka source's; Spark does not look at upper and lower case.
+    :param options: the Kafka source's; Spark ignores upper and lower case.
     :raises UsageError: naming them, or that the brokers are missing.
     """
-    clash = sorted(
-        key for key in options if key.lower() in _SAY_WHAT_IS_READ or key.lower().startswith(_SAY_WHERE)
-    )
+    clash = sorted(key for key in options if key.lower() in _SELECTING or key.lower().startswith(_BOUNDING))
     if clash:
         raise UsageError(
-            f"options has {', '.join(clash)}, but what is read is said by the offsets alone: leave it out; expected "
+            f"options has {', '.join(clash)}, but what is read is said by the offsets alone: leave it out; "
+            "expected "
             f"{SERVERS}, the other kafka.* settings, and such as minPartitions and includeHeaders"
         )
     if not fails_on_data_loss(options):
         raise UsageError(
-            "options has failOnDataLoss=false: Spark would then skip what retention has deleted without an error, and "
+            "options has failOnDataLoss=false: Spark would then skip what retention has deleted without an "
+            "error, and "
             "the records would not be those of the offsets; leave it out"
         )
     if not any(key.lower() == SERVERS and str(value).strip() for key, value in options.items()):
@@ -58,17 +59,18 @@ def refuse_other_ranges(options: Mapping[str, Any]) -> None:
 
 
 def fails_on_data_loss(options: Mapping[str, Any]) -> bool:
-    """Whether the source fails where records are gone, as it does unless it is told otherwise."""
+    """Return whether the source fails where records are gone, which is its default."""
     return not any(key.lower() == _FAIL and str(value).lower() == "false" for key, value in options.items())
 
 
-def isolation_level(options: Mapping[str, Any]) -> str:
-    """Return which log end the source sees: the consumer's default unless it is told otherwise."""
-    return str(kafka_settings(options).get("isolation.level", "read_uncommitted")).lower()
+def isolation_level(options: Mapping[str, Any]) -> IsolationLevel:
+    """Return which log end the source sees: the consumer's default unless an option changes it."""
+    level = kafka_settings(options).get("isolation.level", "").lower()
+    return "read_committed" if level == "read_committed" else "read_uncommitted"
 
 
 def kafka_settings(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the source gives to its Kafka clients: its ``kafka.*`` options without that prefix."""
+    """Return the settings of the source's Kafka clients: its ``kafka.*`` options without that prefix."""
     return {
         key[len(_PREFIX) :]: str(value) for key, value in options.items() if key.lower().startswith(_PREFIX)
     }
@@ -78,10 +80,11 @@ def librdkafka_config(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return the source's settings as librdkafka spells them.
 
-    Names that both clients know stay. User and password are taken out of ``sasl.jaas.config`` for PLAIN and SCRAM,
-    and PEM stores get librdkafka's names; what only a consumer needs is left out by the client.
+    Names that both clients know stay. User and password are taken out of ``sasl.jaas.config`` for PLAIN and
+    SCRAM, and PEM stores get librdkafka's names; what only a consumer needs is left out by the client.
 
-    :raises UsageError: for what librdkafka cannot do with the same files or classes; says what to give instead.
+    :raises UsageError: for what librdkafka cannot do with the same files or classes; says what to give
+        instead.
     """
     settings = kafka_settings(options)
     config: dict[str, Any] = {}
@@ -118,7 +121,8 @@ def _login(jaas: str) -> dict[str, str]:
 
 def _only_in_java(key: str) -> UsageError:
     return UsageError(
-        f"{_PREFIX}{key} has no counterpart in librdkafka, which is asked here since there is no Kafka client in this "
+        f"{_PREFIX}{key} has no counterpart in librdkafka, which is asked here since there is no Kafka "
+        "client in this "
         "driver's JVM: give client_config=, librdkafka's own settings, such as {\"bootstrap.servers\": ..., "
         '"sasl.username": ..., "sasl.password": ..., "ssl.ca.location": ...}'
     )

@@ -1,4 +1,4 @@
-"""Where does a new checkpoint have to start, so that it goes on where a group, or a store of one's own, stands?"""
+"""Starts a new checkpoint at the position of a group, or of the job's own store."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from airflow_kafka_offsets.errors import (
     CheckpointError,
     NoCommitError,
     PlanRefusedError,
-    UnknownTopicPartitionError,
     UsageError,
 )
+from airflow_kafka_offsets.kafka.positions import partitions_in
+from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
     OffsetRange,
     Offsets,
     Positions,
     TopicPartition,
+    committed_offsets,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, one_of
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.spark.broker import Broker, broker
+from airflow_kafka_offsets.spark.broker import broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,11 +37,11 @@ log = logging.getLogger(__name__)
 
 
 OutOfRange = Literal["fail", "clamp"]
-"""What becomes of an offset that the log does not hold."""
+"""How to treat an offset that the log does not hold."""
 
 
 class OffsetStore(Protocol):
-    """A store of one's own, such as :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`."""
+    """A job's own store, such as :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`."""
 
     def load(self, pipeline: str) -> Mapping[TopicPartition, int]:
         """Return the next offset of each partition, empty if nothing was saved yet."""
@@ -58,23 +60,26 @@ def starting_offsets(
     on_out_of_range: OutOfRange = "fail",
 ) -> dict[str, str]:
     """
-    Return the options with which a query with a *new* checkpoint starts where a group or a store stands.
+    Return the options with which a query with a *new* checkpoint starts at the position of a group or a
+    store.
 
-    ``assign`` names every partition that the topics have now, and ``startingOffsets`` has a number for each of them.
-    A partition without a commit in a topic that has others was added since: it starts at its log start.
+    ``assign`` names every partition that the topics have now, and ``startingOffsets`` has a number for each
+    of them. A partition without a commit in a topic that has others was added since: it starts at its log
+    start.
 
-    ``assign`` takes in no partitions that are added later. Once the checkpoint has its first batch, the query may go
-    on with ``subscribe`` in place of these options.
+    ``assign`` does not include partitions that are added later. Once the checkpoint has its first batch, the
+    query can use ``subscribe`` instead of these options.
 
     :param source: the consumer group's name, or a store.
-    :param checkpoint: the new query's ``checkpointLocation``. With batches in it Spark would ignore the options, so
-        that is refused.
+    :param checkpoint: the new query's ``checkpointLocation``. One with batches is refused: Spark would ignore
+        the options.
     :param topics: topics, or ``topic:0,1``; needed for a group. By default those that the store has.
     :param pipeline: the name under which the store keeps the offsets.
     :param options: those of Spark's Kafka source, to reach the brokers.
-    :param spark: the session, so that its own Kafka client can be used.
+    :param spark: the session, to use its Kafka client.
     :param client_config: librdkafka's settings, in place of ``options`` and ``spark``.
-    :param on_no_commit: what to do about a topic without any commit: ``fail`` (default), ``earliest`` or ``latest``.
+    :param on_no_commit: what to do about a topic without any commit: ``fail`` (default), ``earliest`` or
+        ``latest``.
     :param on_out_of_range: ``fail`` (default), or ``clamp`` to the nearer end of the log, which is logged.
     :return: ``{"assign": ..., "startingOffsets": ...}``.
     :raises CheckpointError: if the checkpoint has batches already.
@@ -108,56 +113,47 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
     begun = list_names(checkpoint.fs, f"{checkpoint.root}/sources")
     if batches:
         raise CheckpointError(
-            f"{checkpoint.location}: found batches up to {max(batches)}; expected a new checkpoint: Spark goes on from "
+            f"{checkpoint.location}: found batches up to {max(batches)}; expected a new checkpoint: Spark "
+            "goes on from "
             "these and ignores startingOffsets. To move the query, stop it and use ResetOffsetsOperator or "
             "airflow-kafka-offsets checkpoint seek; to begin anew, give it another checkpointLocation"
         )
     if begun:
         raise CheckpointError(
-            f"{checkpoint.location}: found the first offsets of a query (sources/) and no batch; expected a new "
-            "checkpoint: Spark begins at those and ignores startingOffsets. Nothing was processed: remove the directory"
+            f"{checkpoint.location}: found the first offsets of a query (sources/) and no batch; expected a "
+            "new "
+            "checkpoint: Spark begins at those and ignores startingOffsets. Nothing was processed: remove "
+            "the directory"
         )
 
 
-def _of_group(kafka: Broker, group_id: str, scope: TopicScope) -> tuple[Positions, set[str]]:
-    """Return where the group stands in the scope, and the topics of which it has committed any partition."""
+def _of_group(kafka: PositionsReader, group_id: str, scope: TopicScope) -> tuple[Positions, set[str]]:
+    """Return the group's positions in the scope, and the topics of which it has committed any partition."""
     if scope.topics is None:
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
-    wanted = _on_broker(kafka, scope)
-    whole = _on_broker(kafka, TopicScope(dict.fromkeys(scope.topics)))
-    committed = kafka.committed(group_id, sorted({*wanted, *whole}))
-    held = {tp: None if commit is None else commit.offset for tp, commit in committed.items()}
-    return {tp: held[tp] for tp in wanted}, {tp.topic for tp, offset in held.items() if offset is not None}
+    wanted = partitions_in(kafka, scope)
+    whole = partitions_in(kafka, TopicScope(dict.fromkeys(scope.topics)))
+    found = committed_offsets(kafka.committed(group_id, sorted({*wanted, *whole})))
+    return {tp: found[tp] for tp in wanted}, {tp.topic for tp, offset in found.items() if offset is not None}
 
 
 def _of_store(
-    kafka: Broker, store: OffsetStore, pipeline: str | None, scope: TopicScope
+    kafka: PositionsReader, store: OffsetStore, pipeline: str | None, scope: TopicScope
 ) -> tuple[Positions, set[str]]:
-    """Return where the store stands in the scope, and the topics of which it has saved any partition."""
+    """Return the store's positions in the scope, and the topics of which it has saved any partition."""
     if not pipeline:
         raise UsageError("pipeline is missing: expected the name under which the store keeps the offsets")
     saved = store.load(pipeline)
     topics = {tp.topic for tp in saved} if scope.topics is None else scope.topics
     if not topics:
         raise NoCommitError(
-            f"pipeline {pipeline!r}: the store has no offsets of it: correct pipeline, or name topics= and set "
+            f"pipeline {pipeline!r}: the store has no offsets of it: correct pipeline, or name topics= and "
+            "set "
             "on_no_commit to earliest or latest for a first start"
         )
     wanted = scope.narrowed(topics)
-    partitions = {*_on_broker(kafka, wanted), *(tp for tp in saved if tp in wanted)}
+    partitions = {*partitions_in(kafka, wanted), *(tp for tp in saved if tp in wanted)}
     return {tp: saved.get(tp) for tp in sorted(partitions)}, {tp.topic for tp in saved}
-
-
-def _on_broker(kafka: Broker, scope: TopicScope) -> list[TopicPartition]:
-    topics = scope.topics or []
-    there = kafka.partitions(topics)
-    missing = [topic for topic in topics if topic not in there]
-    if missing:
-        raise UnknownTopicPartitionError(
-            f"topic {', '.join(missing)} is not on the broker: correct topics=, or the brokers",
-            missing=[TopicPartition(topic, 0) for topic in missing],
-        )
-    return scope.on_broker(there)
 
 
 def _with_numbers(
@@ -170,8 +166,10 @@ def _with_numbers(
     without = sorted({tp.topic for tp in positions} - known)
     if without and on_no_commit == "fail":
         raise NoCommitError(
-            f"{what} has no offset for any partition of {', '.join(without)}: correct its name, or the brokers (Kafka also "
-            "forgets a group that nobody joins, 7 days after its last commit by default); for a first start set "
+            f"{what} has no offset for any partition of {', '.join(without)}: correct its name, or the "
+            "brokers (Kafka also "
+            "forgets a group that nobody joins, 7 days after its last commit by default); for a first start "
+            "set "
             "on_no_commit to earliest or latest"
         )
     offsets: Offsets = {}
@@ -192,14 +190,16 @@ def _inside(
     if not outside:
         return offsets
     first = min(outside)
-    each = f"{first} stands at {outside[first]}, the log holds {logs[first].start} to {logs[first].end}"
+    each = f"{first} is at {outside[first]}, the log holds {logs[first].start} to {logs[first].end}"
     lost = sum(max(0, logs[tp].start - offset) for tp, offset in outside.items())
     if on_out_of_range == "fail":
         raise PlanRefusedError(
             [
-                f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark would fail at "
-                "its first batch; set on_out_of_range to clamp to go on with what there is (a position beyond the end means "
-                "another cluster, or a topic that was made anew)"
+                f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark "
+                "would fail at "
+                "its first batch; set on_out_of_range to clamp to go on with what there is (a position "
+                "beyond the end means "
+                "another cluster, or a topic that was recreated)"
             ]
         )
     log.warning(

@@ -1,10 +1,10 @@
 """
-How are a job's results and the offsets they come from written in one transaction?
+A job's own store: results and the offsets they come from, written in one transaction.
 
-A checkpoint and a database are never written at the same moment: after a crash in between, Spark runs a batch again
-whose results are there already. A store of one's own closes that gap. The offsets of what was read are saved in the
-transaction that writes the results, and a range that was saved before is recognised, so that results are counted
-exactly once also where they are added to what is there.
+A checkpoint and a database are never written at the same moment: after a crash in between, Spark runs a batch
+again of which the results are there already. Here the offsets are saved in the transaction that writes the
+results, and a range that was saved before is recognised, so that results are counted exactly once also where
+they are added up.
 
 The store is one table, ``kafka_offsets`` unless named otherwise::
 
@@ -67,15 +67,18 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _WITHOUT_ROW_LOCKS = ("sqlite", "mssql")
-"""Databases of which SQLAlchemy leaves out SELECT ... FOR UPDATE. SQLite locks its file, SQL Server by other words."""
+"""
+Databases of which SQLAlchemy leaves out SELECT ... FOR UPDATE. SQLite locks its file, SQL Server by other
+words.
+"""
 
 
 class SqlOffsetStore:
     """
     Offsets of what was read, in a table beside the results.
 
-    :param bind: the database: an engine, a connection, a session, or a URL, for which a connection is opened each
-        time. :meth:`save` does not use it, it writes into the transaction that it is given.
+    :param bind: the database: an engine, a connection, a session, or a URL, for which a connection is opened
+        each time. :meth:`save` does not use it, it writes into the transaction that it is given.
     :param table: name of the table, or ``schema.table``.
     """
 
@@ -93,7 +96,7 @@ class SqlOffsetStore:
             Column("until_offset", BigInteger, nullable=False),
             Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
         )
-        """The table as SQLAlchemy has it, for Alembic or a ``CREATE TABLE`` of one's own."""
+        """The table as SQLAlchemy has it, for Alembic or your own ``CREATE TABLE``."""
 
     def create_table(self) -> None:
         """Create the table unless it is there. Best done once, before any job runs."""
@@ -121,28 +124,31 @@ class SqlOffsetStore:
 
         There is one answer for all partitions together:
 
-        * What is stored is the start of every range: the ends are written, and the job writes its results and commits.
-        * What is stored is the end of every range: they were saved before, with their results. Nothing is written, and
-          the job rolls back whatever it wrote in this transaction.
+        * What is stored is the start of every range: the ends are written, and the job writes its results and
+          commits.
+        * What is stored is the end of every range: they were saved before, with their results. Nothing is
+          written, and the job rolls back whatever it wrote in this transaction.
         * Anything else is an error, and the job rolls back as well.
 
-        A partition that is not stored is at its start: the first save of a pipeline begins it, and a partition that
-        was added later joins it. An empty range says nothing about whether the others were saved before; it only has to
-        be where the partition stands. Where all are empty the answer is ``True``, and there is nothing to count.
+        A partition that is not stored is at its start: the first save of a pipeline begins it, and a
+        partition that was added later joins it. An empty range says nothing about whether the others were
+        saved before; it only has to be at the partition's position. Where all are empty the answer is
+        ``True``, and there is nothing to count.
 
-        The pipeline's rows stay locked until the transaction ends, so that of two jobs with the same ranges the
-        second waits and is then told that they were saved. Call this before the results are written: the job that
-        waits then holds no locks of its own. ``READ COMMITTED`` is enough, and a stricter isolation does no harm.
+        The pipeline's rows stay locked until the transaction ends, so that of two jobs with the same ranges
+        the second waits and then gets ``False``. Call this before the results are written: the job that waits
+        then holds no locks. ``READ COMMITTED`` is enough, and a stricter isolation does no harm.
 
-        :param connection: with the transaction; committing is the caller's. The table must be in the same database as
-            the results.
+        :param connection: with the transaction; committing is the caller's. The table must be in the same
+            database as the results.
         :param pipeline: a name of the job's own. Two jobs that read the same records need two.
         :param ranges: all partitions of the batch or of the window.
         :return: ``True`` if written, ``False`` if the ranges were saved before.
         :raises WindowMismatchError: if what is stored is neither: naming each partition with what is stored.
         :raises PlanRefusedError: if another transaction saved the first offsets at the same time.
         :raises OffsetsFormatError: if a row of the pipeline holds something else than offsets.
-        :raises UsageError: if the connection commits each statement by itself, or a range ends before it starts.
+        :raises UsageError: if the connection commits each statement by itself, or a range ends before it
+            starts.
         """
         if not isinstance(connection, Connection):
             connection = connection.connection()
@@ -224,7 +230,8 @@ class SqlOffsetStore:
             except IntegrityError as error:
                 raise PlanRefusedError(
                     [
-                        f"another job saved the first offsets of pipeline {pipeline!r} in {summarize(tp for tp, _ in new)} "
+                        f"another job saved the first offsets of pipeline {pipeline!r} in "
+                        f"{summarize(tp for tp, _ in new)} "
                         "at the same time: roll this transaction back and run the batch again"
                     ]
                 ) from error
@@ -255,9 +262,11 @@ def _offset(pipeline: str, topic: object, partition: object, until: object) -> t
     # '4' is no number, and that has to be seen.
     found = ", ".join(shorten(repr(value)) for value in (topic, partition, until))
     raise OffsetsFormatError(
-        f"pipeline {pipeline!r} of the store: found the row {found}; expected a topic, a partition and an offset from 0: the "
-        "table was edited, is another one, or its columns have other types than create_table() gives them; correct the row, or "
-        "remove it and save the offsets anew"
+        f"pipeline {pipeline!r} of the store: found the row {found}; expected a topic, a partition and an "
+        "offset from 0: the "
+        "table was edited, is another one, or its columns have other types than create_table() gives them; "
+        "correct the row, or "
+        "remove it and save the offsets again"
     )
 
 
@@ -276,7 +285,8 @@ def _refuse_open_sqlite(connection: Connection) -> None:
 
 def _autocommit() -> UsageError:
     return UsageError(
-        "the connection is in AUTOCOMMIT mode, so that offsets and results are not written together: use a connection "
+        "the connection is in AUTOCOMMIT mode, so that offsets and results are not written together: use a "
+        "connection "
         "with another isolation level, such as engine.begin() of an engine without AUTOCOMMIT"
     )
 

@@ -18,8 +18,8 @@ def failing_at_once() -> Iterator[None]:
     """
     Turn errors that every try would repeat into :class:`AirflowFailException`.
 
-    Errors that may pass by themselves (``retriable``) stay as they are, so that Airflow retries them. Airflow logs an error
-    together with its cause, so the cause, which has the same text, goes to the debug log only.
+    Errors that may pass by themselves (``retriable``) stay as they are, so that Airflow retries them. Airflow
+    logs an error together with its cause, so the cause, which has the same text, goes to the debug log only.
     """
     try:
         yield

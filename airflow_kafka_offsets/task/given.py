@@ -1,8 +1,9 @@
 """
 Checks of a task's options: literals when the DAG is parsed, the others once their templates are rendered.
 
-An option that was not given (``None``) has its default. One that was given means something: if its template renders to
-nothing, its default would be another thing than what was asked for, such as all topics, or a group called ``None``.
+An option that was not given (``None``) has its default. One that was given means something: if its template
+renders to nothing, its default would be another thing than what was asked for, such as all topics, or a group
+called ``None``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from jinja2.nativetypes import NativeEnvironment
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
@@ -36,10 +39,16 @@ _HINTS = {
 
 
 MAP_INDEX_TEMPLATE = (
-    "{% set group = task.group_id or task.checkpoint_location or task.topics or '' %}"
-    "{{ (group if group is string else (group.values() if group is mapping else group) | unique | join(', '))[:250] }}"
+    "{%% set group = task.group_id or task.checkpoint_location or task.topics %%}"
+    "{%% set group = group.values() if group is mapping else group %%}"
+    "{%% set several = group is iterable and group is not string %%}"
+    "{{ (group | unique | join(', ') if several else group | string)[:250] %s }}"
 )
-"""How the UI calls a mapped task that says nothing else: its group, within the length of Airflow's column."""
+"""
+How the UI calls a mapped task that says nothing else: its group, within the length of Airflow's column.
+
+Where templates are rendered to objects it is quoted, or a group such as ``42`` would become a number.
+"""
 
 
 class GivenOptions(_Base):
@@ -61,12 +70,16 @@ class GivenOptions(_Base):
         jinja_env: jinja2.Environment,
         seen_oids: set[int],
     ) -> None:
-        # The one place that every task comes through, also a mapped one, which is made here with its own values.
+        # The one place that every task comes through, also a mapped one, which is made here with its own
+        # values.
         if parent is self:
             self._templates = {name: getattr(self, name, None) for name in template_fields}
-            if context.get("map_index_template") is None and getattr(context.get("ti"), "map_index", -1) >= 0:
+            index = getattr(context.get("ti"), "map_index", None)
+            named = any(getattr(self, name, None) for name in ("group_id", "checkpoint_location", "topics"))
+            if index is not None and index >= 0 and named and not context.get("map_index_template"):
                 # A default of the constructor would not be seen: Airflow reads it from the mapped operator.
-                context["map_index_template"] = MAP_INDEX_TEMPLATE
+                native = isinstance(jinja_env, NativeEnvironment)
+                context["map_index_template"] = MAP_INDEX_TEMPLATE % ("| tojson" if native else "")
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
     def check_given(self) -> None:
@@ -176,11 +189,12 @@ def _refused(path: str, given: object, found: object) -> UsageError:
     name = path.partition("[")[0]
     if not is_template(given):
         return UsageError(
-            f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its default is meant"
+            f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its "
+            "default is meant"
         )
     text = given if isinstance(given, str) else str(given)
     hints = [hint for mark, hint in _HINTS.items() if mark in text]
     return UsageError(
-        f"{path}={shorten(text)} rendered to {found!r}, which is nothing: expected a value; correct the template, or leave "
-        f"{name} out if its default is meant{''.join(hints)}"
+        f"{path}={shorten(text)} rendered to {found!r}, which is nothing: expected a value; correct the "
+        f"template, or leave {name} out if its default is meant{''.join(hints)}"
     )

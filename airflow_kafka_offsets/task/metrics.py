@@ -1,8 +1,8 @@
 """
 Metrics of tasks and triggers.
 
-Everything goes through Airflow's own ``Stats``, so to StatsD or OpenTelemetry as Airflow is set up, with the tags
-``group`` and ``topic`` and never a partition. Nothing here raises: metrics must not fail a task.
+Everything goes through Airflow's own ``Stats``, so to StatsD or OpenTelemetry as Airflow is set up, with the
+tags ``group`` and ``topic`` and never a partition. Nothing here raises: metrics must not fail a task.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
     """
     Report ``kafka_offsets.lag`` and ``kafka_offsets.time_lag`` of each group and topic.
 
-    The time lag is 0 while no partition is late. It is left out where it was not measured, or the time of the record that
-    waits is not known.
+    The time lag is 0 while no partition is late. It is left out where it was not measured, or the time of the
+    record that waits is not known.
 
     :param lags: of one poll.
     :param checkpoint: URI of the checkpoint that the position comes from: the tag ``group`` then.
@@ -87,7 +87,7 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
 
 @_never_raising
 def report_drift(reports: Iterable[DriftReport]) -> None:
-    """Report ``kafka_offsets.drift``: how many partitions of each group and topic count as drift, also when none do."""
+    """Report ``kafka_offsets.drift``: the drifted partitions of each group and topic, also none."""
     for report in reports:
         drifted: Counter[str] = Counter({entry.topic_partition.topic: 0 for entry in report.partitions})
         drifted.update(entry.topic_partition.topic for found in report.drift.values() for entry in found)
@@ -97,13 +97,13 @@ def report_drift(reports: Iterable[DriftReport]) -> None:
 
 @_never_raising
 def count_commit(topics: Mapping[str, Iterable[str]]) -> None:
-    """Count in ``kafka_offsets.commit`` each group and topic whose commit was carried out and read back."""
+    """Count in ``kafka_offsets.commit`` each group and topic that was committed and read back."""
     _count("commit", topics)
 
 
 @_never_raising
 def count_reset(topics: Mapping[str, Iterable[str]]) -> None:
-    """Count in ``kafka_offsets.reset`` each group and topic whose reset or restore was carried out and read back."""
+    """Count in ``kafka_offsets.reset`` each group and topic that was reset or restored and read back."""
     _count("reset", topics)
 
 
@@ -112,8 +112,8 @@ def count_refused(topics: Mapping[str, Iterable[str]], error: KafkaOffsetsError)
     """
     Count in ``kafka_offsets.refused`` each group and topic of a plan or a commit that was refused.
 
-    :param topics: those of each group; a group that was refused before its topics were known counts once, without
-        the tag ``topic``.
+    :param topics: those of each group; a group that was refused before its topics were known counts once,
+        without the tag ``topic``.
     :param error: counts if it is one of :data:`REFUSALS`; its class is the tag ``reason``.
     """
     if isinstance(error, REFUSALS):
@@ -154,8 +154,8 @@ def _breaking() -> re.Pattern[str] | None:
     """
     Return the characters that a tag must not have.
 
-    For InfluxDB's form a tag becomes part of the name, and Airflow drops a metric whose name has other characters. A
-    line of DogStatsD ends at some. OpenTelemetry takes every text.
+    For InfluxDB's form a tag becomes part of the name, and Airflow drops a metric whose name has other
+    characters. A line of DogStatsD ends at some. OpenTelemetry takes every text.
     """
     from airflow.providers.common.compat.sdk import conf
 

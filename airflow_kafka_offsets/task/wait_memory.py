@@ -15,8 +15,8 @@ class WaitMemory:
     """
     Keeps what Airflow keeps for a task, where it does (3.3 and later).
 
-    The target stays over reschedules, deferrals and retries, the progress over the reschedules of one try. Clearing the
-    task begins a new wait: Airflow keeps a task's state then as well, but the keys are others.
+    The target stays over reschedules, deferrals and retries, the progress over the reschedules of one try.
+    Clearing the task begins a new wait: Airflow keeps a task's state then as well, but the keys are others.
 
     :param context: of the task.
     """

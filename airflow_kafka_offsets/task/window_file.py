@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
-from airflow_kafka_offsets.model.offsets import load_json
+from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import check_location
@@ -44,10 +44,11 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
     """
     Read a window that another task has planned.
 
-    :param value: what ``PlanOffsetWindowOperator`` returned, as a mapping or as JSON text, or the URI of its file.
+    :param value: what ``PlanOffsetWindowOperator`` returned, as a mapping or as JSON text, or the URI of its
+        file.
     :param conn_id: Airflow connection of the file's storage.
-    :raises PlanRefusedError: if the file is gone, or by now holds the window of another run, or another one than was
-        planned: the job reads what is in the file.
+    :raises PlanRefusedError: if the file is gone, or by now holds the window of another run, or another one
+        than was planned: the job reads what is in the file.
     """
     if isinstance(value, str) and value.strip().startswith("{"):
         value = load_json(value, "window")
@@ -68,7 +69,8 @@ def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
     found = ", ".join(f"{name}={shorten(window.source.get(name))}" for name in RUN)
     return PlanRefusedError(
         [
-            f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of its own, as with "
+            f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of "
+            "its own, as with "
             'window_file=\'.../{{ run_id | replace(":", "") }}.json\', and each mapped task its own'
         ]
     )
@@ -112,8 +114,8 @@ def file_changed(uri: str, found: str) -> PlanRefusedError:
     """Return the refusal of a file whose window is not the one that was planned."""
     return PlanRefusedError(
         [
-            f"window_file={shorten(uri)} was changed since it was planned: found {found}. The job may have read other records "
-            "than were planned: put the file back, or trigger a new run"
+            f"window_file={shorten(uri)} was changed since it was planned: found {found}. The job may have "
+            "read other records than were planned: put the file back, or trigger a new run"
         ]
     )
 
@@ -130,7 +132,8 @@ def _existing(uri: str, conn_id: str | None) -> OffsetWindow:
     if window is None:
         raise PlanRefusedError(
             [
-                f"window={shorten(uri)}: there is no such file: correct the URI and window_conn_id, or trigger a new run"
+                f"window={shorten(uri)}: there is no such file: correct the URI and window_conn_id, or "
+                "trigger a new run"
             ]
         )
     return window

@@ -1,8 +1,9 @@
 """
 Windows that a run has had before.
 
-What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a task's
-own state over retries and clearing, for as long as the run is known; a window file keeps it on any version.
+What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a
+task's own state over retries and clearing, for as long as the run is known; a window file keeps it on any
+version.
 """
 
 from __future__ import annotations
@@ -92,8 +93,9 @@ class WindowMemory:
         """
         Refuse to plan from where the group is now for a run that may have had a window.
 
-        A task that has not run before had none. One that is only tried again had none that anybody used, for what
-        follows runs after it has succeeded. With the task's own state, what is not kept was never planned.
+        A task that has not run before had none. One that is only tried again had none that anybody used, for
+        what follows runs after it has succeeded. With the task's own state, what is not kept was never
+        planned.
 
         :raises PlanRefusedError: if the run was cleared, or has committed.
         """
@@ -108,9 +110,10 @@ class WindowMemory:
             return
         raise PlanRefusedError(
             [
-                f"this run {found}, and which records it read is not known any more; those from 'committed' or 'earliest', or "
-                "until 'latest', are others now: trigger a new run for them. A run can be cleared if start and end are "
-                "times or offsets, or with window_file, or on Airflow 3.3 and later"
+                f"this run {found}, and which records it read is not known any more; those from 'committed' "
+                "or 'earliest', or until 'latest', are others now: trigger a new run for them. A run can be "
+                "cleared if start and end are times or offsets, or with window_file, or on Airflow 3.3 and "
+                "later"
             ]
         )
 

@@ -15,8 +15,8 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.kafka.reader import IsolationLevel
 from airflow_kafka_offsets.model.backlog import Backlog
+from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     parse_count,
@@ -41,39 +41,33 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
 
     It fires when the backlog reaches a threshold. While the backlog stays there it fires again
 
-    * when the position has moved since and is then the same in two polls: the run that was started has committed,
-      and more is waiting. A streaming job that commits more often than ``poll_interval`` never rests, and does not fire
-      for that;
+    * when the position has moved since and is then the same in two polls: the run that was started has
+      committed, and more is waiting. A streaming job that commits more often than ``poll_interval`` never
+      rests, and does not fire for that;
     * every ``refire_after``: the run that was started may have failed.
 
-    Below the thresholds it begins again. The asset event's payload is the reading without its partitions: ``group_id``,
-    ``total_lag``, ``max_partition_lag``, ``lost``, ``topics``, and ``time_lag`` with ``min_time_lag``. Nothing here is
-    templated: a watcher belongs to no run.
+    Below the thresholds it begins again. The asset event's payload is the reading without its partitions:
+    ``group_id``, ``total_lag``, ``max_partition_lag``, ``lost``, ``topics``, and ``time_lag`` with
+    ``min_time_lag``. Nothing here is templated: a watcher belongs to no run.
 
-    Where Airflow keeps state for assets (3.3 and later), a restart of the triggerer does not make it fire again;
-    before that it fires once more after a restart while the backlog stays. It never gives up: what is wrong is
-    logged, and the next poll may succeed.
+    Where Airflow keeps state for assets (3.3 and later), a restart of the triggerer does not make it fire
+    again; before that it fires once more after a restart while the backlog stays. It never gives up: what is
+    wrong is logged, and the next poll may succeed.
 
     Durations are seconds, a timedelta or ISO 8601 text such as ``PT10M``.
 
-    :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
-    :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or all that the
-        group has commits for. Name them for a group that has not committed yet.
-    :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it.
-    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults.
-    :param kafka_config_id: Airflow connection of the Kafka cluster.
+    Parameters that are not described here are those of
+    :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`.
+
+    :param topics: as there; name them for a group that has not committed yet.
     :param min_lag: records that wait in all partitions together.
-    :param min_time_lag: how long ago the oldest record that waits was written. With both thresholds the first one to be
-        reached counts.
-    :param tolerance: a partition that is at most so many records behind counts as caught up, for the markers that end
-        transactions; one that is further behind counts with all its records. ``0``.
+    :param min_time_lag: how long ago the oldest record that waits was written. With both thresholds the first
+        one to be reached counts.
     :param refire_after: an hour.
     :param poll_interval: time between two polls; a minute.
-    :param position: ``group`` or ``checkpoint``; by default the group's where one is named.
-    :param isolation_level: ``read_committed`` counts up to the last stable offset.
-    :param on_no_commit: what a partition without a commit counts as: ``earliest`` (default), its whole log; or as for
-        :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`.
-    :raises UsageError: without a threshold, or with one that is always reached; for names and numbers that cannot be.
+    :param on_no_commit: as there, but ``earliest`` by default: the whole log counts.
+    :raises UsageError: without a threshold, or with one that is always reached; for names and numbers that
+        cannot be.
     """
 
     @refused_when_run
@@ -129,7 +123,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
         return names | {name: getattr(self, name) for name in own}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Fire when a backlog begins, and again while it stays, see :class:`~airflow_kafka_offsets.model.backlog.Backlog`."""
+        """Fire when a backlog begins, and again while it stays."""
         if self.refused is not None:
             log.error("This trigger cannot be used and never fires; correct its DAG: %s", self.refused[0])
             await asyncio.Event().wait()
@@ -137,8 +131,8 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
         trouble = ""
         async with aclosing(polls(self.wait, self.poll_interval)) as outcomes:
             async for outcome in outcomes:
-                # With the next poll: then the event is in the database, and a restart between the two fires again
-                # rather than never.
+                # With the next poll: then the event is in the database, and a restart between the two fires
+                # again rather than never.
                 if backlog != kept:
                     await self._remember(backlog)
                     kept = backlog
@@ -166,7 +160,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     async def _recall(self) -> Backlog:
         try:
             return Backlog.from_json(None if self._store is None else await self._store.aget(self._key))
-        except Exception as error:  # noqa: BLE001  # whatever the state store raises, the backlog is still there
+        except Exception as error:  # noqa: BLE001  # whatever the store raises, the backlog is there
             log.warning("What was fired before is not known, so it may be fired again: %s", error)
             return Backlog()
 

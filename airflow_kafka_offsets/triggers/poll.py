@@ -1,7 +1,8 @@
 """
 Polls of one wait, served by the shared poller of its Kafka connection.
 
-All triggers of a process share the pollers. One begins with the first wait of its connection and ends with the last.
+All triggers of a process share the pollers. One begins with the first wait of its connection and ends with
+the last.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ async def polls(
     """
     Poll again and again for a wait; yields the reading, or the error, of each poll.
 
-    :param interval: seconds between two polls, at least :data:`FLOOR`; a few more where there are many groups.
+    :param interval: seconds between two polls, at least :data:`FLOOR`; a few more where there are many
+        groups.
     :param longest: seconds up to which the interval is doubled after each poll; default: it stays.
     :param ends_in: seconds after which the last poll is due; default: none is the last.
     """
@@ -61,7 +63,8 @@ async def polls(
                 request.checkpoint = await connect(wait.checkpoint_location, wait.checkpoint_conn_id)
             poller = await _acquire(wait.kafka_config_id)
         except Exception as error:  # noqa: BLE001  # whatever is wrong with a connection: the caller decides
-            # One that was defined before may be again: Airflow's secrets say "not defined" also when they are away.
+            # One that was defined before may be again: Airflow's secrets say "not defined" also when they are
+            # away.
             yield BrokerUnavailableError(str(error)) if known else error
         else:
             known = True

@@ -1,9 +1,9 @@
 """
 Triggers whose constructor raises nothing in a triggerer.
 
-A triggerer that makes a trigger from the database ends, with all other triggers, at an error of the constructor. The
-database may have parameters that an older version took and this one refuses, so there the error comes when the trigger
-runs. Where a DAG file or a task makes a trigger it is raised at once.
+A triggerer that makes a trigger from the database ends, with all other triggers, at an error of the
+constructor. The database may have parameters that an older version took and this one refuses, so there the
+error comes when the trigger runs. Where a DAG file or a task makes a trigger it is raised at once.
 """
 
 from __future__ import annotations

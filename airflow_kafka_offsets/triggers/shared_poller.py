@@ -1,8 +1,8 @@
 """
 Polls a Kafka cluster for all waits of a triggerer.
 
-Each Kafka connection has one thread. It serves all waits that are due at about the same time in one round: each group is
-asked for once, and each topic's log end once.
+Each Kafka connection has one thread. It serves all waits that are due at about the same time in one round:
+each group is asked for once, and each topic's log end once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COLD_PER_SECOND = 8
-"""Consumers made in a second at most: one takes about 30 ms, so that more groups make polls rarer, not dearer."""
+"""Consumers made in a second at most: one takes about 30 ms, so more groups make polls rarer."""
 
 JITTER = 0.1
 """Part of the interval by which polls differ, so that triggerers do not keep in step."""
@@ -163,15 +163,16 @@ class SharedPoller:
         wait_for_futures(new.values(), timeout=PATIENCE)
         states: dict[StorageKey, CheckpointState | Exception | None] = {}
         for key in wanted:
-            if not self._reading[key].done():
+            if self._reading[key].done():
+                try:
+                    states[key] = self._reading.pop(key).result()
+                except Exception as error:  # noqa: BLE001  # the outcome of the waits that need it
+                    states[key] = error
+            else:
                 states[key] = CheckpointUnavailableError(
-                    f"{key[0]}: the storage did not answer within {PATIENCE:g} s: see whether it is reachable from the "
-                    "triggerer"
+                    f"{key[0]}: the storage did not answer within {PATIENCE:g} s: check whether it is "
+                    "reachable from the triggerer"
                 )
-                continue
-            future = self._reading.pop(key)
-            error = future.exception()
-            states[key] = future.result() if error is None else _as_exception(error)
         return states
 
     def _fail(self, error: Exception) -> None:
@@ -205,7 +206,3 @@ def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], Non
 def _storage_key(request: PollRequest) -> StorageKey:
     wait = request.wait
     return wait.checkpoint_location, wait.checkpoint_conn_id, wait.from_checkpoint
-
-
-def _as_exception(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else RuntimeError(str(error))

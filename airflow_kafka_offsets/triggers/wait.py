@@ -31,11 +31,11 @@ class WaitTrigger(RefusableTrigger):
     """
     Base of the triggers of the sensors: polls every ``poll_interval`` until the wait is over.
 
-    Its event has a ``status``: ``done``; ``timeout`` at the end of the sensor's time; ``failed`` for a wait that is
-    stalled, and for an error that every poll would repeat, such as a connection that is not defined; or ``error``
-    for what a retry may fix, such as an error of Airflow's own. Beside it are the last ``reading``, its ``text``
-    and, unless all is well, a ``message``. An error that may pass (the broker is not reachable) is logged, and the
-    wait goes on. Nothing outside is changed, so it may run twice.
+    Its event has a ``status``: ``done``; ``timeout`` at the end of the sensor's time; ``failed`` for a wait
+    that is stalled, and for an error that every poll would repeat, such as a connection that is not defined;
+    or ``error`` for what a retry may fix, such as an error of Airflow's own. Beside it are the last
+    ``reading``, its ``text`` and, unless all is well, a ``message``. An error that may pass (the broker is
+    not reachable) is logged, and the wait goes on. Nothing outside is changed, so it may run twice.
 
     :param poll_interval: seconds between two polls.
     :param max_interval: seconds up to which they grow, doubling; default: they stay.
@@ -113,19 +113,19 @@ def _event(status: str, reading: Reading | None, message: str | None = None) -> 
 
 
 class ConsumerGroupLagTrigger(WaitTrigger):
-    """Wait until lag is at or below thresholds: :class:`~airflow_kafka_offsets.waits.lag.LagWait` has the parameters."""
+    """Continue a :class:`~airflow_kafka_offsets.waits.lag.LagWait`, which has the parameters."""
 
     wait_class = LagWait
 
 
 class OffsetsReachedTrigger(WaitTrigger):
-    """Wait for a frozen target: :class:`~airflow_kafka_offsets.waits.reached.ReachedWait` has the parameters."""
+    """Continue a :class:`~airflow_kafka_offsets.waits.reached.ReachedWait`, which has the parameters."""
 
     wait_class = ReachedWait
 
 
 class TopicReachedTrigger(WaitTrigger):
-    """Wait until topics have reached a time: :class:`~airflow_kafka_offsets.waits.topic.TopicWait` has the parameters."""
+    """Continue a :class:`~airflow_kafka_offsets.waits.topic.TopicWait`, which has the parameters."""
 
     wait_class = TopicWait
 

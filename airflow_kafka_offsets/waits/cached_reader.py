@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
-from airflow_kafka_offsets.kafka.reader import IsolationLevel
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.kafka.requests import Committed
 
 METADATA_AGE = 60.0
 """Seconds after which a topic's partitions are read again: that shows partitions that were added."""
 
 _RECORD_TIMES = 10_000
-"""Times of records that are remembered, and no longer than metadata: another topic may have taken the name."""
+"""Times of records that are kept, and no longer than metadata: another topic may have taken the name."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,7 +27,8 @@ class _Round(Generic[K, V]):
     """
     Values of partitions, read once in a round.
 
-    The first request of a round is for all that was wanted in the round before: one request instead of several.
+    The first request of a round is for all that was wanted in the round before: one request instead of
+    several.
 
     :param read: reads the values of partitions, given a group or an isolation level.
     """
@@ -63,7 +62,8 @@ class _Round(Generic[K, V]):
         except BrokerError as error:
             if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
                 raise
-            # One that only others want may be the reason: a topic that is gone, may not be read, or has no leader.
+            # One that only others want may be the reason: a topic that is gone, may not be read, or has no
+            # leader.
             return {}
 
 
@@ -71,15 +71,15 @@ class CachedReader:
     """
     Answers the questions of :class:`~airflow_kafka_offsets.kafka.reader.OffsetsReader`, each once in a round.
 
-    A round has two steps for all waits together: first the positions, then the logs. The partitions of topics are
-    remembered for :data:`METADATA_AGE`, and read again when one of them is missing.
+    A round has two steps for all waits together: first the positions, then the logs. The partitions of topics
+    are remembered for :data:`METADATA_AGE`, and read again when one of them is missing.
 
     :param client: asks the broker.
     """
 
     def __init__(self, client: OffsetsClient) -> None:
         self._client = client
-        self._commits: _Round[str, Committed | None] = _Round(client.committed)
+        self._commits: _Round[str, Commit | None] = _Round(client.committed)
         self._logs: _Round[IsolationLevel, LogRange] = _Round(
             lambda isolation_level, partitions: client.log_ranges(partitions, isolation_level=isolation_level)
         )
@@ -109,11 +109,11 @@ class CachedReader:
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Committed | None]:
+    ) -> dict[TopicPartition, Commit | None]:
         """Return what a group committed."""
         return self._commits.get(group_id, partitions)
 
-    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Committed]:
+    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """Return all that a group committed, in the topics where it had a commit at most a minute ago."""
         since, topics = self._topics_of.get(group_id, (0.0, frozenset()))
         if topics and since > time.monotonic() - METADATA_AGE:
@@ -160,7 +160,7 @@ class CachedReader:
         within: float | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
-        """Return when the first record at or after each offset was written; a time that is known is not read again."""
+        """Return when the first record at or after each offset was written; known times are kept."""
         now = time.monotonic()
         if len(self._record_times) > _RECORD_TIMES or self._record_times_since < now - METADATA_AGE:
             self._record_times, self._record_times_since = {}, now

@@ -11,17 +11,10 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckp
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
-from airflow_kafka_offsets.model.offsets import (
-    LogRange,
-    Offsets,
-    Positions,
-    TopicPartition,
-    load_json,
-    offsets_json,
-    parse_offsets,
-)
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
@@ -35,9 +28,9 @@ class ReachedWait(Wait):
     """
     Wait until the position is at or past a frozen target in every partition.
 
-    :param target: offsets in Spark's form; before :meth:`freeze` also ``latest`` (the log end), a time (each partition's
-        first record at or after it, else the log end) or a receipt (the offsets it moved to). Offsets and receipts also
-        as JSON text.
+    :param target: offsets in Spark's form; before :meth:`freeze` also ``latest`` (the log end), a time (each
+        partition's first record at or after it, else the log end) or a receipt (the offsets it moved to).
+        Offsets and receipts also as JSON text.
     :param tolerance: offsets that a partition may be short of its target, see
         :class:`~airflow_kafka_offsets.model.lag.Lag`.
     """
@@ -82,8 +75,8 @@ class ReachedWait(Wait):
             partitions = sorted({tp for each in found.values() for tp in each})
             if not partitions:
                 raise UsageError(
-                    "the checkpoint has finished no batch, so its topics are unknown and there is no target to freeze: "
-                    "name topics="
+                    "the checkpoint has finished no batch, so its topics are unknown and there is no target "
+                    "to freeze: name topics="
                 )
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         if self.target == "latest":
@@ -105,7 +98,8 @@ class ReachedWait(Wait):
             value = self.base_value(reached=False, target=self.target, current={}, remaining=None, lost=None)
             return Reading(False, lambda: value, NO_BATCH_YET)
         lowest = _furthest_behind(positions, target)
-        # The broker's log end, also for who reads committed records: only beyond that a position means nothing.
+        # The broker's log end, also for who reads committed records: only beyond that a position means
+        # nothing.
         logs = client.log_ranges(target)
         for name, found in positions.items():
             check_in_log(name, found, logs)
@@ -145,8 +139,9 @@ def _moved_to(receipt: Mapping[str, Any]) -> Offsets:
     for each in read_receipt(receipt):
         if each.plan_only:
             raise UsageError(
-                f"target is the receipt of a plan that was not carried out (plan_only, group {each.group_id!r}): "
-                "nobody committed its offsets; give the receipt of a task that moved the group"
+                "target is the receipt of a plan that was not carried out (plan_only, group "
+                f"{each.group_id!r}): nobody committed its offsets; give the receipt of a task that moved "
+                "the group"
             )
         for tp, offset in each.after.items():
             reached[tp] = max(offset, reached.get(tp, 0))

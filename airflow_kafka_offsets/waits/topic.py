@@ -11,7 +11,8 @@ from airflow_kafka_offsets.checkpoint.reader import CheckpointState
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, offsets_json
+from airflow_kafka_offsets.model.formats import offsets_json
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
     choice,
     duration_text,
@@ -30,7 +31,7 @@ _IDLE_AFTER = 600.0
 _TIMES_WITHIN = 5.0
 
 _FURTHEST_BACK = 1024
-"""Offsets before the log end where the last record is looked for: behind it may be markers of transactions."""
+"""Offsets before the log end in which the last record is searched: markers of transactions may follow it."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class TopicWait(Wait):
     producer writes them.
 
     :param target: the time: a datetime or ISO 8601 text.
-    :param on_idle_partition: ``wait`` for every partition, or ``ignore`` the idle ones, as long as a partition of
-        the same topic holds a record at or after the time.
+    :param on_idle_partition: ``wait`` for every partition, or ``ignore`` the idle ones, as long as a
+        partition of the same topic holds a record at or after the time.
     :param idle_after: seconds: a partition whose newest record is older than that is idle. 10 minutes.
     """
 
@@ -117,8 +118,8 @@ class TopicWait(Wait):
         """
         Return the first offset at or after the time, ``None`` where no record is that new.
 
-        A lookup by time also finds the marker that ends a transaction, which carries the broker's clock. So the record
-        that follows decides; and if that is an old one, the last of the log.
+        A lookup by time also finds the marker that ends a transaction, which carries the broker's clock. So
+        the record that follows decides; and if that is an old one, the last of the log.
         """
         asked = {tp: offset for tp, offset in found.items() if offset is not None}
         times = self._times(client, asked)

@@ -1,10 +1,11 @@
 """
 A wait: a position that is compared with what is wanted of it.
 
-A position is what a group committed, or the newest committed batch of a checkpoint. The parameters of a wait are plain
-JSON, so that the same wait runs on a worker and, once it is deferred, in a triggerer. A poll has two steps: first the
-positions are read, then the logs. In that order a live group can only seem further behind than it is. Many waits share
-each step, see :class:`~airflow_kafka_offsets.waits.cached_reader.CachedReader`.
+A position is what a group committed, or the newest committed batch of a checkpoint. The parameters of a wait
+are plain JSON, so that the same wait runs on a worker and, once it is deferred, in a triggerer. A poll has
+two steps: first the positions are read, then the logs. In that order a live group can only seem further
+behind than it is. Many waits share each step, see
+:class:`~airflow_kafka_offsets.waits.cached_reader.CachedReader`.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from typing import Any, ClassVar, Literal
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
-from airflow_kafka_offsets.kafka.reader import IsolationLevel, OffsetsReader
+from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import Groups, parse_group_id
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
+    IsolationLevel,
     LogRange,
     Offsets,
     Positions,
     TopicPartition,
-    offsets_json,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import choice, parse_interval, parse_text
@@ -66,7 +68,7 @@ class Reading:
 
     @property
     def position(self) -> str:
-        """A short text that changes when a position does, and not for a partition that was added and has none."""
+        """A short text that changes when a position does, and not for a new partition without one."""
         plain = {
             name: offsets_json({tp: at for tp, at in found.items() if at is not None})
             for name, found in self.positions.items()
@@ -99,7 +101,8 @@ class Wait:
     :param kafka_config_id: see there.
     :param position: ``group`` or ``checkpoint``; by default the group's where one is named.
     :param isolation_level: ``read_committed`` measures up to the last stable offset.
-    :param stalled_after: seconds without any movement of the position after which the wait fails; ``None`` = never.
+    :param stalled_after: seconds without any movement of the position after which the wait fails; ``None`` =
+        never.
     """
 
     readers: ClassVar[Mapping[str, Callable[[Any, str], Any]]] = {
@@ -169,7 +172,8 @@ class Wait:
         """
         Return the state of the wait's checkpoint; ``None`` if none is named.
 
-        Where the position is the group's, the checkpoint only says which topics there are, and may be missing.
+        Where the position is the group's, the checkpoint only says which topics there are, and may be
+        missing.
         """
         if checkpoint is None:
             return None
@@ -253,8 +257,8 @@ def check_in_log(
         tp = min(beyond)
         raise DriftError(
             f"{name} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, which ends at "
-            f"{logs[tp].end}): the topic was deleted and created again, or kafka_config_id leads to another cluster; "
-            "correct the connection, or reset the pipeline"
+            f"{logs[tp].end}): the topic was deleted and created again, or kafka_config_id leads to another "
+            "cluster; correct the connection, or reset the pipeline"
         )
 
 

@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from sqlalchemy import Engine, create_engine, text
 
-from airflow_kafka_offsets.spark.read import batch_ranges
-from airflow_kafka_offsets.spark.stores import SqlOffsetStore
+from airflow_kafka_offsets.spark import SqlOffsetStore, batch_ranges
 
 CREATE = text(
     "CREATE TABLE IF NOT EXISTS departures (day TEXT, origin TEXT, flights BIGINT, late BIGINT, PRIMARY KEY (day, origin))"

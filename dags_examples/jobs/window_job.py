@@ -12,7 +12,7 @@ from pathlib import Path
 from flights_job import parse, write_days
 from pyspark.sql import SparkSession
 
-from airflow_kafka_offsets.spark.read import reading_window
+from airflow_kafka_offsets.spark import reading_window
 
 
 def main() -> None:

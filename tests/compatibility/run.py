@@ -33,9 +33,8 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.directories import cache_directory
+from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
 from airflow_kafka_offsets.local.jars import kafka_classpath
-from airflow_kafka_offsets.local.lock import one_at_a_time
 
 ROOT = Path(__file__).parents[2]
 TESTS = "tests/compatibility"
@@ -43,7 +42,15 @@ INSTALL_LIMIT, TEST_LIMIT, LAST_WORDS = 1200, 1200, 60
 REQUEST_LIMIT = 30
 # What the package needs outside Airflow, and what the tests need.
 NEEDS = ("click", "confluent-kafka", "fsspec", "rich", "sqlalchemy", "tenacity")
-TESTS_NEED = ("cryptography", "hypothesis", "pytest", "pytest-timeout")
+TESTS_NEED = (
+    "cryptography",
+    "filelock",
+    "hypothesis",
+    "platformdirs",
+    "psutil",
+    "pytest",
+    "pytest-timeout",
+)
 
 
 class Version(NamedTuple):

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 from run import ROOT, VERSIONS, environment_of, jar_of
 
-from airflow_kafka_offsets.local.directories import cache_directory
+from airflow_kafka_offsets.local.cache import cache_directory
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 LIMIT = 1200

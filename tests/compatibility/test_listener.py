@@ -11,7 +11,7 @@ import pytest
 from airflow_kafka_offsets.errors import PlanRefusedError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
+from airflow_kafka_offsets.spark import KafkaOffsetCommitterListener, committing
 
 OPTION = "kafka.consumer.commit.groupid"
 

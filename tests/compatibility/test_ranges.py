@@ -20,7 +20,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.spark.read import batch_ranges, commit_ranges, starting_offsets
+from airflow_kafka_offsets.spark import batch_ranges, commit_ranges, starting_offsets
 
 
 def ranges(topic, **each):
@@ -234,7 +234,7 @@ def test_a_group_outside_the_log_is_clamped_only_when_asked(
     produce(topic, {0: 5})
     client.commit(group, {TopicPartition(topic, 0): 8})
     wanted = {"checkpoint": location, "topics": topic, "options": options}
-    with pytest.raises(PlanRefusedError, match=f"{topic}-0 stands at 8, the log holds 0 to 5"):
+    with pytest.raises(PlanRefusedError, match=f"{topic}-0 is at 8, the log holds 0 to 5"):
         starting_offsets(group, **wanted)
     clamped = starting_offsets(group, on_out_of_range="clamp", **wanted)
     assert json.loads(clamped["startingOffsets"]) == {topic: {"0": 5}}

@@ -14,8 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, UsageError, WindowReadError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.spark import read
-from airflow_kafka_offsets.spark.read import commit_ranges, read_window, reading_window
+from airflow_kafka_offsets.spark import commit_ranges, read, read_window, reading_window
 
 CONF = "spark.kafka_offsets.window"
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]

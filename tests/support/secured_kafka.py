@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from breakable_kafka import BreakableKafka, create_users
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -25,8 +26,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from shared_kafka import shared
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK
-from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-from airflow_kafka_offsets.local.users import create_users
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,13 +141,13 @@ def secured_kafka(directory: Path) -> Iterator[SecuredKafka]:
     """Use the secured Kafka of this test run, see :func:`shared_kafka.shared`."""
     certificates = directory / "certificates"
 
-    def make() -> EmbeddedKafka:
+    def make() -> BreakableKafka:
         make_certificates(certificates)
-        return EmbeddedKafka(
+        return BreakableKafka(
             users={ADMIN: PASSWORD}, listeners=_LISTENERS, properties=_properties(certificates)
         )
 
-    def describe(kafka: EmbeddedKafka) -> object:
+    def describe(kafka: BreakableKafka) -> object:
         listeners = {name: kafka.servers(name) for name in _LISTENERS}
         return kafka.bootstrap_servers, listeners, certificates
 

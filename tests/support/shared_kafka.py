@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-from airflow_kafka_offsets.local.lock import one_at_a_time
+from breakable_kafka import BreakableKafka
+
+from airflow_kafka_offsets.local.cache import one_at_a_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,10 +30,10 @@ class SharedKafka(NamedTuple):
 def shared_kafka(directory: Path) -> Iterator[SharedKafka]:
     """Use the Kafka of this test run, see :func:`shared`."""
 
-    def describe(kafka: EmbeddedKafka) -> object:
+    def describe(kafka: BreakableKafka) -> object:
         return SharedKafka(kafka.bootstrap_servers, kafka.pid, kafka.directory)
 
-    with shared(directory, "kafka", EmbeddedKafka, describe) as (servers, pid, home):
+    with shared(directory, "kafka", BreakableKafka, describe) as (servers, pid, home):
         yield SharedKafka(servers, pid, Path(home))
 
 
@@ -40,8 +41,8 @@ def shared_kafka(directory: Path) -> Iterator[SharedKafka]:
 def shared(
     directory: Path,
     name: str,
-    make: Callable[[], EmbeddedKafka],
-    describe: Callable[[EmbeddedKafka], object],
+    make: Callable[[], BreakableKafka],
+    describe: Callable[[BreakableKafka], object],
 ) -> Iterator[Any]:
     """
     Use a Kafka that the first process to come here starts, and the last one to leave has left alone.
@@ -52,7 +53,7 @@ def shared(
     :param describe: what everybody is told of it, as far as JSON can say it.
     """
     lock, address = directory / f"{name}.lock", directory / f"{name}.json"
-    started: EmbeddedKafka | None = None
+    started: BreakableKafka | None = None
     # A shared lock for as long as it is used: the kernel lets go of it however a process ends.
     with (directory / f"{name}.users").open("w") as users:
         with one_at_a_time(lock, "starting Kafka", START):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.local.connector import Spark, default_scala
-from airflow_kafka_offsets.local.lock import one_at_a_time
+from airflow_kafka_offsets.local.cache import one_at_a_time
+from airflow_kafka_offsets.local.environment import default_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +35,7 @@ def connector_setting() -> dict[str, str]:
     """Return the setting that loads the Kafka connector: the jars in SPARK_CONNECTOR_JARS, or what fits from Maven."""
     if jars := os.environ.get(CONNECTOR_JARS):
         return {"spark.jars": jars}
-    version = metadata.version("pyspark")
-    return {"spark.jars.packages": Spark(version, default_scala(version)).connector}
+    return {"spark.jars.packages": default_spark(metadata.version("pyspark")).connector}
 
 
 def fetch_connector(packages: str, directory: Path) -> None:

@@ -11,10 +11,16 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import tomllib
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "dags_examples").glob("*.py"))
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 MARKER = re.compile(r"^ *# --8<-- .*\n", re.MULTILINE)
 
 COMMANDS = {
@@ -133,3 +139,27 @@ def test_every_example_is_read_without_spark(tmp_path):
 def _lines(code):
     """Code without its blank lines, which the formatter puts around markers."""
     return "\n".join(line for line in code.splitlines() if line.strip())
+
+
+def test_the_readme_on_pypi_has_no_relative_link():
+    hook = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["metadata"][
+        "hooks"
+    ]["fancy-pypi-readme"]
+    text = "".join((ROOT / part["path"]).read_text(encoding="utf-8") for part in hook["fragments"])
+    relative = re.findall(r"\]\((?!https?:|#)([^)]+)\)", text)
+    assert relative
+    for path in relative:
+        assert (ROOT / path.partition("#")[0]).exists(), path
+    for substitution in hook["substitutions"]:
+        text = re.sub(substitution["pattern"], substitution["replacement"], text)
+    targets = re.findall(r"\]\(([^)]+)\)|<(?:img|a)[^>]*(?:src|href)=\"([^\"]+)\"", text)
+    assert [target for pair in targets for target in pair if target and "://" not in target] == []
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert all(picture.startswith("https://raw.githubusercontent.com/") for picture in pictures)
+
+
+def test_the_public_api_page_shows_no_internals():
+    text = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^::: airflow_kafka_offsets\.(\S+)$", text, re.MULTILINE)
+    internal = ("local", "moves", "task", "waits", "operators.base", "sensors.base", "triggers.wait")
+    assert [name for name in shown if name.startswith(internal)] == []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import airflow_kafka_offsets
+import airflow_kafka_offsets.spark
 from airflow_kafka_offsets import errors
 from airflow_kafka_offsets.provider_info import get_provider_info
 
@@ -38,12 +38,25 @@ def imported_by(statement):
         ("checkpoint.reader", {"airflow", "confluent_kafka", "pyspark"}),
         ("moves.group_reset", {"airflow", "pyspark"}),
         ("moves.restore", {"airflow", "pyspark"}),
+        ("spark", {"airflow", "confluent_kafka", "fsspec", "pyspark", "sqlalchemy", "tenacity"}),
         ("spark.read", {"airflow", "confluent_kafka", "fsspec", "pyspark", "tenacity"}),
         ("cli", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
     ],
 )
 def test_importing_a_module_does_not_import_what_it_must_not_need(module, never):
     assert not imported_by(f"import airflow_kafka_offsets.{module}") & never
+
+
+@pytest.mark.parametrize("name", airflow_kafka_offsets.spark.__all__)
+def test_what_a_spark_job_uses_is_exported_and_imports_no_airflow(name):
+    assert "airflow" not in imported_by(f"from airflow_kafka_offsets.spark import {name}")
+    assert name in dir(airflow_kafka_offsets.spark)
+    assert getattr(airflow_kafka_offsets.spark, name).__name__ == name
+
+
+def test_a_name_that_is_not_exported_is_no_attribute():
+    with pytest.raises(AttributeError, match="has no attribute 'read_windows'"):
+        airflow_kafka_offsets.spark.read_windows  # noqa: B018
 
 
 def test_a_dag_file_that_imports_all_of_it_loads_neither_spark_nor_the_kafka_client():
@@ -63,6 +76,12 @@ def test_the_provider_info_names_modules_that_are_there():
         for entry in info[kind]:
             for module in entry["python-modules"]:
                 importlib.import_module(module)
+
+
+def test_the_provider_info_names_guides_and_a_logo_that_are_there():
+    (integration,) = get_provider_info()["integrations"]
+    for path in [*integration["how-to-guide"], integration["logo"]]:
+        assert ROOT.parent.joinpath(path.removeprefix("/")).is_file(), path
 
 
 def test_the_provider_info_fits_airflows_schema():

@@ -26,7 +26,7 @@ from airflow_kafka_offsets.spark.group_commit import (
 )
 from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery
-from airflow_kafka_offsets.spark.listener.targets import GroupOffsets, Settings, Target, group_targets
+from airflow_kafka_offsets.spark.listener.targets import Settings, Target, TargetOffsets, group_targets
 
 log = logging.getLogger(__name__)
 
@@ -294,7 +294,7 @@ class Committer:
         return retry
 
     def _reason_against(
-        self, run: _Run, target: Target, wanted: GroupOffsets, batch: int | None
+        self, run: _Run, target: Target, wanted: TargetOffsets, batch: int | None
     ) -> KafkaOffsetsError | None:
         try:
             self._write(run, target, wanted, batch)
@@ -302,17 +302,17 @@ class Committer:
             return error
         return None
 
-    def _write(self, run: _Run, target: Target, wanted: GroupOffsets, batch: int | None) -> None:
+    def _write(self, run: _Run, target: Target, wanted: TargetOffsets, batch: int | None) -> None:
         group_id, query, offsets = target.group_id, run.query, wanted.offsets
         self._refuse_second(run, target, offsets)
         client = self._client(run, wanted.settings)
-        held = client.committed(group_id, offsets)
+        commits = client.committed(group_id, offsets)
         if not self._allow_new_query:
-            refuse_other_query(group_id, held, query.query_id)
+            refuse_other_query(group_id, commits, query.query_id)
         run.claims.setdefault(target, set()).update(offsets)
         metadata = driver_metadata("spark listener", query=query.query_id, batch=batch)
         try:
-            commit_forward(client, group_id, offsets, held, metadata, query.name)
+            commit_forward(client, group_id, offsets, commits, metadata, query.name)
         except CommitError as error:
             if error.written:
                 self.outcomes.committed(query, group_id, wholly=False)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.offsets import Offsets, parse_offsets
+from airflow_kafka_offsets.model.formats import parse_offsets
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.spark.listener.callbacks import CallbackConnection
 from airflow_kafka_offsets.spark.listener.time_limit import LimitedCalls
 

@@ -1,4 +1,4 @@
-"""Which offsets go to which group of which cluster?"""
+"""The groups of a query's sources, with the offsets that each of them gets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Target(NamedTuple):
     """The group."""
 
 
-class GroupOffsets(NamedTuple):
+class TargetOffsets(NamedTuple):
     """What a group is to hold, and how its cluster is reached."""
 
     settings: Settings
@@ -33,7 +33,7 @@ class GroupOffsets(NamedTuple):
 
 def group_targets(
     states: Iterable[SourceState], group_id: GroupIds | None
-) -> tuple[dict[Target, GroupOffsets], list[str]]:
+) -> tuple[dict[Target, TargetOffsets], list[str]]:
     """
     Give the offsets of a query's sources to the groups that they name.
 
@@ -43,7 +43,7 @@ def group_targets(
     :param group_id: the group, or ``{topic: group}``, of sources that name none.
     :return: the targets, and a sentence about each topic without a group.
     """
-    targets: dict[Target, GroupOffsets] = {}
+    targets: dict[Target, TargetOffsets] = {}
     without: dict[str, None] = {}
     for state in states:
         settings = _settings(state)
@@ -54,7 +54,7 @@ def group_targets(
                 without[f"its source {state.name} names no group for topic {tp.topic}: not committed"] = None
                 continue
             target = Target(settings.get(SERVERS, ""), group)
-            new = GroupOffsets(tuple(sorted(settings.items())), {})
+            new = TargetOffsets(tuple(sorted(settings.items())), {})
             offsets = targets.setdefault(target, new).offsets
             offsets[tp] = min(offset, offsets.get(tp, offset))
     return targets, list(without)

@@ -157,7 +157,7 @@ def test_more_groups_than_consumers_are_all_polled(groups, clients, monkeypatch)
     outcomes = poll_for([LagWait(group_id=group, topics=topic, max_lag=0) for group in many], times=2)
     assert all(outcome.lags[0].total == 5 for each in outcomes for outcome in each)
     (client,) = clients
-    assert len(client._connections._kept) <= 12
+    assert len(client._session.connections._kept) <= 12
 
 
 def test_a_topic_that_is_not_there_is_the_error_of_its_own_wait_only(groups, clients):

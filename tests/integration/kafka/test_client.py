@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from airflow_kafka_offsets.errors import CommitError, GroupActiveError, UnknownTopicPartitionError, UsageError
-from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
 
 pytestmark = pytest.mark.integration
 
@@ -54,7 +54,7 @@ def test_a_commit_is_what_kafkas_own_tool_shows(client, make_topic, produce, new
         (topic, 2, 0, 0),
     }
     assert client.committed(group, offsets) == {
-        tp: Committed(offset, '{"run": "é"}') for tp, offset in offsets.items()
+        tp: Commit(offset, '{"run": "é"}') for tp, offset in offsets.items()
     }
     assert client.committed_everywhere(group) == client.committed(group, offsets)
 
@@ -66,7 +66,7 @@ def test_a_reset_by_kafkas_own_tool_is_what_we_read(client, make_topic, produce,
         "--reset-offsets", "--group", group, "--topic", f"{topic}:0", "--to-offset", "4", "--execute"
     )
     assert result.error is None
-    assert client.committed_everywhere(group) == {TopicPartition(topic, 0): Committed(4, "")}
+    assert client.committed_everywhere(group) == {TopicPartition(topic, 0): Commit(4, "")}
 
 
 def test_an_unknown_group_and_a_missing_partition_have_no_commit(client, make_topic, new_group):
@@ -134,7 +134,7 @@ def test_1200_partitions_are_asked_for_and_committed_in_chunks(client, make_topi
     partitions = partitions_of(topic, 1200)
     assert client.log_ranges(partitions) == dict.fromkeys(partitions, LogRange(0, 0))
     client.commit(group, dict.fromkeys(partitions, 0))
-    assert client.committed(group, partitions) == dict.fromkeys(partitions, Committed(0, ""))
+    assert client.committed(group, partitions) == dict.fromkeys(partitions, Commit(0, ""))
     assert set(client.committed_everywhere(group)) == set(partitions)
     assert client.offsets_for_time(partitions, 0) == dict.fromkeys(partitions)
     assert len(kafka_tools.describe_rows(group)) == 1200
@@ -146,7 +146,7 @@ def test_a_commit_that_is_too_large_for_one_request_is_cut(client, make_topic, n
     metadata = "x" * 4095
     # 1.2 MB: the broker takes one MB at once.
     client.commit(group, {tp: tp.partition for tp in partitions}, metadata)
-    assert client.committed(group, partitions) == {tp: Committed(tp.partition, metadata) for tp in partitions}
+    assert client.committed(group, partitions) == {tp: Commit(tp.partition, metadata) for tp in partitions}
 
 
 def test_a_commit_that_was_refused_in_part_says_what_was_written(client, make_topic, new_group):
@@ -177,7 +177,7 @@ def test_a_long_lived_client_sees_a_topic_created_anew(
     both = partitions_of(topic, 2)
     assert client.log_ranges(both) == dict.fromkeys(both, LogRange(0, 0))
     client.commit(group, dict.fromkeys(both, 0))
-    assert client.committed(group, both) == dict.fromkeys(both, Committed(0, ""))
+    assert client.committed(group, both) == dict.fromkeys(both, Commit(0, ""))
 
 
 def test_a_long_lived_client_sees_an_added_partition(client, bootstrap_servers, make_topic):
@@ -270,7 +270,7 @@ def test_a_group_that_was_deleted_can_be_committed_to_again(client, make_topic, 
     client.commit(group, {partition: 0})
     client.delete_groups([group])
     client.commit(group, {partition: 0}, "again")
-    assert client.committed(group, [partition]) == {partition: Committed(0, "again")}
+    assert client.committed(group, [partition]) == {partition: Commit(0, "again")}
 
 
 def test_the_broker_says_how_long_it_keeps_offsets(client):
@@ -295,7 +295,7 @@ def test_more_groups_than_connections_are_kept(client, make_topic, new_group):
     for number, group in enumerate(groups):
         client.commit(group, {partition: number})
     assert [client.committed(group, [partition])[partition] for group in groups] == [
-        Committed(number, "") for number in range(20)
+        Commit(number, "") for number in range(20)
     ]
 
 
@@ -307,7 +307,7 @@ def test_threads_share_a_client(client, make_topic, new_group):
         try:
             for number in range(10):
                 client.commit(group, {partition: number})
-                assert client.committed(group, [partition]) == {partition: Committed(number, "")}
+                assert client.committed(group, [partition]) == {partition: Commit(number, "")}
         except BaseException as error:  # noqa: BLE001
             failures.append(error)
 

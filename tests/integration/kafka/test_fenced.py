@@ -20,10 +20,10 @@ from airflow_kafka_offsets.errors import (
     WindowMismatchError,
 )
 from airflow_kafka_offsets.kafka import commits, fenced
-from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.reset_scenarios import ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -99,7 +99,7 @@ def test_the_end_is_written_with_its_metadata_and_once(client, group, window, ho
     first = window(None, 5)
     assert client.commit_window(group, first, "mine", fenced=is_fenced) == first.end
     assert holds(group) == [5, 5, 5, 5]
-    assert set(client.committed(group, first.end).values()) == {Committed(5, "mine")}
+    assert set(client.committed(group, first.end).values()) == {Commit(5, "mine")}
     client.commit_window(group, first, "mine", fenced=is_fenced)
     client.commit_window(group, window(5, 9), fenced=is_fenced)
     assert holds(group) == [9, 9, 9, 9]
@@ -133,7 +133,8 @@ def test_of_two_windows_that_are_committed_at_once_one_wins(client, bootstrap_se
 
     def commit(end):
         try:
-            fenced.commit_ranges({"bootstrap.servers": bootstrap_servers}, group, window(0, end))
+            with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as own:
+                own.commit_window(group, window(0, end))
         except WindowMismatchError:
             return None
         return end
@@ -281,7 +282,7 @@ def test_what_was_written_is_told_when_the_rest_is_refused(
         sent.append(real(*arguments))
         return sent[-1]
 
-    look = fenced.FencedCommit._look_for_members
+    look = fenced.FencedCommit._refuse_members
 
     def look_and_commit(self, deadline):
         look(self, deadline)
@@ -289,7 +290,7 @@ def test_what_was_written_is_told_when_the_rest_is_refused(
             client.commit(group, {TopicPartition(topic, 3): 7})
 
     monkeypatch.setattr(fenced, "send_commit", send)
-    monkeypatch.setattr(fenced.FencedCommit, "_look_for_members", look_and_commit)
+    monkeypatch.setattr(fenced.FencedCommit, "_refuse_members", look_and_commit)
     with pytest.raises(
         CommitError, match="2 of 4 partitions were written.*then the rest was refused"
     ) as refused:

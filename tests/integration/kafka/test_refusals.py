@@ -13,9 +13,9 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     CommitError,
 )
-from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
-from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 pytestmark = pytest.mark.integration
@@ -156,7 +156,7 @@ def test_a_topic_that_may_only_be_looked_at_shows_offsets_but_neither_times_nor_
     client = connect(
         secured_kafka.user("bob", ("group", group, "Read"), ("topic", partition.topic, "Describe"))
     )
-    assert client.committed(group, [partition]) == {partition: Committed(0, "")}
+    assert client.committed(group, [partition]) == {partition: Commit(0, "")}
     assert client.log_ranges([partition]) == {partition: LogRange(0, 1)}
     assert client.offsets_for_time([partition], 0) == {partition: 0}
     with pytest.raises(BrokerAuthenticationError, match="grant it Read on the topics$"):

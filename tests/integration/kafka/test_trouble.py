@@ -8,8 +8,8 @@ import time
 import pytest
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, CommitError
-from airflow_kafka_offsets.kafka.client import Committed, OffsetsClient
-from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import Commit, LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 pytestmark = pytest.mark.integration
@@ -38,8 +38,8 @@ def test_a_coordinator_that_moves_is_waited_for(on_proxy, proxy, new_group, api_
     group = new_group()
     proxy.refuse(api_keys, code, times=3)
     client.commit(group, {partition: 0}, "done")
-    assert client.committed(group, [partition]) == {partition: Committed(0, "done")}
-    assert client.committed_everywhere(group) == {partition: Committed(0, "done")}
+    assert client.committed(group, [partition]) == {partition: Commit(0, "done")}
+    assert client.committed_everywhere(group) == {partition: Commit(0, "done")}
     assert proxy.refused == 3
 
 
@@ -52,7 +52,7 @@ def test_a_coordinator_that_moves_under_a_fenced_commit_is_joined_again(on_proxy
     window = OffsetWindow({partition: OffsetRange(0, 0)})
     assert client.commit_window(group, window, "done") == {}
     client.commit_window(group, OffsetWindow({partition: OffsetRange(0, 7)}), "done")
-    assert client.committed(group, [partition]) == {partition: Committed(7, "done")}
+    assert client.committed(group, [partition]) == {partition: Commit(7, "done")}
     assert proxy.refused == 2
 
 
@@ -101,7 +101,7 @@ def test_a_commit_that_is_always_refused_is_an_error_within_the_deadline(on_prox
     proxy.refuse((), 0)
     with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
         client.commit(group, {partition: 0}, "at last")
-        assert client.committed(group, [partition]) == {partition: Committed(0, "at last")}
+        assert client.committed(group, [partition]) == {partition: Commit(0, "at last")}
 
 
 @pytest.mark.parametrize("method", ["describe_groups", "delete_groups"])
@@ -192,7 +192,7 @@ def test_a_broker_that_is_silent_for_20_seconds_in_the_first_call_of_each_method
     assert calls["log_ranges"](clients["log_ranges"]) == {first: LogRange(0, 0)}
     assert calls["offsets_for_time"](clients["offsets_for_time"]) == {first: None}
     calls["commit"](clients["commit"])
-    assert calls["committed"](clients["committed"]) == {first: Committed(0, "during")}
+    assert calls["committed"](clients["committed"]) == {first: Commit(0, "during")}
     assert clients["committed"].committed(group, [second])[second].metadata in patient
     assert calls["describe_groups"](clients["describe_groups"]) == "Empty"
     assert group in calls["list_groups"](clients["list_groups"])
@@ -223,4 +223,4 @@ def test_a_broker_that_was_killed_is_found_again(own_kafka, make_topic, new_grou
         kafka.restart()
         thread.join(60)
         assert outcome == [None]
-        assert client.committed(group, [partition]) == {partition: Committed(0, "after")}
+        assert client.committed(group, [partition]) == {partition: Commit(0, "after")}

@@ -4,16 +4,16 @@ import socket
 import time
 
 import pytest
+from breakable_kafka import BreakableKafka
 
 from airflow_kafka_offsets.local.broker_checks import check_broker
-from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
 def forgetful_kafka():
-    with EmbeddedKafka(users={"alice": "secret"}, properties={"offsets.retention.minutes": "90"}) as kafka:
+    with BreakableKafka(users={"alice": "secret"}, properties={"offsets.retention.minutes": "90"}) as kafka:
         yield kafka
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from breakable_kafka import BreakableKafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -206,7 +207,7 @@ def kafka_with_users():
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    with EmbeddedKafka(users={"alice": "it's=secret"}, properties=properties) as kafka:
+    with BreakableKafka(users={"alice": "it's=secret"}, properties=properties) as kafka:
         yield kafka
 
 

@@ -22,9 +22,9 @@ import signal
 import sys
 import time
 
+from breakable_kafka import freeze
 from pyspark.sql.connect.session import SparkSession
 
-from airflow_kafka_offsets.local.process import freeze
 from airflow_kafka_offsets.spark.listener.listener import committing
 
 url, servers, topic, location, silent, gone, pid = sys.argv[1:]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from breakable_kafka import BreakableKafka
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -28,7 +29,6 @@ from airflow_kafka_offsets.errors import (
     GroupActiveError,
 )
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.listener import launcher
@@ -182,7 +182,7 @@ def test_fifty_quick_queries_leave_no_thread_and_no_client(
 @pytest.fixture(scope="module")
 def other_kafka():
     """A broker on which bob may read topics, but no group."""
-    with EmbeddedKafka(
+    with BreakableKafka(
         users={"alice": "wonderland", "bob": PASSWORD},
         properties={
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

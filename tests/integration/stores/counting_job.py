@@ -18,8 +18,7 @@ from pyspark.sql import functions as f
 from sqlalchemy import create_engine, text
 
 import airflow_kafka_offsets.checkpoint.batch  # noqa: F401
-from airflow_kafka_offsets.spark.read import batch_ranges
-from airflow_kafka_offsets.spark.stores import SqlOffsetStore
+from airflow_kafka_offsets.spark import SqlOffsetStore, batch_ranges
 
 ADD = text(
     "UPDATE counts SET records = records + :records, total = total + :total WHERE pipeline = :pipeline AND key = :key"

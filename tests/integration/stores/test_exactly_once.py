@@ -21,9 +21,9 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.model.offsets import offsets_json
+from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
-from airflow_kafka_offsets.spark.stores import SqlOffsetStore
+from airflow_kafka_offsets.spark import SqlOffsetStore
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -343,18 +343,20 @@ def test_templates_are_not_judged_before_they_are_rendered():
 # -- mapped tasks --
 
 
+@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
 @pytest.mark.parametrize(
     ("pipeline", "label"),
     [
+        ({"group_id": "42"}, "42"),
         ({"group_id": "orders-{{ env }}"}, "orders-test"),
         ({"group_id": {"orders": "a", "clicks": "{{ env }}", "views": "a"}}, "a, test"),
         ({"checkpoint_location": "/cp/{{ env }}"}, "/cp/test"),
         ({"topics": ["orders", "clicks"], "target": TIME}, "orders, clicks"),
     ],
 )
-def test_a_mapped_task_is_called_after_its_group(pipeline, label):
+def test_a_mapped_task_is_called_after_its_group(pipeline, label, native):
     sensor = TopicReachedSensor if "target" in pipeline else OffsetsReachedSensor
-    with DAG("d") as dag:
+    with DAG("d", render_template_as_native_obj=native) as dag:
         given = {} if "target" in pipeline else {"target": "latest"}
         mapped = sensor.partial(task_id="t", **given).expand_kwargs([pipeline])
     ti = SimpleNamespace(map_index=0)

@@ -15,7 +15,8 @@ from airflow_kafka_offsets.checkpoint.log import (
     parse_query_id,
 )
 from airflow_kafka_offsets.errors import CheckpointFormatError
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition, offsets_text
+from airflow_kafka_offsets.model.formats import offsets_text
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
 from airflow_kafka_offsets.storage import decode
 
 NAME = "s3a://lake/cp/offsets/7"

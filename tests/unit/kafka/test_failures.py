@@ -10,6 +10,7 @@ from airflow_kafka_offsets.errors import (
     GroupActiveError,
     UnknownTopicPartitionError,
 )
+from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
     OF_WHOLE_GROUP,
@@ -18,7 +19,6 @@ from airflow_kafka_offsets.kafka.failures import (
     UNKNOWN_PARTITION,
     Causes,
     Failure,
-    explain,
 )
 
 
@@ -44,7 +44,7 @@ def test_each_name_is_one_that_the_client_uses(name):
     ],
 )
 def test_each_kind_of_error_is_told_apart_and_says_who_was_asked(code, kind, retriable):
-    error = explain("reading", Failure(code, "said so"), Causes(), "kafka-1:9092", 30)
+    error = Call("reading", "kafka-1:9092", 30).explain(Failure(code, "said so"))
     assert type(error) is kind
     assert error.code == code
     assert error.retriable is retriable
@@ -54,7 +54,9 @@ def test_each_kind_of_error_is_told_apart_and_says_who_was_asked(code, kind, ret
 def test_the_cause_from_the_background_is_the_error():
     causes = Causes(lambda text: text.replace("hunter2", "***"))
     causes.add([Failure("_AUTHENTICATION", "SASL authentication error: hunter2")])
-    error = explain("reading", Failure("_TRANSPORT", "Broker transport failure"), causes, "kafka-1:9092", 30)
+    error = Call("reading", "kafka-1:9092", 30).explain(
+        Failure("_TRANSPORT", "Broker transport failure"), causes=causes
+    )
     assert isinstance(error, BrokerAuthenticationError)
     assert "SASL authentication error: ***" in str(error)
     assert "sasl.password" in str(error)

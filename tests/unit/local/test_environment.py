@@ -1,21 +1,19 @@
 from __future__ import annotations
 
-import socket
+import importlib.util
 import subprocess
 import sys
 
 import pytest
 
 from airflow_kafka_offsets.local.broker_checks import check_retention
-from airflow_kafka_offsets.local.connector import Spark
 from airflow_kafka_offsets.local.environment import (
+    Spark,
+    check_demo,
     check_environment,
     check_java,
-    check_port,
     check_pyspark,
-    check_registry,
     check_spark_home,
-    check_writable,
 )
 
 
@@ -55,34 +53,29 @@ def test_a_spark_home_of_another_version_than_pyspark_fails():
     assert check_spark_home(None, None, "4.0.0") == []
 
 
-def test_a_port_is_free_or_taken():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        taken = check_port(port)
-    assert (taken.status, taken.found) == ("fail", f"{port} on 127.0.0.1 is taken")
-    assert check_port(port).status == "ok"
+def test_a_missing_extra_is_a_warning_with_the_command_that_installs_it(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "psutil" else find(name))
+    check = check_demo()
+    assert (check.status, check.remedy) == ("warn", "pip install 'airflow-kafka-offsets[demo]'")
+    assert check.found.startswith("psutil not installed")
 
 
-def test_a_directory_is_looked_at_without_being_made(tmp_path):
-    assert check_writable("cache directory", tmp_path / "a" / "b", "X").status == "ok"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_that_cannot_be_written_fails_with_the_variable_that_moves_it(tmp_path):
-    (tmp_path / "file").write_text("")
-    check = check_writable("cache directory", tmp_path / "file" / "a", "X")
-    assert (check.status, check.remedy) == ("fail", "make it writable, or name another one in X")
-
-
-def test_an_unreachable_registry_fails_in_time_and_names_no_address(monkeypatch):
-    for name in ("HTTPS_PROXY", "https_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    check = check_registry(timeout=5)
-    assert check.status == "fail"
-    assert check.remedy.startswith("check the network")
-    assert "://" not in check.found
+@pytest.mark.parametrize(
+    ("module", "library"), [("cache", "filelock"), ("cache", "platformdirs"), ("process", "psutil")]
+)
+def test_a_command_without_the_extra_that_it_needs_names_the_extra(module, library):
+    program = (
+        "import sys\n"
+        f"sys.modules[{library!r}] = None\n"
+        "from airflow_kafka_offsets.errors import SetupError\n"
+        "try:\n"
+        f"    import airflow_kafka_offsets.local.{module}\n"
+        "except SetupError as error:\n"
+        "    print(error)"
+    )
+    printed = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert printed.strip() == f"{library} is not installed: pip install 'airflow-kafka-offsets[demo]'"
 
 
 @pytest.mark.parametrize(
@@ -106,37 +99,27 @@ def test_a_retention_below_a_day_is_a_warning(minutes, status, found):
     assert (check.remedy is None) == (status == "ok")
 
 
-def test_the_variables_and_files_that_spark_reads_are_looked_at(tmp_path):
+def test_packages_and_the_jars_in_spark_home_are_compared_with_its_spark(tmp_path):
     home = tmp_path / "spark"
     (home / "jars").mkdir(parents=True)
-    (home / "conf").mkdir()
     (home / "jars" / "spark-core_2.12-3.5.3.jar").touch()
     (home / "jars" / "kafka-clients-3.4.1.jar").touch()
-    (home / "conf" / "spark-defaults.conf").write_text(
-        "spark.jars.packages org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.3\n"
-    )
-    arguments = "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 pyspark-shell"
-    checks = check_environment(
-        environ={"SPARK_HOME": str(home), "PYSPARK_SUBMIT_ARGS": arguments, "PATH": ""}
-    )
+    packages = ["org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"]
+    checks = check_environment(packages=packages, environ={"SPARK_HOME": str(home), "PATH": ""})
     connector = [
         (c.status, c.found) for c in checks if c.name in ("Spark's Kafka connector", "kafka-clients")
     ]
     assert connector == [
         (
             "fail",
-            "spark-sql-kafka-0-10_2.13:4.0.0 (--packages in PYSPARK_SUBMIT_ARGS): "
+            "spark-sql-kafka-0-10_2.13:4.0.0 (--packages): "
             "it is for Scala 2.13, expected 2.12 and it is for Spark 4.0.0, expected 3.5.3",
         ),
-        (
-            "ok",
-            f"spark-sql-kafka-0-10_2.12:3.5.3 (spark.jars.packages in {home / 'conf' / 'spark-defaults.conf'})",
-        ),
-        ("fail", f"kafka-clients 3.4.1 was added by hand ({home / 'jars'})"),
+        ("warn", f"kafka-clients 3.4.1 was added by hand ({home / 'jars'})"),
     ]
 
 
-def test_looking_imports_neither_pyspark_nor_airflow():
+def test_the_checks_import_neither_pyspark_nor_airflow():
     program = (
         "import sys\n"
         "from airflow_kafka_offsets.local.environment import check_environment\n"

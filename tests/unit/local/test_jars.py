@@ -10,7 +10,7 @@ import pytest
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local import jars as module
-from airflow_kafka_offsets.local.directories import cache_directory
+from airflow_kafka_offsets.local.cache import cache_directory
 from airflow_kafka_offsets.local.jars import kafka_classpath, listing_file, read_listing, write_listing
 
 
@@ -108,7 +108,7 @@ def test_two_processes_do_not_fetch_at_once(cache):
     """The second one waits for the first, and then finds what that one fetched."""
     hold = (
         "import sys; from pathlib import Path\n"
-        "from airflow_kafka_offsets.local.lock import one_at_a_time\n"
+        "from airflow_kafka_offsets.local.cache import one_at_a_time\n"
         "with one_at_a_time(Path(sys.argv[1]), 'fetching', 5): print('held', flush=True); sys.stdin.read()\n"
     )
     listing = listing_file(cache)
@@ -154,7 +154,7 @@ class TestCacheDirectory:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HOME", str(tmp_path))
 
-    def test_it_is_in_the_home_directory(self, tmp_path):
+    def test_it_is_where_the_platform_keeps_caches(self, tmp_path):
         assert cache_directory() == tmp_path / ".cache" / "airflow-kafka-offsets"
 
     def test_xdg_moves_it(self, monkeypatch):

@@ -79,9 +79,9 @@ def test_a_java_home_without_java_is_named(tmp_path):
         find_java(environ={"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
 
 
-def test_one_that_does_not_tell_its_version_is_quoted(java_that_says):
+def test_one_that_prints_no_version_is_quoted(java_that_says):
     program = java_that_says("Unable to locate a Java Runtime.", status=1)
-    with pytest.raises(SetupError, match=r"does not tell its version, it said 'Unable to locate"):
+    with pytest.raises(SetupError, match=r"printed no version, its output is 'Unable to locate"):
         find_java(environ={"PATH": str(program.parent)})
 
 

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from airflow_kafka_offsets.local.process import freeze
+from breakable_kafka import freeze
 
 BUSY = """
 import threading
@@ -20,7 +19,7 @@ threading.Event().wait(60)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at threads in /proc")
-def test_a_frozen_process_stands_still_with_all_its_threads_at_once():
+def test_a_frozen_process_has_stopped_with_all_its_threads_at_once():
     process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE)
     try:
         process.stdout.readline()

@@ -14,16 +14,14 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, 
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt, read_sources
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.drift import parse_grace
+from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
+    Commit,
     TopicPartition,
     check_partitions,
-    load_json,
-    parse_csv,
-    parse_offsets,
-    parse_positions,
 )
 from airflow_kafka_offsets.model.parameters import (
     iso_time,
@@ -103,7 +101,7 @@ TEXT_PARSERS: dict[str, Callable[[str], object]] = {
     "from_file": lambda text: FromFile("file", text).groups(["g", "h"]),
     "images": read_images,
     "metadata": lambda text: str(CommitMetadata.parse(text)),
-    "query": lambda text: foreign_query("g", {TopicPartition("t", 0): text}, "mine"),
+    "query": lambda text: foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine"),
 }
 
 
@@ -200,7 +198,7 @@ def test_a_partition_that_cannot_be_is_refused(partition):
 
 def test_the_metadata_of_others_are_escaped_where_they_are_shown():
     text = json.dumps({"query": "other\x1b[2J\n", "run": "r\r", "batch": 3})
-    refusal = foreign_query("g", {TopicPartition("orders", 0): text}, "mine")
+    refusal = foreign_query("g", {TopicPartition("orders", 0): Commit(0, text)}, "mine")
     assert r"run r\r (query other\x1b[2J\n, batch 3)" in refusal
 
 

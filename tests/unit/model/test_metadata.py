@@ -9,7 +9,7 @@ from airflow_kafka_offsets.model.commit_metadata import (
     CommitMetadata,
     foreign_query,
 )
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 texts = st.text(max_size=250)
@@ -75,13 +75,13 @@ def test_anything_that_is_not_ours_reads_as_none_or_as_ours(text):
 
 def test_another_query_is_foreign_and_none_is_not():
     other = CommitMetadata(dag="d", run="r", task="t", query="other").text()
-    assert foreign_query("g", {A: "", B: "written by a consumer"}, "mine") is None
-    assert foreign_query("g", {A: CommitMetadata(query="mine").text()}, "mine") is None
-    refusal = foreign_query("g", {A: "", B: other}, "mine")
+    assert foreign_query("g", {A: Commit(0), B: Commit(0, "written by a consumer")}, "mine") is None
+    assert foreign_query("g", {A: Commit(0, CommitMetadata(query="mine").text())}, "mine") is None
+    refusal = foreign_query("g", {A: Commit(0), B: Commit(0, other)}, "mine")
     assert "t-1" in refusal
     assert "run r of d.t" in refusal
     assert "allow_new_query" in refusal
 
 
 def test_metadata_that_could_not_be_read_counts_as_somebody_elses():
-    assert "could not be read" in foreign_query("g", {A: None}, "mine")
+    assert "could not be read" in foreign_query("g", {A: Commit(0, None)}, "mine")

@@ -7,18 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
-from airflow_kafka_offsets.model.offsets import (
-    MAX_OFFSET,
-    LogRange,
-    TopicPartition,
+from airflow_kafka_offsets.model.formats import (
     format_csv,
     offsets_json,
     offsets_text,
     parse_csv,
     parse_offsets,
     parse_positions,
-    summarize,
 )
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, LogRange, TopicPartition, summarize
 
 topics = st.from_regex(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,20}", fullmatch=True)
 partitions = st.builds(TopicPartition, topics, st.integers(0, 10_000))

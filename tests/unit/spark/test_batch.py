@@ -8,7 +8,7 @@ import pytest
 
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
-from airflow_kafka_offsets.spark.read import batch_ranges, starting_offsets
+from airflow_kafka_offsets.spark import batch_ranges, starting_offsets
 
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 

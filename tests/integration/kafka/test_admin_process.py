@@ -1,4 +1,4 @@
-"""Does a group call that kills its process leave ours alone, and is the child ended in time?"""
+"""A call of the admin process that kills it leaves ours alone, and the worker is ended in time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from airflow_kafka_offsets.errors import BrokerError, ClientCrashedError, SetupError
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.failures import Deadline
+from airflow_kafka_offsets.kafka.explain import Call
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hunter2hunter2"}
 
@@ -98,7 +98,7 @@ def test_the_child_gets_the_token_of_a_function_that_only_we_have(python, tmp_pa
         "oauth_cb": lambda said: (f"token for {said}", 1.5),
     }
     with pytest.raises(ClientCrashedError):
-        AdminProcess(config).call("listing", "list", None, Deadline(5))
+        AdminProcess(config).run(Call("listing", "kafka-1:9092", 5), "list")
     assert '["token for scope=x", 1.5]' in (tmp_path / "stdin").read_text()
 
 

@@ -1,0 +1,152 @@
+"""Describes, lists and deletes groups, and asks for topic ids and the broker, each in an admin process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from airflow_kafka_offsets.errors import BrokerError, SetupError
+from airflow_kafka_offsets.kafka.admin_process import AdminProcess
+from airflow_kafka_offsets.kafka.explain import Call
+from airflow_kafka_offsets.kafka.failures import (
+    OCCUPIED,
+    RETRIABLE,
+    UNKNOWN_PARTITION,
+    Failed,
+    Failure,
+)
+from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
+from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.model.names import check_known_group
+from airflow_kafka_offsets.model.text import printable
+
+
+class Admin:
+    """
+    Asks what only an AdminClient can ask.
+
+    :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._process = AdminProcess(config)
+
+    def describe(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
+        """Return state and members of groups; a group that does not exist is ``Dead``."""
+        described: dict[str, GroupDescription] = {}
+        for group_id, (value, failure) in self._groups(call, "describ", group_ids).items():
+            if failure is None:
+                described[group_id] = GroupDescription.of(value)
+            elif failure.code == "GROUP_ID_NOT_FOUND":
+                # Since Kafka 4.0; older brokers describe it as Dead.
+                described[group_id] = GroupDescription(group_id, "Dead")
+            else:
+                raise call.about(f"describing group {group_id!r}").explain(failure)
+        return described
+
+    def describe_settled(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
+        """
+        Return state and members of groups once no window is being committed to them.
+
+        :raises GroupActiveError: if a window's commit has not ended in time; a retry may succeed.
+        """
+        wanted = sorted(set(group_ids))
+
+        def attempt(_: float) -> dict[str, GroupDescription]:
+            described = self.describe(wanted, call)
+            for group in described.values():
+                if group.occupied:
+                    raise Failed(Failure(OCCUPIED, group.group_id))
+            return described
+
+        try:
+            return until(call, attempt, also=[OCCUPIED])
+        except Failed as error:
+            raise call.about(f"describing group {error.failure.text!r}").explain(error.failure) from None
+
+    def list(self, states: Iterable[str] | None, call: Call) -> list[GroupListing]:
+        """Return the groups in one of these states, or all, in order of their names."""
+        kept = None if states is None else {state.lower() for state in states}
+        found = [GroupListing(**group) for group in self._process.run(call, "list")]
+        return sorted(
+            (group for group in found if kept is None or group.state.lower() in kept),
+            key=lambda group: group.group_id,
+        )
+
+    def delete(self, group_ids: Iterable[str], call: Call) -> dict[str, str | None]:
+        """Delete groups; return ``None`` for each that was deleted, else the reason."""
+        results: dict[str, str | None] = {}
+        for group_id, (_, failure) in self._groups(call, "delet", group_ids).items():
+            if failure is None:
+                results[group_id] = None
+            elif failure.code == "NON_EMPTY_GROUP":
+                results[group_id] = "the group has active members: stop them first"
+            elif failure.code == "GROUP_ID_NOT_FOUND":
+                results[group_id] = "there is no such group"
+            else:
+                results[group_id] = str(call.about(f"deleting group {group_id!r}").explain(failure, "Delete"))
+        return results
+
+    def topic_ids(self, topics: Iterable[str], call: Call) -> dict[str, str]:
+        """
+        Return the ids of topics; a topic of a broker without ids (before Kafka 2.8) is not in the result.
+
+        :raises BrokerError: if there is no answer for one of them.
+        """
+        wanted = sorted(set(topics))
+        call = call.about(f"looking up the ids of topics {', '.join(wanted[:5])}")
+        found = self._each(call, "topic_ids", wanted, RETRIABLE | UNKNOWN_PARTITION)
+        for _, failure in found.values():
+            if failure is not None:
+                raise call.explain(failure)
+        return {topic: found[topic][0] for topic in wanted if found[topic][0] is not None}
+
+    def brokers(self, call: Call) -> tuple[int, str | None, str]:
+        """
+        Return the number of brokers, ``offsets.retention.minutes``, and why that is unknown if it is.
+
+        :raises BrokerError: if no broker answers.
+        """
+        found = self._process.run(call, "brokers")
+        failure = self._process.failure(found["failure"])
+        return found["number"], found["retention"], "" if failure is None else failure.text
+
+    def retention_minutes(self, call: Call) -> int | None:
+        """Return the broker's ``offsets.retention.minutes``; ``None`` if that is unknown."""
+        try:
+            _, minutes, _ = self.brokers(call)
+        except (BrokerError, SetupError):
+            return None
+        return int(minutes) if minutes is not None and minutes.isdecimal() else None
+
+    def _groups(
+        self, call: Call, verb: str, group_ids: Iterable[str]
+    ) -> dict[str, tuple[Any, Failure | None]]:
+        wanted = sorted({check_known_group(group_id) for group_id in group_ids})
+        call = call.about(f"{verb}ing group {', '.join(map(printable, wanted[:5]))}")
+        return self._each(call, f"{verb}e", wanted, RETRIABLE)
+
+    def _each(
+        self, call: Call, name: str, wanted: Sequence[str], passing: Collection[str]
+    ) -> dict[str, tuple[Any, Failure | None]]:
+        """Make a call that has a result for each name; again for those of which the failure passes."""
+        found: dict[str, tuple[Any, Failure | None]] = {}
+
+        def attempt(_: float) -> None:
+            again: Failure | None = None
+            todo = [each for each in wanted if each not in found]
+            for each, (value, failed) in self._process.run(call, name, todo).items():
+                failure = self._process.failure(failed)
+                if failure is not None and failure.code in passing:
+                    again = failure
+                else:
+                    found[each] = (value, failure)
+            if again is not None:
+                raise Failed(again)
+
+        try:
+            if wanted:
+                until(call, attempt)
+        except Failed as error:
+            raise call.explain(error.failure) from None
+        return found

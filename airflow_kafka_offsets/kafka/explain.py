@@ -1,0 +1,234 @@
+"""Turns failures of calls and commits into errors that name cause and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Literal
+
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnavailableError,
+    CommitError,
+    GroupActiveError,
+    UnknownTopicPartitionError,
+)
+from airflow_kafka_offsets.kafka.failures import (
+    ACTIVE_GROUP,
+    FINAL,
+    GUARDED,
+    NO_LEADER,
+    OCCUPIED,
+    RETRIABLE,
+    UNKNOWN_PARTITION,
+    Causes,
+    Deadline,
+    Failure,
+)
+from airflow_kafka_offsets.kafka.groups import GroupMember, name_members
+from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
+
+Right = Literal["Describe", "Read", "Delete"]
+"""What a call needs on a group or on topics: Describe to read, Read to commit and to fetch records."""
+
+_INCLUDED = {
+    "GROUP_AUTHORIZATION_FAILED": " (Read includes it, and is needed to commit)",
+    "TOPIC_AUTHORIZATION_FAILED": " (Read includes it, and is needed to commit and for the times of records)",
+}
+_REMEDIES = {
+    "_INVALID_ARG": "correct the Kafka configuration",
+    "INVALID_COMMIT_OFFSET_SIZE": "raise max.message.bytes of __consumer_offsets, or shorten the metadata",
+    "INVALID_GROUP_ID": "correct the name of the group",
+    "OFFSET_METADATA_TOO_LARGE": "shorten the metadata (offset.metadata.max.bytes is 4096 by default)",
+    "TOPIC_EXCEPTION": "correct the topic's name",
+    "UNKNOWN": "the request may be too large: look into the broker's log",
+    "UNSUPPORTED_VERSION": "the broker is too old for this call",
+}
+
+
+class Call(Deadline):
+    """
+    One call of a client: what is wanted, of which brokers, and the time that is left.
+
+    :param what: for error texts, such as ``reading the offsets of group 'orders'``.
+    :param servers: the brokers that are asked.
+    :param timeout: seconds from now.
+    """
+
+    def __init__(self, what: str, servers: str, timeout: float) -> None:
+        super().__init__(timeout)
+        self.what = what
+        self.servers = servers
+
+    def about(self, what: str) -> Call:
+        """Return the same call with another text."""
+        other = copy(self)
+        other.what = what
+        return other
+
+    def within(self, seconds: float) -> Call:
+        """Return the same call with less time, if that is more."""
+        return Call(self.what, self.servers, min(seconds, self.left))
+
+    def explain(
+        self, failure: Failure, needs: Right = "Describe", causes: Causes | None = None
+    ) -> BrokerError:
+        """
+        Return the error to raise for the call.
+
+        :param failure: the last error of the call; its text has no credentials in it.
+        :param needs: the right that the call needs.
+        :param causes: what was seen in the background.
+        """
+        causes = causes or Causes()
+        final = causes.final
+        cause = final if final and (final.remedy or failure.code not in FINAL) else failure
+        code = cause.code
+        if code in FINAL or cause.remedy:
+            return BrokerAuthenticationError(f"{self.what}: {self._denial(cause, needs)}", code=code)
+        if code in UNKNOWN_PARTITION:
+            return UnknownTopicPartitionError(
+                f"{self.what}: {failure.text} on {self.servers}: {remedy(code)}"
+            )
+        if code == OCCUPIED:
+            return GroupActiveError(
+                f"{self.what}: a window was being committed to the group for {self.timeout:g} s, or whoever "
+                "did it has died: Kafka "
+                "lets others in within 10 s; try again",
+                code=code,
+                retriable=True,
+            )
+        if code in ACTIVE_GROUP:
+            return GroupActiveError(
+                f"{self.what}: the group has active members, and only they may commit ({code}): stop them "
+                "first",
+                code=code,
+            )
+        if code == NO_LEADER:
+            return BrokerUnavailableError(
+                f"{self.what}: {failure.text}; asked {self.servers} for {self.timeout:g} s; bring the broker "
+                "that holds it back, then "
+                "try again",
+                code=code,
+            )
+        if code in RETRIABLE:
+            found = f"{failure}; {seen}" if (seen := str(causes)) else str(failure)
+            return BrokerUnavailableError(
+                f"{self.what}: no usable answer from {self.servers} within {self.timeout:g} s ({found}): "
+                "check bootstrap.servers, that "
+                "the broker runs, and security.protocol; then try again",
+                code=code,
+            )
+        return BrokerError(f"{self.what}: {self.servers} refused ({failure}): {remedy(code)}", code=code)
+
+    def _denial(self, cause: Failure, needs: Right) -> str:
+        if cause.remedy:
+            return f"{cause.text}: {cause.remedy}"
+        if cause.code in GUARDED:
+            right = remedy(cause.code, needs)
+            return f"the broker at {self.servers} does not allow it to this user ({cause}): {right}"
+        if cause.code == "_SSL":
+            return (
+                f"TLS with {self.servers} failed ({cause.text}): correct ssl.ca.location, the client's "
+                "certificate "
+                "and key, or security.protocol"
+            )
+        return (
+            f"the broker at {self.servers} refused the credentials ({cause.text}): correct user name, "
+            "password "
+            "and mechanism (sasl.username, sasl.password, sasl.mechanisms)"
+        )
+
+
+def remedy(code: str, needs: Right = "Read") -> str:
+    """
+    Return what can be done about an error.
+
+    :param needs: the right that the call needs, by default that of a commit.
+    """
+    if code in GUARDED:
+        right = "DescribeConfigs" if code == "CLUSTER_AUTHORIZATION_FAILED" else needs
+        included = _INCLUDED.get(code, "") if right == "Describe" else ""
+        return f"grant it {right} on {GUARDED[code]}{included}"
+    if code in UNKNOWN_PARTITION:
+        return "correct the topic, or the connection"
+    if code in RETRIABLE:
+        return "try again"
+    return _REMEDIES.get(code, "look into the broker's log")
+
+
+def explain_commit(
+    group_id: str,
+    offsets: Mapping[TopicPartition, int],
+    written: Sequence[TopicPartition],
+    failures: Mapping[TopicPartition, Failure],
+    explained: Callable[[Failure], BrokerError],
+    *,
+    members: Callable[[], Sequence[GroupMember]] = tuple,
+    uncertain: bool = False,
+    passes: bool = False,
+    reason: BrokerError | None = None,
+) -> BrokerError:
+    """
+    Return the error to raise for a commit that was not done, or not wholly.
+
+    :param offsets: all that was to be committed.
+    :param written: the partitions that were committed.
+    :param failures: why the others were not.
+    :param explained: returns the error for one failure.
+    :param members: looks up who is in the group.
+    :param uncertain: whether some may have been committed although there was no response.
+    :param passes: whether all failures pass by themselves.
+    :param reason: the error that ended the attempts.
+    """
+    codes = sorted({failure.code for failure in failures.values()})
+    first = next(iter(failures.values()))
+    outcome = _outcome(offsets, written, uncertain=uncertain)
+    if OCCUPIED in codes:
+        return explained(first).append(outcome)
+    if not ACTIVE_GROUP.isdisjoint(codes):
+        return active_group(group_id, members(), outcome, code=codes[0])
+    if not written and passes and uncertain and reason is not None:
+        return reason.append(outcome)
+    if not written and codes == [first.code] and first.code in FINAL:
+        return explained(first).append(outcome)
+    reasons = []
+    for code in codes:
+        those = {tp: failure for tp, failure in failures.items() if failure.code == code}
+        reasons.append(f"{summarize(those)}: {next(iter(those.values()))}")
+    return CommitError(
+        f"committing to group {group_id!r}: {len(failures)} of {len(offsets)} partitions were not committed "
+        f"({'; '.join(reasons)}): {'; '.join(dict.fromkeys(map(remedy, codes)))}; {outcome}",
+        failed={tp: failure.code for tp, failure in failures.items()},
+        written=written,
+        retriable=passes,
+    )
+
+
+def active_group(
+    group_id: str, members: Sequence[GroupMember], outcome: str, code: str | None = None
+) -> GroupActiveError:
+    """Return the error for a group that has members."""
+    number = f"{len(members)} active member{'' if len(members) == 1 else 's'} ({name_members(members)})"
+    found = number if members else "active members"
+    return GroupActiveError(
+        f"group {group_id!r} has {found}, and only they may commit: stop them and try again; {outcome}",
+        code=code,
+    )
+
+
+def _outcome(
+    offsets: Mapping[TopicPartition, int], written: Sequence[TopicPartition], *, uncertain: bool
+) -> str:
+    known = (
+        f"{len(written)} of {len(offsets)} partitions were written ({summarize(written)})" if written else ""
+    )
+    if not uncertain:
+        return known or "nothing was written"
+    rest = (
+        f"{known}, and it is not known whether the rest was"
+        if known
+        else "it is not known whether it was written"
+    )
+    return f"{rest}; committing the same again is safe"

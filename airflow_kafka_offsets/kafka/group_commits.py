@@ -1,0 +1,198 @@
+"""Reads a group's commits, and commits to a group without members."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, SetupError
+from airflow_kafka_offsets.kafka.admin import Admin
+from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, check_commit, commit_chunks
+from airflow_kafka_offsets.kafka.connection import Connection
+from airflow_kafka_offsets.kafka.explain import Call, Right, explain_commit
+from airflow_kafka_offsets.kafka.failures import (
+    ACTIVE_GROUP,
+    OCCUPIED,
+    TOPIC_HIDDEN,
+    UNKNOWN_PARTITION,
+    Failed,
+    Failure,
+)
+from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
+from airflow_kafka_offsets.kafka.requests import missing_partitions, read_commits, send_commit
+from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.kafka.session import Session
+from airflow_kafka_offsets.kafka.topics import OFFSETS_TOPIC, Topics
+from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition, check_partitions
+
+log = logging.getLogger(__name__)
+
+_DESCRIBE = 10.0
+"""Seconds that the look-up of a group's members may take when a commit was refused."""
+
+_NO_PARTITION = 2**31 - 1
+"""The highest number that a partition could have; no topic has so many."""
+
+
+class GroupCommits:
+    """
+    One group's commits.
+
+    :param session: the client's.
+    :param admin: describes the group when it refuses a commit.
+    """
+
+    def __init__(self, session: Session, admin: Admin, group_id: str) -> None:
+        self._session = session
+        self._admin = admin
+        self._group_id = check_group(group_id)
+
+    def read(
+        self, call: Call, partitions: Iterable[TopicPartition], needs: Right = "Describe"
+    ) -> dict[TopicPartition, Commit | None]:
+        """Return the commits of partitions; ``None`` where there is none, or no such partition."""
+        wanted = sorted(dict.fromkeys(partitions))
+        check_partitions(wanted)
+        found: dict[TopicPartition, Commit | None] = {}
+
+        def question(connection: Connection, timeout: float) -> dict[TopicPartition, Commit | None]:
+            for chunk in self._session.chunks([tp for tp in wanted if tp not in found]):
+                found.update(read_commits(connection, chunk, timeout))
+            return found
+
+        return self._session.ask(call, question, self._connection(), needs) if wanted else {}
+
+    def read_all(self, call: Call, topics: Topics) -> dict[TopicPartition, Commit]:
+        """Return the commits in all topics that the user may see."""
+        wanted = [
+            TopicPartition(topic, number) for topic, numbers in topics.all(call).items() for number in numbers
+        ]
+        if not wanted and not topics.sees_all:
+            self._refuse_blind(call)
+        commits = self.read(call, wanted)
+        return {tp: commit for tp, commit in sorted(commits.items()) if commit is not None}
+
+    def commit(self, call: Call, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
+        """
+        Commit offsets that were checked, in as many requests as needed.
+
+        :raises GroupActiveError: if the group has members.
+        :raises CommitError: if partitions were refused.
+        """
+        # Most refusals show here, before the first write: they are the same for all partitions of a topic.
+        # And a commit that still looks for its coordinator keeps the client from closing for a minute.
+        one_each = {tp.topic: tp for tp in offsets}.values()
+        try:
+            self.read(call, one_each, "Read")
+        except BrokerError as error:
+            raise error.append("nothing was written") from None
+        written: list[TopicPartition] = []
+        for part in commit_chunks(self._group_id, offsets, metadata):
+            progress = self._commit_part(call, part, metadata)
+            written += progress.written
+            if progress.pending or progress.refused:
+                raise explain_commit(
+                    self._group_id,
+                    offsets,
+                    written,
+                    progress.failures,
+                    lambda failure: call.explain(failure, "Read"),
+                    members=lambda: self._members(call),
+                    uncertain=progress.uncertain,
+                    passes=not progress.refused,
+                    reason=progress.reason,
+                )
+
+    def prove(self, call: Call, topics: Iterable[str]) -> None:
+        """
+        Check the right to commit for some topics; nothing is written.
+
+        :raises BrokerAuthenticationError: naming the right that is missing.
+        """
+        wanted = {TopicPartition(topic, _NO_PARTITION): 0 for topic in sorted(set(topics))}
+        check_commit(self._group_id, wanted, "")
+
+        def question(connection: Connection, timeout: float) -> None:
+            for failure in send_commit(connection, wanted, "", timeout).values():
+                if failure is not None and failure.code not in UNKNOWN_PARTITION:
+                    raise Failed(failure)
+
+        try:
+            # Read first for the same reason as in a commit.
+            self.read(call, wanted, "Read")
+            self._session.ask(call, question, self._connection(), "Read")
+        except BrokerError as error:
+            raise error.append("nothing was changed") from None
+
+    def _connection(self) -> Connection:
+        return self._session.connections.get(self._group_id)
+
+    def _refuse_blind(self, call: Call) -> None:
+        """Name the missing right to a user who may see no topic."""
+        try:
+            self.read(call, [TopicPartition(OFFSETS_TOPIC, 0)])
+        except BrokerAuthenticationError as error:
+            if error.code != TOPIC_HIDDEN:
+                raise
+            raise BrokerAuthenticationError(
+                f"{call.what}: this user may see no topic at all: grant it Describe on the topics that the "
+                "group reads",
+                code=error.code,
+            ) from None
+
+    def _commit_part(self, call: Call, part: Offsets, metadata: str) -> CommitProgress:
+        reading = call.about(f"reading back the offsets of group {self._group_id!r}")
+
+        def read_back(offsets: Offsets) -> list[TopicPartition]:
+            commits = self.read(reading, offsets)
+            return [tp for tp, offset in offsets.items() if commits[tp] == Commit(offset, metadata)]
+
+        progress = CommitProgress(part, read_back)
+        connection = self._connection()
+
+        def attempt(_: float) -> None:
+            nonlocal connection
+            progress.look_up()
+            if not progress.pending:
+                return
+            connection = self._connection()
+            connection.causes.clear()
+            try:
+                results = send_commit(connection, progress.pending, metadata, min(ATTEMPT, call.left))
+            except Failed as error:
+                progress.fail(error.failure, uncertain=True)
+                # Its response may still come, and would be taken for that of the next commit.
+                self._session.connections.discard(connection)
+                raise
+            # The broker refuses the whole group with these: nothing was written.
+            if any(failure and failure.code in ACTIVE_GROUP for failure in results.values()):
+                self._wait_if_occupied(call, progress)
+            progress.take(results, lambda unknown: missing_partitions(connection, unknown, call.left))
+
+        try:
+            until(call, attempt, lambda: connection.causes, also=[OCCUPIED])
+        except Failed as error:
+            progress.reason = call.explain(error.failure, "Read", connection.causes)
+        except BrokerError as error:
+            progress.reason = error
+        return progress
+
+    def _wait_if_occupied(self, call: Call, progress: CommitProgress) -> None:
+        group = self._described(call)
+        # The window's commit may have ended since.
+        if group is not None and (group.occupied or not group.active):
+            failure = Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}")
+            progress.fail(failure)
+            raise Failed(failure)
+
+    def _members(self, call: Call) -> Sequence[GroupMember]:
+        group = self._described(call)
+        return () if group is None else group.members
+
+    def _described(self, call: Call) -> GroupDescription | None:
+        try:
+            return self._admin.describe([self._group_id], call.within(_DESCRIBE))[self._group_id]
+        except (BrokerError, SetupError) as error:
+            log.debug("Could not find out who is in group %s: %s", self._group_id, error)
+            return None

@@ -1,0 +1,56 @@
+"""The cache directory of this package, and locks between processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.errors import SetupError
+
+try:
+    import filelock
+    import platformdirs
+except ImportError as error:
+    raise SetupError(f"{error.name} is not installed: pip install 'airflow-kafka-offsets[demo]'") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def cache_directory() -> Path:
+    """Return ``$AIRFLOW_KAFKA_OFFSETS_CACHE`` or the platform's cache directory; it is not created."""
+    chosen = os.environ.get("AIRFLOW_KAFKA_OFFSETS_CACHE")
+    return Path(chosen).absolute() if chosen else platformdirs.user_cache_path("airflow-kafka-offsets")
+
+
+@contextlib.contextmanager
+def one_at_a_time(
+    lock: Path, doing: str, timeout: float, progress: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """
+    Lock a file within the ``with`` block; the kernel releases it however the process ends.
+
+    :param doing: what another process is doing while it has the lock: ``"starting Kafka"``.
+    :param timeout: seconds to wait.
+    :param progress: called with a line of text if the lock is taken.
+    :raises SetupError: if the lock is not free in time.
+    """
+    guard = filelock.FileLock(lock)
+    try:
+        guard.acquire(blocking=False)
+    except filelock.Timeout:
+        if progress:
+            progress(f"waiting for another process that is {doing}")
+        try:
+            guard.acquire(timeout=timeout)
+        except filelock.Timeout:
+            raise SetupError(
+                f"another process was still {doing} after {timeout:.0f} s (it has locked {lock}): "
+                "wait for it or end it, and try again"
+            ) from None
+    try:
+        yield
+    finally:
+        guard.release()
