@@ -72,8 +72,7 @@ def read_back(client: OffsetsClient, plan: OffsetPlan) -> None:
 
     :raises CommitError: naming the partitions that differ.
     """
-    committed = client.committed(plan.group_id, plan.after)
-    plan.verify(committed_offsets(committed))
+    plan.verify(committed_offsets(client.committed(plan.group_id, plan.after)))
 
 
 def apply(

@@ -12,12 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import CheckpointError, UsageError
-from airflow_kafka_offsets.model.offsets import (
-    OffsetRange,
-    OffsetRanges,
-    Offsets,
-    summarize,
-)
+from airflow_kafka_offsets.model.offsets import OffsetRange, OffsetRanges, Offsets, summarize
 from airflow_kafka_offsets.spark.broker import broker
 from airflow_kafka_offsets.spark.source_options import fails_on_data_loss
 
