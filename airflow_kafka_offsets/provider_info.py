@@ -42,6 +42,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": integration,
                 "python-modules": [
                     "airflow_kafka_offsets.operators.commit",
+                    "airflow_kafka_offsets.operators.commit_window",
                     "airflow_kafka_offsets.operators.drift",
                     "airflow_kafka_offsets.operators.reset",
                     "airflow_kafka_offsets.operators.restore",

@@ -1,5 +1,5 @@
 """
-Where is a checkpoint, in fsspec's words, and what can be read and written on that storage?
+Files on any storage that fsspec reaches: open, list, read, replace.
 
 The location is the URI exactly as the Spark job has it. Hadoop and fsspec spell some storages differently
 (``s3a://`` and ``s3n://`` are ``s3://``, ``wasbs://`` is ``abfs://``); the rest of the URI is the same.
@@ -61,7 +61,7 @@ _credentials: WeakKeyDictionary[AbstractFileSystem, str] = WeakKeyDictionary()
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 _KEY_AS_BUCKET = re.compile(r"//[^/]*:")
-"""A bucket's name has no colon: what stands there is old Hadoop's ``s3a://key:secret@``, whose secret may
+"""A bucket's name has no colon: what is there is old Hadoop's ``s3a://key:secret@``, whose secret may
 hold slashes."""
 
 
@@ -76,7 +76,7 @@ def open_location(
     A path without a scheme is on this machine. (Spark would put it on its default file system, which may be
     HDFS: then the location is to be given in full.)
 
-    :param location: a directory's URI as Spark has it: ``s3a://``, ``gs://``, ``abfss://``, ``hdfs://``,
+    :param location: a URI as Spark has it: ``s3a://``, ``gs://``, ``abfss://``, ``hdfs://``,
         ``file:/``, ``file:///``, ``dbfs:/`` or a path.
     :param fs: the file system, if it is there already; by default fsspec makes one for the scheme.
     :param storage_options: what fsspec's driver needs: endpoint, credentials. Only without ``fs``.
@@ -84,16 +84,15 @@ def open_location(
     :raises CheckpointError: if the driver is not installed, or cannot be set up.
     """
     if not location:
-        raise UsageError("the checkpoint's location is empty; expected its URI as the Spark job has it")
+        raise UsageError("the location is empty; expected a URI as the Spark job has it")
     if not is_plain(location):
         raise UsageError(
-            f"the checkpoint's location {location!r} has characters that no path can have; expected its URI as the Spark "
-            "job has it"
+            f"the location {location!r} has characters that no path can have; expected a URI as the Spark job has it"
         )
     scheme, rest = _split(location)
     if _PASSWORD.match(rest) or (scheme == "s3" and _KEY_AS_BUCKET.match(rest)):
         raise UsageError(
-            f"the checkpoint's location ({scheme}://...) holds a password, which logs would show: leave it out of "
+            f"the location ({scheme}://...) holds a password, which logs would show: leave it out of "
             "the URI and put the credentials into an Airflow connection, or the storage's own configuration"
         )
     uri = rest if rest == location else f"{scheme}://{rest.removeprefix('//')}"
@@ -144,6 +143,34 @@ def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
     return data
 
 
+def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
+    """
+    Return the content of a small text file, ``None`` if there is no such file.
+
+    :param fs: its storage, if it is there already, see :func:`open_location`.
+    :raises CheckpointFormatError: if it is larger than :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`, or not UTF-8.
+    :raises CheckpointError: if the storage refuses or does not answer.
+    """
+    fs, path = open_location(uri, fs)
+    data = read_bytes(fs, path)
+    return None if data is None else decode(data, _named(fs, path))
+
+
+def decode(data: bytes, name: str) -> str:
+    """
+    Return the text of a file.
+
+    :param name: the file, for the error text.
+    :raises CheckpointFormatError: if it is not UTF-8.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CheckpointFormatError(
+            f"{name}: found bytes that are not UTF-8 text (at byte {error.start} of {len(data)}); expected a text file"
+        ) from None
+
+
 def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
     """
     Write a file that is there whole or not at all, whenever this process ends.
@@ -169,7 +196,7 @@ def remove_file(fs: AbstractFileSystem, path: str) -> None:
 
 def modified(fs: AbstractFileSystem, path: str) -> datetime | None:
     """
-    Return when a file was written; ``None`` if it is not there, or the storage does not tell.
+    Return when a file was written; ``None`` if it is not there, or the storage does not know.
 
     :raises CheckpointError: if the storage refuses or does not answer.
     """

@@ -14,9 +14,10 @@ from peers import KafkaPython
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.reset_scenarios import ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.commit import apply_plans
+from airflow_kafka_offsets.moves.apply import apply
 from airflow_kafka_offsets.moves.group_reset import plan_resets
 
 OURS = "ours"
@@ -154,7 +155,7 @@ def _resets(cluster: Cluster, client: OffsetsClient, python: KafkaPython, size: 
             ToOffset("earliest"),
             now=datetime.now(tz=timezone.utc),
         )
-        apply_plans(client, plans, METADATA)
+        apply(client, PipelinePlan(plans), METADATA)
 
     task = _task(size)
     return [

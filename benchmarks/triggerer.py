@@ -131,18 +131,20 @@ def cost_of(process: SupervisedProcess, settle: float, seconds: float) -> Cost:
 
 
 def interval_of(groups: list[str], topic: str, sensors: int, servers: str) -> float:
-    """Return how many seconds lie between two looks of one wait, on average, with so many of them."""
+    """Return how many seconds lie between two polls of one wait, on average, with so many of them."""
     os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"] = json.dumps(
         {"conn_type": "kafka", "extra": {"bootstrap.servers": servers}}
     )
-    from airflow_kafka_offsets.triggers.poll import looks
+    from airflow_kafka_offsets.triggers.poll import polls
     from airflow_kafka_offsets.waits.lag import LagWait
 
-    waits = [LagWait(group_id=groups[number % len(groups)], topics=topic) for number in range(sensors)]
+    waits = [
+        LagWait(group_id=groups[number % len(groups)], topics=topic, max_lag=0) for number in range(sensors)
+    ]
 
     async def run() -> list[float]:
         async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(aclosing(looks(wait, POLL))) for wait in waits]
+            streams = [await stack.enter_async_context(aclosing(polls(wait, POLL))) for wait in waits]
 
             async def times(stream):
                 await anext(stream)
@@ -218,7 +220,7 @@ def measure(
                 Target(f"{name}: memory over idle", megabytes, 100 if size == 50 else 200, False, "MB"),
             ]
     table = [
-        "| a triggerer with | of one core | over idle | MB | over idle | threads | seconds between looks |",
+        "| a triggerer with | of one core | over idle | MB | over idle | threads | seconds between polls |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     table += [

@@ -20,7 +20,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import DAG
 from airflow.timetables.interval import CronDataIntervalTimetable
 
-from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.spark import spark_py_files
@@ -72,7 +72,9 @@ with DAG(
     # --8<-- [end:process]
 
     # --8<-- [start:commit]
-    commit = CommitOffsetsOperator(task_id="commit", window=plan.output, outlets=flights.assets, **flights)
+    commit = CommitOffsetWindowOperator(
+        task_id="commit", window=plan.output, outlets=flights.assets, **flights
+    )
     # --8<-- [end:commit]
 
     plan >> process >> commit

@@ -127,7 +127,9 @@ with DAG(
 
     commit = CommitOffsetsOperator(task_id="commit", outlets=flights.assets, retries=3, **flights)
     check = CheckOffsetDriftOperator(task_id="check", **flights)
-    gate = OffsetsReachedSensor(task_id="gate", poke_interval=5, timeout=600, **flights)
+    gate = OffsetsReachedSensor(
+        task_id="gate", target="{{ dag_run.run_after }}", poke_interval=5, timeout=600, **flights
+    )
 
     # A Spark job that fails leaves an unfinished batch. The job overwrites, so its id may come again.
     restore = RestoreOffsetsOperator(

@@ -1,5 +1,5 @@
 """
-Archives of a checkpoint's moves: what it held before, and how far each move has come.
+Archives of a checkpoint's moves: its content before, and how far each move has come.
 
 Before the first change every file that will be touched is copied below the checkpoint, where Spark does not
 look::
@@ -28,14 +28,13 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.log import decode
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import kind_of, printable
-from airflow_kafka_offsets.storage import list_names
+from airflow_kafka_offsets.storage import decode, list_names
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -66,8 +65,8 @@ class Archive:
     :param request: identifies what was asked for.
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
-    :param files: path -> digests of what the file held before and was to hold after, ``None`` for no file.
-    :param nonce: tells it from a move that another process began at the same time under the same name.
+    :param files: path -> digests of the file before and as planned, ``None`` for no file.
+    :param nonce: distinguishes it from a move that another process began at the same time under the same name.
     :param carried: ``before`` is from an earlier move that this one went on from; the copies are not.
     :param undoes: name of the archive that the move put back.
     :param copies: whether it put the files back, and not the offsets alone.
@@ -218,15 +217,9 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
     )
 
 
-def archive_of_run(checkpoint: SparkCheckpoint, token: str) -> Archive | None:
-    """Return the archive of the newest move of a task run that was not taken back, ``None`` if there is none."""
-    mine = [archive for archive in read_archives(checkpoint) if archive.by.token == token] if token else []
-    return next((archive for archive in reversed(mine) if not archive.undone), None)
-
-
 def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes | None:
     """
-    Return what a file held before the move, ``None`` if it was not there.
+    Return a file as it was before the move, ``None`` if it was not there.
 
     :raises CheckpointError: if the copy is gone or was changed.
     """

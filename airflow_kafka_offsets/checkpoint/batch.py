@@ -1,5 +1,5 @@
 """
-From where to where does a batch of a query go?
+Range of one batch of a query: from which offsets to which.
 
 The ends are in ``offsets/<batch>``. Where it begins is in the file before it, whatever number that has; for a source's
 first batch in ``sources/<source>/0``, which Spark's Kafka source writes once and which later partitions are not in.
@@ -7,12 +7,13 @@ first batch in ``sources/<source>/0``, which Spark's Kafka source writes once an
 
 from __future__ import annotations
 
-from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, decode, kafka_offsets
+from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
 from airflow_kafka_offsets.model.formats import SPARK_FORM
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.storage import decode
 
 _INITIAL = b"\0v1\n"
 """How ``sources/<source>/0`` of Spark's Kafka source begins; the zero byte is for Spark 2.1 (SPARK-19517)."""

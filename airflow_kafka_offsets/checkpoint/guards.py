@@ -1,4 +1,4 @@
-"""What must hold before a Spark checkpoint is moved? Each question is answered with sentences, none if it holds."""
+"""Guards of a Spark checkpoint's moves: each returns the reasons against a move, none if there are none."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _sink_refusals(
     if policy.sink_location is None:
         return [
             f"{doing} lets the query use the batch id again, and a file sink skips ids that it has recorded: set "
-            "sink_location, the directory it writes to, so that its _spark_metadata can be looked at"
+            "sink_location, the directory it writes to, so that its _spark_metadata can be checked"
         ]
     recorded = _recorded_by_file_sink(checkpoint, policy.sink_location)
     if recorded is None:

@@ -1,4 +1,4 @@
-"""What is at a location that is no checkpoint, and where did the user probably mean to point?"""
+"""Hints for a location that is no checkpoint: what is there, and what was probably meant."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-What do the files of a checkpoint's ``offsets`` and ``commits`` directories say?
+Parses and edits the files of a checkpoint's ``offsets`` and ``commits`` directories.
 
 Text in, values out; nothing here opens a file. The formats are those of Spark 3.5 to 4.2
 (``OffsetSeqLog`` and ``CommitLog`` in Spark's source)::
@@ -11,7 +11,7 @@ Text in, values out; nothing here opens a file. The formats are those of Spark 3
       -                     source 1: none    orders:{"orders":{"0":42}}   name or index, one colon
 
 Whatever differs is refused with the name of the file, never guessed: a position read wrongly from half a
-file would be committed as if Spark had said it.
+file would be committed as if Spark had written it.
 """
 
 from __future__ import annotations
@@ -101,22 +101,6 @@ class OffsetLogEntry:
             if after != there[source]:
                 lines[number] = ("" if self.version == 1 else f"{source}:") + offsets_text(after)
         return "\n".join(lines)
-
-
-def decode(data: bytes, name: str) -> str:
-    """
-    Return the text of a checkpoint's file.
-
-    :param name: the file, for the error text.
-    :raises CheckpointFormatError: if it is not UTF-8.
-    """
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CheckpointFormatError(
-            f"{name}: found bytes that are not UTF-8 text (at byte {error.start} of {len(data)}); "
-            "expected a text file as Spark writes it"
-        ) from None
 
 
 def parse_query_id(text: str, name: str) -> str:

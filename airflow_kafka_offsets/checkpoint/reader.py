@@ -1,4 +1,4 @@
-"""Where does a Spark query stand: which batch is done, which is pending, and at which offsets?"""
+"""Reads a Spark checkpoint: the newest committed batch, the pending one, and their offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from airflow_kafka_offsets.checkpoint import location_hints
 from airflow_kafka_offsets.checkpoint.log import (
     OffsetLogEntry,
     check_commit_log,
-    decode,
     parse_offset_log,
     parse_query_id,
 )
@@ -29,6 +28,7 @@ from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
+    decode,
     linked_directory,
     list_names,
     modified,
@@ -168,7 +168,7 @@ class SparkCheckpoint:
         """
         Return when a batch was finished: when its commit was written.
 
-        :return: ``None`` if the batch has no commit, or the storage does not tell when files were written.
+        :return: ``None`` if the batch has no commit, or the storage does not know when files were written.
         :raises CheckpointUnavailableError: if the storage does not answer.
         """
         return modified(self.fs, f"{self.root}/commits/{batch_id}")

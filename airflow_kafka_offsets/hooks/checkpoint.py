@@ -1,4 +1,4 @@
-"""How does a task get at a checkpoint on storage that an Airflow connection describes?"""
+"""Opens checkpoints and their storage through Airflow connections."""
 
 from __future__ import annotations
 
@@ -41,11 +41,13 @@ def storage_of(
     from airflow.sdk import BaseHook, ObjectStoragePath
 
     try:
-        # Not every provider asks for the connection, and amazon's goes on with the credentials of the machine.
+        # Not every provider asks for the connection, and amazon's goes on with the credentials of the
+        # machine.
         BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise UsageError(
-            f"connection {conn_id!r} is not defined: correct {conn_parameter}, or add a connection of the storage's type"
+            f"connection {conn_id!r} is not defined: correct {conn_parameter}, or add a connection of the "
+            "storage's type"
         ) from error
     source = f"Airflow connection {conn_id!r} ({conn_parameter})"
     try:
@@ -53,8 +55,9 @@ def storage_of(
     except (ImportError, ValueError) as error:
         scheme = location.partition(":")[0]
         raise CheckpointError(
-            f"no storage for {scheme}:// with connection {conn_id!r} ({error}): install the Airflow provider of that "
-            f"storage (amazon for s3a, google for gs, microsoft-azure for abfss), or leave {conn_parameter} out"
+            f"no storage for {scheme}:// with connection {conn_id!r} ({error}): install the Airflow provider "
+            "of that storage (amazon for s3a, google for gs, microsoft-azure for abfss), or leave "
+            f"{conn_parameter} out"
         ) from error
     except Exception as error:  # those of the provider, and of the driver that it sets up
         raise storage_error(error, location, "read", source) from error

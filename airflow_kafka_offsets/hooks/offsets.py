@@ -46,8 +46,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
     """
     Offsets of consumer groups, over the ``kafka`` connection of the official provider.
 
-    Every method but :meth:`client_config` opens a client, closes it, and returns plain data: JSON with string keys. For
-    several questions in a row use :meth:`get_offsets_client`.
+    Every method but :meth:`client_config` opens a client, closes it, and returns plain data: JSON with string
+    keys. For several questions in a row use :meth:`get_offsets_client`.
 
     :param kafka_config_id: the Kafka connection; its extra is librdkafka configuration.
     :param timeout: seconds within which each call answers or fails; 30 by default.
@@ -71,8 +71,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
             check_config(config)
         except AirflowNotFoundException as error:
             raise UsageError(
-                f"connection {self.kafka_config_id!r} is not defined: correct kafka_config_id, or add a connection of type "
-                f"kafka whose extra has {SERVERS}"
+                f"connection {self.kafka_config_id!r} is not defined: correct kafka_config_id, or add a "
+                f"connection of type kafka whose extra has {SERVERS}"
             ) from error
         except (ValueError, AttributeError, ImportError, AirflowOptionalProviderFeatureException) as error:
             raise UsageError(self._what_is_wrong(error)) from error
@@ -86,18 +86,21 @@ class KafkaOffsetsHook(KafkaBaseHook):
         if isinstance(servers, str) and servers.strip():
             return f"{found}: {error}"
         return (
-            f"{found} has no {SERVERS} as text in its extra (host and port are not used): set the extra of a connection of type "
-            f'\'kafka\' to {{"{SERVERS}": "host:port"}} and what else the broker wants, or correct kafka_config_id'
+            f"{found} has no {SERVERS} as text in its extra (host and port are not used): set the extra of a "
+            "connection of type "
+            f'\'kafka\' to {{"{SERVERS}": "host:port"}} and what else the broker wants, or correct '
+            "kafka_config_id"
         )
 
     def client_config(self) -> dict[str, Any]:
         """
-        Return the connection's librdkafka configuration as the official provider builds it; no broker is asked.
+        Return the connection's librdkafka configuration as the official provider builds it; no broker is
+        asked.
 
         :raises UsageError: if the connection is not there, or is not one that a client can use.
 
-        It has the credentials, callbacks such as ``oauth_cb``, and keys that :meth:`get_offsets_client` leaves out. Do
-        not log it.
+        It has the credentials, callbacks such as ``oauth_cb``, and keys that :meth:`get_offsets_client`
+        leaves out. Do not log it.
         """
         return self._build_config()
 
@@ -132,10 +135,11 @@ class KafkaOffsetsHook(KafkaBaseHook):
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[str, Any]:
         """
-        Return the lag of a group: ``group_id``, ``total_lag``, ``max_lag``, ``lost``, ``topics`` and ``partitions``.
+        Return the lag of a group: ``group_id``, ``total_lag``, ``max_partition_lag``, ``lost``, ``topics``
+        and ``partitions``.
 
-        Each partition has ``topic``, ``partition``, ``committed``, ``log_start``, ``log_end``, ``lag`` and ``lost``;
-        ``committed`` and ``lag`` are ``None`` without a commit.
+        Each partition has ``topic``, ``partition``, ``committed``, ``log_start``, ``log_end``, ``lag`` and
+        ``lost``; ``committed`` and ``lag`` are ``None`` without a commit.
         """
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, TopicScope.parse(topics))
@@ -157,7 +161,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
         self, topics: str | Sequence[str], time: datetime | str
     ) -> dict[str, dict[str, int | None]]:
         """
-        Return where topics stand at a time: the first record at or after it, else the log end.
+        Return the offsets of topics at a time: the first record at or after it, else the log end.
 
         :param time: a datetime or ISO 8601 text; without a zone it is UTC.
         """
@@ -190,7 +194,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
             return reports_json(pipeline_drift(client, checkpoint, named, grace=wait))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return ``state``, ``type`` and ``members`` of each group; the state of one that is not there is Dead."""
+        """Return ``state`` (Dead if there is no such group), ``type`` and ``members`` of each group."""
         with self.get_offsets_client() as client:
             return {name: group.as_json() for name, group in client.describe_groups(group_ids).items()}
 

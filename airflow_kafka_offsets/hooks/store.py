@@ -1,4 +1,4 @@
-"""How does a task read the offsets that a job keeps in a database of its own?"""
+"""Reads the offsets that a job keeps in its database."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
     """
     Return the next offset of each partition in a :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`.
 
-    :param conn_id: Airflow connection of the database, of any type whose hook is a ``DbApiHook`` of the provider
-        ``common.sql``, such as ``postgres``.
+    :param conn_id: Airflow connection of the database, of any type whose hook is a ``DbApiHook`` of the
+        provider ``common.sql``, such as ``postgres``.
     :param pipeline: the name that the job saves under.
     :param table: name of the table, or ``schema.table``.
     :raises NoCommitError: if nothing was saved under the name.
@@ -38,13 +38,13 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
         hook = BaseHook.get_hook(conn_id)
     except AirflowException as error:
         raise UsageError(
-            f"connection {conn_id!r} gives no hook ({error}): correct store_conn_id, add the connection, or install the "
-            "provider of its type"
+            f"connection {conn_id!r} gives no hook ({error}): correct store_conn_id, add the connection, or "
+            "install the provider of its type"
         ) from error
     if not hasattr(hook, "get_sqlalchemy_engine"):
         raise UsageError(
-            f"connection {conn_id!r}: found {type(hook).__name__}; expected a connection to a database, whose hook is a "
-            "DbApiHook of the provider common.sql"
+            f"connection {conn_id!r}: found {type(hook).__name__}; expected a connection to a database, "
+            "whose hook is a DbApiHook of the provider common.sql"
         )
     engine = hook.get_sqlalchemy_engine()
     try:
@@ -52,14 +52,14 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
     except ProgrammingError as error:
         reason = str(error.orig).partition("\n")[0]
         raise UsageError(
-            f"connection {conn_id!r}: table {table!r} cannot be read ({reason}): correct the table's name, or create "
-            "it with SqlOffsetStore.create_table()"
+            f"connection {conn_id!r}: table {table!r} cannot be read ({reason}): correct the table's name, "
+            "or create it with SqlOffsetStore.create_table()"
         ) from error
     finally:
         engine.dispose()
     if not offsets:
         raise NoCommitError(
-            f"connection {conn_id!r}: found no offsets of pipeline {pipeline!r} in table {table!r}; expected those that "
-            "the job saved: correct the pipeline's name, or run the job first"
+            f"connection {conn_id!r}: found no offsets of pipeline {pipeline!r} in table {table!r}; expected "
+            "those that the job saved: correct the pipeline's name, or run the job first"
         )
     return offsets

@@ -29,7 +29,7 @@ from airflow_kafka_offsets.model.offsets import (
     committed_texts,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import check_seconds
+from airflow_kafka_offsets.model.parameters import parse_seconds
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -217,7 +217,7 @@ class OffsetsClient:
         timeout = min(session.timeout, _RECORD_TIMES) if within is None else within
         if timeout <= 0:
             raise UsageError(f"within={within} leaves no time; expected seconds above 0")
-        check_seconds(timeout, "within", most=LONGEST_TIMEOUT)
+        parse_seconds(timeout, "within", most=LONGEST_TIMEOUT, zero=False)
         wanted = sorted(offsets)
         with session.calling(f"looking up the times of records in {summarize(wanted)}", timeout) as call:
             try:

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.kafka.explain import Call, Right
 from airflow_kafka_offsets.kafka.failures import Failed
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.parameters import check_seconds
+from airflow_kafka_offsets.model.parameters import parse_seconds
 
 T = TypeVar("T")
 
@@ -37,12 +37,11 @@ class Session:
     def __init__(
         self, config: Mapping[str, Any], *, timeout: float, total: float | None, chunk_size: int, keep: int
     ) -> None:
-        check_seconds(timeout, "timeout", most=LONGEST_TIMEOUT)
         if chunk_size < 1:
             raise UsageError(f"chunk_size={chunk_size}: expected 1 or more")
         self.config = client_config(config)
         self.servers = str(self.config[SERVERS])
-        self.timeout = timeout
+        self.timeout = parse_seconds(timeout, "timeout", most=LONGEST_TIMEOUT, zero=False) or 30.0
         self.chunk_size = chunk_size
         self.connections = Connections(self.config, keep)
         self._total = self._left = math.inf if total is None else total

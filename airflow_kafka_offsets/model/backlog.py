@@ -10,11 +10,11 @@ from typing import Any
 @dataclass(frozen=True)
 class Backlog:
     """
-    What is known of a backlog from one look to the next.
+    What is known of a backlog from one poll to the next.
 
     :param fired_at: when it was last reported, in seconds since 1970; ``None`` while there is none.
-    :param position: where the reader was then, as a text that changes when a position does.
-    :param last: where the reader was at the last look. It is not kept over a restart.
+    :param position: the reader's position then, as a text that changes when a position does.
+    :param last: the reader's position in the last poll. It is not kept over a restart.
     """
 
     fired_at: float | None = None
@@ -36,22 +36,20 @@ class Backlog:
 
     def seen(self, waiting: bool, now: float, refire_after: float, *, position: str) -> tuple[Backlog, bool]:
         """
-        Take a look; return what is known now, and whether this is to be reported.
+        Note a poll; return what is known now, and whether the backlog is to be reported.
 
         It is reported
 
-        * when the backlog begins;
-        * when the position has moved since the last report and has come to rest: it is the same as at the look
-          before. What the report started has done its work, and more is waiting. Any change counts, also back (a
-          reset) and to nothing (Kafka forgot the group): other records wait than were reported. A reader that moves
-          from each look to the next, as a stream does, is still at work and is not reported for that;
-        * every ``refire_after`` seconds while the backlog stays: what the report started may have failed.
-
-        So there is one report for each movement at most, a look after it.
+        * when it begins;
+        * when the position has moved since the last report and is the same as in the poll before: what the
+          report started has done its work, and more is waiting. Any change counts, also back (a reset) and to
+          nothing (Kafka forgot the group): other records wait than were reported. A reader that moves from
+          each poll to the next, as a stream does, is still at work;
+        * every ``refire_after`` seconds while it stays: what the report started may have failed.
 
         :param waiting: whether there is a backlog.
         :param now: seconds since 1970.
-        :param position: where the reader is, as a text that changes when a position does.
+        :param position: the reader's position, as a text that changes when a position does.
         """
         if not waiting:
             return Backlog(), False

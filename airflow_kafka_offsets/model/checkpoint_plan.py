@@ -1,5 +1,5 @@
 """
-What will a move of a Spark checkpoint change, and may it?
+Plan of a checkpoint's move: the offsets before and after, the files to change, the reasons against it.
 
 A :class:`CheckpointPlan` is to a checkpoint what an :class:`~airflow_kafka_offsets.model.plan.OffsetPlan` is to a
 group: the offsets before and after, the reasons against it, and the files to write and remove, in an order
@@ -16,21 +16,21 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.parameters import one_of
-from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
+from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
+from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, align, time_cell
 from airflow_kafka_offsets.model.text import Show, shorten
 
 PendingBatch = Literal["fail", "discard"]
 """What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed."""
 
-Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi", "foreachBatch"]
+Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi"]
 """
 Where the query writes to, which its checkpoint does not say.
 
 A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``, and to ``idempotent``: a
 ``foreachBatch`` function that overwrites by the records' own key, and does not hand the id on, as Delta's ``txnVersion``
-does. (``foreachBatch`` is its old name.) A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
+does. A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
 ``_spark_metadata`` has recorded, and ``delta``, ``iceberg`` and ``hudi`` those that their tables have recorded: the
 records are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no id occur again.
 ``tests/compatibility/sinks.py`` has tried each.
@@ -67,10 +67,6 @@ class CheckpointPolicy:
     sink_location: str | None = None
     allow_state: bool = False
 
-    def __post_init__(self) -> None:
-        if self.sink == "foreachBatch":
-            object.__setattr__(self, "sink", "idempotent")
-
     @classmethod
     def parse(
         cls, pending_batch: object, sink: object, sink_location: object, allow_state: object
@@ -80,20 +76,37 @@ class CheckpointPolicy:
 
         :raises UsageError: naming the parameter, what was found and the choices.
         """
-        if not isinstance(allow_state, bool):
-            raise UsageError(f"allow_state={allow_state!r}: expected True or False, not a text")
-        return cls(
+        policy = cls(
             one_of(pending_batch, PendingBatch, "pending_batch"),
-            None if sink is None else _known_sink(sink),
+            None if sink is None else parse_sink(sink),
             None if sink_location is None else str(sink_location),
-            allow_state,
+            parse_switch(allow_state, "allow_state"),
         )
+        if policy.sink_location is not None and policy.sink != "file":
+            raise UsageError(
+                f"sink_location={shorten(sink_location)} would be ignored with sink={sink!r}: expected sink='file', or none"
+            )
+        return policy
 
 
-def _known_sink(sink: object) -> Sink:
-    if sink not in get_args(Sink):
-        raise UsageError(f"sink={sink!r}: expected {SINKS}")
-    return cast("Sink", sink)
+def parse_sink(value: object, parameter: str = "sink") -> Sink:
+    """
+    Read ``sink``.
+
+    :raises UsageError: naming what was found and the choices.
+    """
+    if value not in get_args(Sink):
+        raise UsageError(f"{parameter}={value!r}: expected {SINKS}")
+    return cast("Sink", value)
+
+
+def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
+    """
+    Read ``quiet_period``: seconds, a timedelta, or ISO 8601 text.
+
+    :raises UsageError: if it is anything else, or longer than a day.
+    """
+    return parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD) or 0.0
 
 
 class Step(NamedTuple):
@@ -152,14 +165,6 @@ class CheckpointPlan:
     undoes: str | None = None
     copies: bool = False
     times: RecordTimes = field(default_factory=dict, repr=False)
-
-    def check(self) -> None:
-        """
-        Refuse a plan that must not be carried out.
-
-        :raises PlanRefusedError: with every reason.
-        """
-        check_plans([self])
 
     @property
     def number(self) -> int | None:

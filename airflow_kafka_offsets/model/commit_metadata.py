@@ -1,8 +1,8 @@
 """
-Who committed these offsets? The answer travels with every commit, as its metadata.
+Metadata of commits: who committed these offsets.
 
 Kafka keeps up to 4,096 bytes of text beside each committed offset and shows it to anybody who asks. We
-put compact JSON there, so that ``kafka-consumer-groups`` users and later runs can tell which run of which
+put compact JSON there, so that ``kafka-consumer-groups`` users and later runs can see which run of which
 DAG moved the group, and from which Spark query and batch.
 """
 
@@ -33,7 +33,7 @@ _MOST_CHARACTERS = 65_536
 @dataclass(frozen=True)
 class CommitMetadata:
     """
-    What a commit says about itself; whatever is empty is left out.
+    What a commit records about its origin; whatever is empty is left out.
 
     :param dag: id of the DAG.
     :param run: id of its run.
@@ -101,7 +101,7 @@ class CommitMetadata:
 
     @property
     def identity(self) -> str:
-        """What tells one task of one run from others, whichever of its tries it is; empty if it is none."""
+        """Identifies one task of one run, whichever of its tries it is; empty if it is none."""
         if self.key or not (self.run and self.task):
             return self.key
         text = json.dumps([self.dag, self.run, self.task, self.map_index])
@@ -153,7 +153,7 @@ def _fits(name: str, value: object) -> bool:
 
 def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadata) -> bool:
     """
-    Say whether an earlier try of a task has moved some of its partitions and not the others.
+    Return whether an earlier try of a task has moved some of its partitions and not the others.
 
     If it had moved all of them, the others were committed later, by somebody who has gone on from there.
 
@@ -169,7 +169,7 @@ def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadat
 
 
 def committer(text: str | None) -> str:
-    """Return who made a commit and when, for an error text; empty if its metadata does not tell."""
+    """Return who made a commit and when, for an error text; empty if its metadata does not say."""
     metadata = CommitMetadata.parse(text)
     if metadata is None or not (metadata.run or metadata.tool or metadata.query):
         return ""
@@ -181,7 +181,7 @@ def committer(text: str | None) -> str:
 
 def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
     """
-    Say why a query must not commit to a group that another query follows.
+    Return why a query must not commit to a group that another query follows.
 
     :param commits: the group's commits; one with unreadable metadata counts as another client's.
     :param query: id of the query that commits.

@@ -1,5 +1,5 @@
 """
-Is the group where the checkpoint is, and are both still in the log?
+Drift of a group: whether it is where its checkpoint is, and both are still in the log.
 
 Every partition gets exactly one verdict, the first of these that holds:
 
@@ -85,7 +85,7 @@ PASSING: tuple[Verdict, ...] = ("group behind", "no commit")
 
 @dataclass(frozen=True)
 class PartitionDrift:
-    """One partition: where checkpoint and group stand in its log."""
+    """One partition: where checkpoint and group are in its log."""
 
     topic_partition: TopicPartition
     checkpoint: int | None
@@ -145,7 +145,7 @@ class NewestBatch:
     :param query_id: id of the query.
     :param batch_id: the newest committed batch; ``None`` if none has finished.
     :param pending_batch_id: the batch that is running or was interrupted; it does not count.
-    :param ended_at: when the committed batch ended, as far as that can be told.
+    :param ended_at: when the committed batch ended, as far as that is known.
     """
 
     location: str

@@ -1,4 +1,4 @@
-"""How far is a position behind the end of the log, and is that near enough?"""
+"""Lag: the distance of positions from the log end."""
 
 from __future__ import annotations
 
@@ -49,11 +49,13 @@ class Lag:
 
     :param name: whose position it is: a group, or a checkpoint.
     :param partitions: in their order.
-    :param tolerance: a partition that is at most so many records behind counts as caught up against a threshold; one
-        that is further behind counts with all of them. The marker that ends a transaction takes an offset: a consumer that commits the offset after its last record stays 1 behind for
-        ever (KAFKA-6607).
-    :param late: how many seconds ago the first record that was not read was written, for the partitions where that
-        is longer ago than was asked for; ``None`` where its time could not be had. ``None`` as a whole: not asked.
+    :param tolerance: a partition that is at most so many records behind counts as caught up against a
+        threshold; one that is further behind counts with all of them. The marker that ends a transaction
+        takes an offset: a consumer that commits the offset after its last record stays 1 behind for ever
+        (KAFKA-6607).
+    :param late: how many seconds ago the first record that was not read was written, for the partitions where
+        that is longer ago than was asked for; ``None`` where its time could not be had. ``None`` as a whole:
+        not asked.
     """
 
     name: str
@@ -75,7 +77,7 @@ class Lag:
         """
         Lay positions beside the logs.
 
-        Positions have to be read before the logs: then a live group can only look further behind than it
+        Positions have to be read before the logs: then a live group can only seem further behind than it
         is, never further ahead. What still comes out below 0 counts as 0.
 
         :param on_no_commit: see :data:`MissingCommitPolicy`; ``None`` leaves such a partition's lag ``None``.
@@ -88,9 +90,9 @@ class Lag:
         ]
         if without and on_no_commit == "fail":
             raise NoCommitError(
-                f"{name} has no committed offset for {summarize(without)}, so its lag is undefined: commit first, "
-                f"{'correct the name of the group' if named else 'name the topics= that it reads'}, or say with on_no_commit "
-                "what such a partition counts as"
+                f"{name} has no committed offset for {summarize(without)}, so its lag is undefined: commit "
+                f"first, {'correct the name of the group' if named else 'name the topics= that it reads'}, "
+                "or say with on_no_commit what such a partition counts as"
             )
         partitions = tuple(
             PartitionLag(tp, positions[tp], logs[tp], _lag(positions[tp], logs[tp], on_no_commit))
@@ -139,7 +141,7 @@ class Lag:
 
     @property
     def waiting(self) -> Offsets:
-        """Where the first record that was not read is to be looked for, in the partitions that are behind."""
+        """The offset from which the first unread record follows, in the partitions that are behind."""
         return {
             entry.topic_partition: entry.log.end - entry.lag
             for entry in self.partitions
@@ -150,8 +152,8 @@ class Lag:
         """
         Return which partitions have not been read up to a time, and from where on.
 
-        :param first_new: the first offset at or after the time; ``None``, no record is that new, means all has to
-            be read.
+        :param first_new: the first offset at or after the time; ``None``, no record is that new, means all
+            has to be read.
         """
         return {
             tp: position
@@ -169,9 +171,9 @@ class Lag:
         """
         Add how late the partitions are that have not been read up to ``now - limit``.
 
-        A lookup by time counts the markers of transactions as records, and a log with holes has none where the
-        position is. So the record that follows decides: where none follows, or one that is new enough, the
-        partition is not late.
+        A lookup by time counts the markers of transactions as records, and a log with holes has none where
+        the position is. So the record that follows decides: where none follows, or one that is new enough,
+        the partition is not late.
 
         :param asked: from :meth:`before`.
         :param times: when the record that follows was written; ``None`` where none does; missing if unknown.
@@ -203,8 +205,9 @@ class Lag:
         """
         Return the lag as plain JSON.
 
-        ``total_lag``, ``max_lag``, ``lost`` (records that retention deleted unread), ``topics`` (records waiting in
-        each) and a list of ``partitions``; if it was asked for, ``time_lag`` in seconds, of each partition too.
+        ``total_lag``, ``max_partition_lag`` (of the partition where most records wait), ``lost`` (records
+        that retention deleted unread), ``topics`` (records waiting in each) and a list of ``partitions``; if
+        it was asked for, ``time_lag`` in seconds, of each partition too.
         """
         partitions = [partition.as_json() for partition in self.partitions]
         timed: dict[str, Any] = {}
@@ -215,7 +218,7 @@ class Lag:
                 entry["time_lag"] = self.late.get(partition.topic_partition, known)
         return {
             "total_lag": self.total,
-            "max_lag": self.max,
+            "max_partition_lag": self.max,
             **timed,
             "lost": self.lost,
             "topics": self.by_topic,
@@ -273,7 +276,7 @@ def remaining(positions: Mapping[TopicPartition, int | None], target: Offsets, t
 
 
 def in_log(positions: Positions, logs: Mapping[TopicPartition, LogRange]) -> Positions:
-    """Return where reading goes on: a position below the log start counts as the log start, the records are gone."""
+    """Return the positions, those below the log start at the log start: the records are gone."""
     return {tp: None if at is None else max(at, logs[tp].start) for tp, at in positions.items()}
 
 

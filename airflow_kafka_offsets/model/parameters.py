@@ -1,9 +1,9 @@
-"""Parameters of all kinds as they are given: policies, switches, times, durations and numbers, each read strictly."""
+"""Readers of parameters: policies, switches, times, durations and numbers, each read strictly."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
@@ -50,6 +50,11 @@ def one_of(value: object, choices: object, parameter: str) -> Any:
     return value
 
 
+def choice(choices: object) -> Callable[[object, str], Any]:
+    """Return a reader of parameters with a fixed set of values, see :func:`one_of`."""
+    return lambda value, parameter: one_of(value, choices, parameter)
+
+
 def parse_switch(value: object, parameter: str) -> bool:
     """
     Read a switch strictly, as a template may give it.
@@ -90,12 +95,17 @@ def parse_time(value: object, parameter: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
 
-def parse_duration(value: object, parameter: str) -> timedelta | None:
+def parse_duration(
+    value: object, parameter: str, *, most: timedelta = LONGEST, zero: bool = True
+) -> timedelta | None:
     """
-    Read a duration: seconds, a timedelta, or ISO 8601 text as Kafka's tool takes it, such as ``PT10M`` or ``P1DT2H``.
+    Read a duration: seconds, a timedelta, or ISO 8601 text as Kafka's tool takes it, such as ``PT10M`` or
+    ``P1DT2H``.
 
+    :param most: the longest one.
+    :param zero: whether 0 is one.
     :return: the duration, ``None`` for ``None``.
-    :raises UsageError: if it is anything else, negative, or longer than :data:`LONGEST`.
+    :raises UsageError: if it is anything else, negative, or too long.
     """
     if value is None:
         return None
@@ -107,47 +117,57 @@ def parse_duration(value: object, parameter: str) -> timedelta | None:
             duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         elif isinstance(text, str | int | float) and not isinstance(text, bool):
             duration = timedelta(seconds=float(text))
-    if not timedelta(0) <= duration <= LONGEST:
+    if not timedelta(0) <= duration <= most or (not duration and not zero):
+        longest = f"{most.days} days" if most.days else f"{most.total_seconds():g} seconds"
         raise UsageError(
-            f"{parameter}={shorten(value)}: expected seconds, a duration such as 'PT10M', or a timedelta, of at most "
-            f"{LONGEST.days} days"
+            f"{parameter}={shorten(value)}: expected seconds, a duration such as 'PT10M', or a timedelta, "
+            f"{'' if zero else 'above 0 and '}of at most {longest}"
         )
     return duration
 
 
-def parse_seconds(value: object, parameter: str) -> float | None:
+def parse_seconds(
+    value: object, parameter: str, *, most: float = LONGEST.total_seconds(), zero: bool = True
+) -> float | None:
     """Read a duration as :func:`parse_duration`, in seconds."""
-    duration = parse_duration(value, parameter)
+    duration = parse_duration(value, parameter, most=timedelta(seconds=most), zero=zero)
     return None if duration is None else duration.total_seconds()
 
 
-def check_seconds(
-    value: object, parameter: str, *, most: float = LONGEST.total_seconds(), zero: bool = False
-) -> float:
+def parse_interval(value: object, parameter: str) -> float | None:
+    """Read a duration above 0 as :func:`parse_duration`, in seconds."""
+    return parse_seconds(value, parameter, zero=False)
+
+
+def parse_text(value: object, parameter: str) -> str:
     """
-    Return a number of seconds that a wait or a call can have.
+    Read a text, as a template may give it.
 
-    :param most: the largest one.
-    :param zero: whether 0 is one.
-    :raises UsageError: if it is none, such as ``inf`` or ``nan``.
+    :raises UsageError: if it is blank or ``"None"``, which a template writes that finds nothing.
     """
-    number = value if isinstance(value, int | float) and not isinstance(value, bool) else -1
-    if 0 < number <= most or (zero and number == 0):
-        return number
-    least = "from 0" if zero else "above 0"
-    raise UsageError(f"{parameter}={shorten(value)}: expected seconds {least}, at most {most:g}")
+    if not isinstance(value, str) or value.strip() in ("", "None"):
+        raise UsageError(
+            f"{parameter}={shorten(repr(value))} is nothing, and it was given: expected a value; leave "
+            f"{parameter} out if its default is meant"
+        )
+    return value
 
 
-def check_number(value: object, parameter: str) -> None:
+def parse_count(value: object, parameter: str) -> int | None:
     """
-    Refuse a threshold that is no number from 0; ``None`` is none at all.
+    Read a number of records strictly, as a template may give it: an int from 0, or its digits as text.
 
-    :raises UsageError: for a text too, even if it reads as a number.
+    :return: the number, ``None`` for ``None``.
+    :raises UsageError: if it is anything else; ``"1e3"`` and ``10.0`` are not guessed at.
     """
     if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise UsageError(f"{parameter}={value!r}: expected 0 or more, as a number")
+        return None
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, str) and re.fullmatch("[0-9]{1,18}", text):
+        return int(text)
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return text
+    raise UsageError(f"{parameter}={shorten(value)}: expected 0 or more, as a whole number")
 
 
 def timestamp_ms(moment: datetime) -> int:

@@ -1,5 +1,5 @@
 """
-What will a move of a checkpoint and of the groups that follow it change, as one plan?
+Plan of a pipeline: the move of a checkpoint and of the groups that follow it.
 
 The targets are computed once and are the same for both, so that one refusal refuses the whole move, and one
 receipt says what was overwritten.
@@ -80,7 +80,7 @@ class PipelinePlan:
         return value if self.checkpoint is None else {**value, "checkpoint": self.checkpoint.receipt()}
 
     def stamped(self, metadata: CommitMetadata) -> CommitMetadata:
-        """Return what the groups' commits say about themselves: also which query, batch and move they go with."""
+        """Return the metadata of the groups' commits, with the query, batch and move that they go with."""
         if self.checkpoint is None:
             return metadata
         return replace(
@@ -91,7 +91,7 @@ class PipelinePlan:
         )
 
     def images(self) -> dict[str, str]:
-        """Return what the groups held and are to hold, as name -> text of files for the checkpoint's archive."""
+        """Return where the groups were and are to be, as name -> text of files for the checkpoint's archive."""
         if not self.groups:
             return {}
         groups = {
@@ -125,7 +125,7 @@ class PipelinePlan:
         return PipelinePlan(groups, replace(self.checkpoint, times=times) if self.checkpoint else None)
 
     def with_before(self, before: Mapping[str, Positions]) -> PipelinePlan:
-        """Return the plan with what the groups held before an interrupted try."""
+        """Return the plan with where the groups were before an interrupted try."""
         return replace(self, groups=[plan.with_before(before.get(plan.group_id, {})) for plan in self.groups])
 
 
@@ -136,7 +136,7 @@ def offsets_after(plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:
 
 def read_images(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
     """
-    Read what :meth:`PipelinePlan.images` has put into :data:`GROUPS_FILE`: what each group held and was to hold.
+    Read what :meth:`PipelinePlan.images` has put into :data:`GROUPS_FILE`: where each group was and was to be.
 
     :param text: the file; empty for a move of no group.
     :raises OffsetsFormatError: if it is anything else.

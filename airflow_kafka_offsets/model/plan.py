@@ -1,5 +1,5 @@
 """
-What will a move of a group's offsets change, and may it?
+Plan of a group's move, partition by partition, with the reasons against it.
 
 An :class:`OffsetPlan` holds, for each partition of one group, the offset before and after and what the
 log holds. Everything is checked on the plan, before the first write.
@@ -28,7 +28,7 @@ class PartitionMove:
     after: int
     """The offset to commit."""
     log: LogRange
-    """What the partition's log held when the plan was made."""
+    """The partition's log when the plan was made."""
 
     @property
     def changes(self) -> bool:
@@ -48,7 +48,7 @@ class OffsetPlan:
     :param notes: what was clamped or left alone because the caller allowed it.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
     :param found: the committed offsets that the plan was made on. ``before`` may be from an earlier, interrupted try.
-    :param said: what the commits that would be overwritten say about themselves.
+    :param metadata: the texts of the commits that would be overwritten.
     :param done: whether there is nothing to write, since this was carried out before and the group has gone on since.
     """
 
@@ -59,7 +59,7 @@ class OffsetPlan:
     notes: tuple[str, ...] = ()
     times: RecordTimes = field(default_factory=dict, repr=False)
     found: Positions = field(default_factory=dict, repr=False)
-    said: Mapping[TopicPartition, str | None] = field(default_factory=dict, repr=False)
+    metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict, repr=False)
     done: bool = False
 
     @classmethod
@@ -90,7 +90,7 @@ class OffsetPlan:
         :param notes: remarks that were made before, kept with those made here.
         """
         found = [*refusals]
-        said = [*notes]
+        remarks = [*notes]
         moves: list[PartitionMove] = []
         backwards: list[TopicPartition] = []
         goes_back: list[TopicPartition] = []
@@ -101,17 +101,17 @@ class OffsetPlan:
                 if on_out_of_range == "fail":
                     found.append(f"{text}: {_outside_remedy(target, log)}")
                 elif on_out_of_range == "skip":
-                    said.append(f"{text}: left alone")
+                    remarks.append(f"{text}: left alone")
                     continue
                 else:
                     target = min(max(target, log.start), log.end)
-                    said.append(f"{text}: moved to {target}")
+                    remarks.append(f"{text}: moved to {target}")
             current = before[topic_partition]
             if current is not None and target < current and not allow_rewind:
                 (goes_back if topic_partition in may_go_back else backwards).append(topic_partition)
             moves.append(PartitionMove(topic_partition, current, target, log))
         if goes_back:
-            said.append(
+            remarks.append(
                 f"was committed from the checkpoint before it was moved, and goes back with it: {summarize(goes_back)}"
             )
         if backwards:
@@ -122,7 +122,7 @@ class OffsetPlan:
                 "the checkpoint is not the one it follows; check both, then set allow_rewind=True"
             )
         positions = {move.topic_partition: move.before for move in moves}
-        return cls(group_id, tuple(moves), dict(source or {}), tuple(found), tuple(said), found=positions)
+        return cls(group_id, tuple(moves), dict(source or {}), tuple(found), tuple(remarks), found=positions)
 
     @property
     def before(self) -> Positions:
@@ -152,7 +152,7 @@ class OffsetPlan:
         )
 
     def with_before(self, before: Mapping[TopicPartition, int | None]) -> OffsetPlan:
-        """Return the plan with what the group held earlier, before an interrupted try of the same move."""
+        """Return the plan with where the group was earlier, before an interrupted try of the same move."""
         moves = tuple(
             replace(move, before=before.get(move.topic_partition, move.before)) for move in self.moves
         )
@@ -162,14 +162,6 @@ class OffsetPlan:
         """Return the plan with a remark on partitions, if there are any."""
         names = list(partitions)
         return replace(self, notes=(*self.notes, f"{remark}: {summarize(names)}")) if names else self
-
-    def check(self) -> None:
-        """
-        Refuse a plan that must not be carried out.
-
-        :raises PlanRefusedError: with every reason.
-        """
-        check_plans([self])
 
     def verify(self, committed: Mapping[TopicPartition, int | None]) -> None:
         """

@@ -1,7 +1,7 @@
 """
-What is left of a move to prove and undo it?
+Receipts of moves, which prove and undo them.
 
-The *receipt* is a plan as plain JSON, stored before the first write, so that what was overwritten can be restored.
+A *receipt* is a plan as plain JSON, stored before the first write, so that what was overwritten can be restored.
 """
 
 from __future__ import annotations

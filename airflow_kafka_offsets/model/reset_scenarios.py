@@ -1,15 +1,14 @@
 """
-Which offset does a reset mean for each partition?
+Scenarios of a reset: which offset each one means for a partition.
 
-The scenarios are those of ``kafka-consumer-groups --reset-offsets`` (Apache Kafka,
-``ConsumerGroupCommand.prepareOffsetsToReset``). What Kafka's tool clamps silently is left as asked here
-and decided by the plan's policy.
+They are those of ``kafka-consumer-groups --reset-offsets`` (Apache Kafka, ``ConsumerGroupCommand.prepareOffsetsToReset``).
+Offsets that Kafka's tool clamps silently are left as asked here, and decided by the plan's policy.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, get_args
@@ -23,9 +22,30 @@ from airflow_kafka_offsets.model.text import shorten
 LogPosition = Literal["earliest", "latest", "current"]
 
 
+class _Scenario:
+    """
+    What a scenario is unless it says otherwise.
+
+    ``relative``: applying it twice moves further than applying it once, so that a retry must not. ``from_commits``: it
+    starts from the group's commits. ``named``: the offsets that it names partition by partition, for whatever group.
+    """
+
+    @property
+    def relative(self) -> bool:
+        return False
+
+    @property
+    def from_commits(self) -> bool:
+        return False
+
+    @property
+    def named(self) -> Offsets | None:
+        return None
+
+
 @dataclass(frozen=True)
-class ToOffset:
-    """Move to a number (the same for each partition), to offsets of one's own, or to a place in the log."""
+class ToOffset(_Scenario):
+    """Move to a number (the same for each partition), to given offsets, or to a place in the log."""
 
     to: int | LogPosition | Offsets
 
@@ -50,10 +70,29 @@ class ToOffset:
             'as {"topic": {"0": 42}}'
         )
 
+    @property
+    def relative(self) -> bool:
+        """Whether it is the log end, which moves."""
+        return self.to == "latest"
+
+    @property
+    def from_commits(self) -> bool:
+        """Whether it is where the group is."""
+        return self.to == "current"
+
+    @property
+    def named(self) -> Offsets | None:
+        """The offsets, if it is not the same for each partition."""
+        return dict(self.to) if isinstance(self.to, Mapping) else None
+
+    def as_json(self) -> dict[str, object]:
+        """Return plain JSON, for the receipt."""
+        return {"to_offset": "offsets" if isinstance(self.to, Mapping) else self.to}
+
 
 @dataclass(frozen=True)
-class ShiftBy:
-    """Move by a number of offsets from where the group stands: forward, or back where it is negative."""
+class ShiftBy(_Scenario):
+    """Move by a number of offsets from the group's commits: forward, or back where it is negative."""
 
     by: int
 
@@ -71,9 +110,16 @@ class ShiftBy:
             return cls(text)
         raise UsageError(f"shift_by={shorten(value)}: expected a whole number of offsets, such as -100")
 
+    relative = True
+    from_commits = True
+
+    def as_json(self) -> dict[str, object]:
+        """Return plain JSON, for the receipt."""
+        return {"shift_by": self.by}
+
 
 @dataclass(frozen=True)
-class ToDatetime:
+class ToDatetime(_Scenario):
     """Move each partition to its first record at or after a time, else to its log end."""
 
     moment: datetime
@@ -81,16 +127,20 @@ class ToDatetime:
     @classmethod
     def parse(cls, value: object) -> ToDatetime:
         """
-        Read ``to_datetime``, see :func:`parse_time`.
+        Read ``to_datetime``, see :func:`~airflow_kafka_offsets.model.parameters.parse_time`.
 
         :raises UsageError: if it is no time.
         """
         return cls(parse_time(value, "to_datetime"))
 
+    def as_json(self) -> dict[str, object]:
+        """Return plain JSON, for the receipt."""
+        return {"to_datetime": self.moment.isoformat()}
+
 
 @dataclass(frozen=True)
-class ByDuration:
-    """Move each partition to where it stood a while ago: as :class:`ToDatetime`, for now less a duration."""
+class ByDuration(_Scenario):
+    """Move each partition to where it was a while ago: as :class:`ToDatetime`, for now less a duration."""
 
     duration: timedelta
 
@@ -106,14 +156,20 @@ class ByDuration:
             raise UsageError("by_duration is missing: expected a duration such as 'PT1H'")
         return cls(duration)
 
+    relative = True
+
+    def as_json(self) -> dict[str, object]:
+        """Return plain JSON, for the receipt."""
+        return {"by_duration": f"PT{self.duration.total_seconds():g}S"}
+
 
 @dataclass(frozen=True)
-class FromFile:
+class FromFile(_Scenario):
     """
     Move to the offsets of a file in Kafka's CSV.
 
     :param name: the file, for the receipt.
-    :param text: what is in it.
+    :param text: its content.
     """
 
     name: str
@@ -141,29 +197,32 @@ class FromFile:
         """
         return {group_id: self.offsets(group_id, len(group_ids)) for group_id in group_ids}
 
+    def as_json(self) -> dict[str, object]:
+        """Return plain JSON, for the receipt."""
+        return {"from_file": self.name}
+
 
 Scenario = ToOffset | ToDatetime | ShiftBy | ByDuration | FromFile
 
+LITERAL_SCENARIOS: Mapping[str, Callable[[object], Scenario]] = {
+    "to_offset": ToOffset.parse,
+    "to_datetime": ToDatetime.parse,
+    "shift_by": ShiftBy.parse,
+    "by_duration": ByDuration.parse,
+}
+"""Parameters of a reset whose value is the whole scenario, with their readers."""
 
-def is_relative(scenario: Scenario) -> bool:
-    """Whether applying it twice moves further than applying it once, so that a retry must not."""
-    return isinstance(scenario, ShiftBy | ByDuration) or (
-        isinstance(scenario, ToOffset) and scenario.to == "latest"
-    )
+SCENARIOS = (*LITERAL_SCENARIOS, "from_file")
+"""Parameters of a reset, of which exactly one is given."""
 
 
-def needs_commits(scenario: Scenario) -> bool:
-    """Whether it starts from where the group stands."""
-    return isinstance(scenario, ShiftBy) or (isinstance(scenario, ToOffset) and scenario.to == "current")
-
-
-def standing(
+def starting_points(
     committed: Mapping[TopicPartition, int | None],
     logs: Mapping[TopicPartition, LogRange],
     on_no_commit: MissingCommitPolicy,
 ) -> Offsets:
     """
-    Return where each partition stands, those without a commit as the policy says.
+    Return where each partition starts from, those without a commit as the policy says.
 
     :raises PlanRefusedError: under ``fail``, if a partition has no commit.
     """
@@ -182,33 +241,33 @@ def standing(
 
 def targets_in_log(
     scenario: ToOffset | ShiftBy,
-    stands: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int],
     logs: Mapping[TopicPartition, LogRange],
 ) -> Offsets:
     """
     Return the offset meant for each partition, where no time has to be looked up.
 
-    :param stands: where each partition stands, see :func:`standing`; other scenarios only take its partitions.
+    :param starts: see :func:`starting_points`; other scenarios than ``shift_by`` and ``current`` only take its partitions.
     """
     if isinstance(scenario, ShiftBy):
         # An offset below 0 cannot be written down; it is below every log start, and so out of range, all the same.
-        return {tp: offset + scenario.by for tp, offset in stands.items()}
+        return {tp: offset + scenario.by for tp, offset in starts.items()}
     if isinstance(scenario.to, Mapping):
-        return {tp: scenario.to[tp] for tp in stands}
+        return {tp: scenario.to[tp] for tp in starts}
     if scenario.to == "earliest":
-        return {tp: logs[tp].start for tp in stands}
+        return {tp: logs[tp].start for tp in starts}
     if scenario.to == "latest":
-        return {tp: logs[tp].end for tp in stands}
+        return {tp: logs[tp].end for tp in starts}
     if isinstance(scenario.to, int):
-        return dict.fromkeys(stands, scenario.to)
-    return dict(stands)
+        return dict.fromkeys(starts, scenario.to)
+    return dict(starts)
 
 
 def offsets_at_time(
     first_at_or_after: Mapping[TopicPartition, int | None], logs: Mapping[TopicPartition, LogRange]
 ) -> Offsets:
     """
-    Return where each partition stands at a time: its first record at or after, else its log end.
+    Return each partition's offset at a time: its first record at or after, else its log end.
 
     A partition that is empty, or whose last record is older, has nothing at or after the time: its log end
     is the exact answer.

@@ -1,5 +1,5 @@
 """
-Which records does one run read, and may its end be committed?
+Offset windows: the records that one run reads, and the commit of their end.
 
 An *offset window* is a half-open range of offsets for each partition. It is planned once, before the job reads,
 and stays what it is: the job reads exactly these records however often it runs, and a group moves to the window's
@@ -64,7 +64,7 @@ class OffsetWindow:
 
     @property
     def committed(self) -> Positions:
-        """What the group has to hold for the window to be committed: ``None`` stands for no commit."""
+        """Where the group has to be for the window to be committed: ``None`` stands for no commit."""
         return {tp: None if tp in self.without_commit else offset for tp, offset in self.start.items()}
 
     @property
@@ -132,30 +132,30 @@ class OffsetWindow:
     def to_commit(
         self,
         where: str,
-        held: Mapping[TopicPartition, int | None],
+        positions: Mapping[TopicPartition, int | None],
         metadata: Mapping[TopicPartition, str | None] | None = None,
     ) -> Offsets:
         """
         Return what is still to be committed: nothing where the group is at the window's end already.
 
-        :param where: what holds it, such as ``group 'orders'``, for the error text.
-        :param held: what the group holds on at least these partitions, ``None`` for no commit.
-        :param metadata: what these commits say about themselves, for the error text.
-        :return: the ends of the partitions in which the group stands at the window's start.
-        :raises WindowMismatchError: if it stands anywhere else in one of them.
+        :param where: what has these positions, such as ``group 'orders'``, for the error text.
+        :param positions: where the group is on at least these partitions, ``None`` for no commit.
+        :param metadata: the texts of these commits, for the error text.
+        :return: the ends of the partitions in which the group is at the window's start.
+        :raises WindowMismatchError: if it is anywhere else in one of them.
         """
         expected, end = self.committed, self.end
-        elsewhere = [tp for tp in end if held[tp] != end[tp] and held[tp] != expected[tp]]
+        elsewhere = [tp for tp in end if positions[tp] not in (end[tp], expected[tp])]
         if elsewhere:
             movers = {tp: who for tp in elsewhere if (who := committer((metadata or {}).get(tp)))}
             raise WindowMismatchError(
-                where, {tp: (held[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
+                where, {tp: (positions[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
             )
-        return {tp: offset for tp, offset in end.items() if held[tp] != offset}
+        return {tp: offset for tp, offset in end.items() if positions[tp] != offset}
 
-    def passed(self, held: Mapping[TopicPartition, int | None]) -> bool:
+    def passed(self, positions: Mapping[TopicPartition, int | None]) -> bool:
         """Whether the group has come to the window's end, or further, in every partition."""
-        return all((at := held[tp]) is not None and at >= end for tp, end in self.end.items())
+        return all((at := positions[tp]) is not None and at >= end for tp, end in self.end.items())
 
     def only(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
         """Return the part of the window that is in some partitions."""
@@ -202,8 +202,8 @@ class OffsetWindow:
     def as_text(self) -> str:
         """Return JSON text without what follows from the rest: short enough for an argument, where it may be."""
         form = self.as_json()
-        told = ("version", "start", "end", "committed", "source")
-        return json.dumps({name: form[name] for name in told}, separators=(",", ":"))
+        parts = ("version", "start", "end", "committed", "source")
+        return json.dumps({name: form[name] for name in parts}, separators=(",", ":"))
 
     @classmethod
     def parse(cls, value: object, what: str = "window", *, show: Show = shorten) -> OffsetWindow:

@@ -1,4 +1,4 @@
-"""Where does a window begin and end: in words, before the log was asked?"""
+"""Bounds of a window as they are given, before the log is asked."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class WindowBound:
         return not isinstance(self.at, str)
 
     def as_text(self) -> str:
-        """Return it as text: the place, the time in ISO 8601, or the offsets in Spark's form."""
+        """Return text: the place, the time in ISO 8601, or the offsets in Spark's form."""
         if isinstance(self.at, datetime):
             return self.at.isoformat()
         return offsets_text(self.at) if isinstance(self.at, Mapping) else self.at

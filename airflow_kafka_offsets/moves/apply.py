@@ -1,28 +1,27 @@
 """
-Carries out a plan that moves consumer groups and the Spark checkpoint that they follow as one.
+Applies a plan: checks it once, moves the checkpoint, commits the groups, reads both back.
 
 Everything is checked and saved before the first write. From then on others can see the move in the checkpoint's
-archive: who commits meanwhile finds it there. The checkpoint is moved, then the groups are committed, then both are
-read back, the groups last. A move that was interrupted in between is finished by running it again: the archive has kept
-where it was to go.
+archive: a task that commits meanwhile finds it there. An interrupted move is finished by running it again, because the
+archive has kept its targets.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.move import (
+from airflow_kafka_offsets.checkpoint.apply_move import (
     apply_checkpoint_plan,
     finish_checkpoint_move,
     verify_checkpoint,
 )
-from airflow_kafka_offsets.errors import BrokerError, CheckpointMovedError
+from airflow_kafka_offsets.errors import BrokerError, CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import committed_offsets, summarize
-from airflow_kafka_offsets.moves.commit import apply_plans, commit_plans, prove_commits
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -31,25 +30,29 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.offsets import TopicPartition
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.plan import OffsetPlan
+    from airflow_kafka_offsets.moves.known_moves import KnownMoves
+
+    Write = Callable[[OffsetsClient, OffsetPlan, str], None]
+    """Commits one group's plan with a text of metadata, and reads it back."""
 
 log = logging.getLogger(__name__)
 
-_SHOWN_WITHIN = 5.0
+_TIMES_WITHIN = 5.0
 """Seconds for the times of a table: they are for the reader, and nothing waits for them."""
 
-_LAST_LOOKS = 3
+_REPEATS = 3
 """How often groups are committed again that a commit of the same query has moved meanwhile."""
 
 
 def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
-    """Return a plan with the times that the log has at its positions, as far as the broker tells them soon."""
+    """Return a plan with the times that the log has at its positions, as far as the broker gives them soon."""
     times: dict[tuple[TopicPartition, int], int | None] = {}
     left = sorted(plan.positions())
     while left:
         asked = dict(left)  # a partition once, at its last position
         left = [position for position in left if asked[position[0]] != position[1]]
         try:
-            found = client.record_times(asked, within=_SHOWN_WITHIN)
+            found = client.record_times(asked, within=_TIMES_WITHIN)
         except BrokerError as error:
             log.info("The times of the log are not shown: %s", error)
             break
@@ -57,80 +60,147 @@ def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
     return plan.with_times(times)
 
 
-def apply_plan(
+def write_offsets(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> None:
+    """Commit a plan's offsets, and read them back."""
+    client.commit(plan.group_id, plan.after, metadata)
+    read_back(client, plan)
+
+
+def read_back(client: OffsetsClient, plan: OffsetPlan) -> None:
+    """
+    Compare what a group holds with what was planned.
+
+    :raises CommitError: naming the partitions that differ.
+    """
+    committed = client.committed(plan.group_id, plan.after)
+    plan.verify(committed_offsets(committed))
+
+
+def apply(
     client: OffsetsClient | None,
-    checkpoint: SparkCheckpoint | None,
     plan: PipelinePlan,
     metadata: CommitMetadata,
     *,
+    checkpoint: SparkCheckpoint | None = None,
     quiet_period: float = QUIET_PERIOD,
-) -> None:
+    known_moves: KnownMoves | None = None,
+    write: Write = write_offsets,
+    plan_only: bool = False,
+) -> dict[str, Any]:
     """
-    Carry out a joint plan: the checkpoint first, then the groups, and read both back.
+    Check a plan, carry it out and read it back: the checkpoint first, then the groups.
 
-    :raises PlanRefusedError: if a part of it must not be carried out; nothing was written.
+    A group that does not move is committed as well: Kafka forgets the offsets of a group without members
+    ``offsets.retention.minutes`` after the last commit.
+
+    :param client: needed where groups move.
+    :param metadata: what the commits record about their origin.
+    :param checkpoint: the checkpoint that the plan moves; without it only the groups move.
+    :param quiet_period: seconds without a write to the checkpoint for which to wait at most.
+    :param known_moves: of the checkpoint that the groups follow: no other one may begin meanwhile.
+    :param write: how a group is committed.
+    :param plan_only: check the plan, and change nothing.
+    :return: the receipt.
+    :raises PlanRefusedError: if a part of the plan is refused; nothing was written.
     :raises CheckpointError: if the checkpoint could not be moved; the groups were not touched.
-    :raises BrokerError: if a right to commit is missing, with nothing written; or if a commit failed, which then says
-        that the checkpoint has moved already.
+    :raises CheckpointMovedError: if another move began; the text says whether anything was written.
+    :raises BrokerError: if a right to commit is missing, with nothing written; or if a commit failed: says which groups
+        were written, and whether the checkpoint has moved.
     """
     plan.check()
-    checkpoint_plan = plan.checkpoint
-    groups = plan.groups if client is not None else ()
-    if checkpoint_plan is None or checkpoint is None:
-        if client is not None:
-            apply_plans(client, groups, metadata)
-        return
+    if plan_only:
+        return plan.receipt(plan_only=True)
+    if known_moves is not None:
+        known_moves.check("nothing was written")
+    groups = [group for group in plan.groups if group.after and not group.done] if client is not None else []
+    moved = plan.checkpoint if checkpoint is not None else None
+    if client is not None and write is write_offsets:
+        _prove_commits(client, groups, always=bool(moved and moved.steps))
+    if checkpoint is not None and moved is not None:
+        apply_checkpoint_plan(
+            checkpoint,
+            moved,
+            quiet_period=quiet_period,
+            by=metadata,
+            attachments=plan.images(),
+            last_check=None if client is None or moved.resumes else partial(_check_unmoved, client, groups),
+            finish=False,
+        )
+        metadata = plan.stamped(metadata)
     if client is not None:
-        prove_commits(client, groups, always=bool(checkpoint_plan.steps))
-    apply_checkpoint_plan(
-        checkpoint,
-        checkpoint_plan,
-        quiet_period=quiet_period,
-        by=metadata,
-        attachments=plan.images(),
-        last_check=_unmoved(client, groups, checkpoint_plan),
-        finish=False,
-    )
-    if client is not None:
-        stamped = plan.stamped(metadata)
         try:
-            commit_plans(client, groups, stamped)
-            verify_checkpoint(checkpoint, checkpoint_plan)
-            _look_at_groups_last(client, groups, stamped)
+            commit_groups(client, groups, metadata, write)
+            if checkpoint is not None and moved is not None:
+                verify_checkpoint(checkpoint, moved)
+                _commit_over_late_ones(client, groups, metadata)
         except BrokerError as error:
-            if checkpoint_plan.steps:
-                moved = (
-                    f"{error}; the checkpoint {checkpoint_plan.location} was moved before: running it again finishes the rest, undoing "
-                    f"archive {checkpoint_plan.archive} takes it back"
-                )
-                error.args = (moved, *error.args[1:])
+            if moved is not None and moved.steps:
+                _add(error, _moved_before(moved))
             raise
-    finish_checkpoint_move(checkpoint, checkpoint_plan)
+    if checkpoint is not None and moved is not None:
+        finish_checkpoint_move(checkpoint, moved)
+    if known_moves is not None:
+        known_moves.check("what was committed may be from before the move, and is to be committed again")
+    return plan.receipt(verified=True)
 
 
-def _unmoved(
-    client: OffsetsClient | None, groups: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan
-) -> Callable[[], None] | None:
-    """Return what sees that the groups are still where they were when the plan was made."""
-    if client is None or checkpoint_plan.resumes:
-        return None
+def commit_groups(
+    client: OffsetsClient,
+    plans: Sequence[OffsetPlan],
+    metadata: CommitMetadata,
+    write: Write = write_offsets,
+) -> None:
+    """
+    Commit plans that were checked, one after another.
 
-    def check() -> None:
-        for plan in groups:
-            now = client.committed(plan.group_id, plan.found)
-            moved = {tp for tp, offset in committed_offsets(now).items() if offset != plan.found[tp]}
-            if moved:
-                tp = min(moved)
-                by = CommitMetadata.parse(commit.metadata) if (commit := now[tp]) is not None else None
-                raise CheckpointMovedError(
-                    f"group {plan.group_id!r} was committed on {summarize(moved)} while its move was being prepared"
-                    f"{f' (by {by})' if by else ''}; nothing was changed; running it again plans from there"
-                )
+    :raises BrokerError: if a commit failed, or was not read back as planned; says which groups were written.
+    """
+    written: list[str] = []
+    for plan in plans:
+        try:
+            write(client, plan, metadata.text(len(plan.after)))
+        except (BrokerError, PlanRefusedError) as error:
+            if written:
+                _add(error, f"written before: group {', '.join(written)}; running it again finishes the rest")
+            raise
+        written.append(plan.group_id)
+        log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
 
-    return check
+
+def _prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always: bool) -> None:
+    """
+    Check that this user may commit to every group and topic of plans; nothing is written.
+
+    A single topic of a single group needs no proof before its commit: all of it is refused, or nothing.
+
+    :param always: also for a single topic, because something else is written before the commit.
+    :raises BrokerAuthenticationError: naming the right that is missing.
+    """
+    wanted = {plan.group_id: sorted({tp.topic for tp in plan.after}) for plan in plans}
+    if always or sum(map(len, wanted.values())) > 1:
+        for group_id, topics in wanted.items():
+            client.prove_commit(group_id, topics)
 
 
-def _look_at_groups_last(
+def _check_unmoved(client: OffsetsClient, groups: Sequence[OffsetPlan]) -> None:
+    """
+    Check that groups are still where they were when the plan was made.
+
+    :raises CheckpointMovedError: if one is not.
+    """
+    for plan in groups:
+        now = client.committed(plan.group_id, plan.found)
+        moved = [tp for tp, offset in committed_offsets(now).items() if offset != plan.found[tp]]
+        if moved:
+            commit = now[min(moved)]
+            by = CommitMetadata.parse(commit.metadata) if commit is not None else None
+            raise CheckpointMovedError(
+                f"group {plan.group_id!r} was committed on {summarize(moved)} while its move was being prepared"
+                f"{f' (by {by})' if by else ''}; nothing was changed; running it again plans from there"
+            )
+
+
+def _commit_over_late_ones(
     client: OffsetsClient, groups: Sequence[OffsetPlan], metadata: CommitMetadata
 ) -> None:
     """
@@ -140,19 +210,31 @@ def _look_at_groups_last(
 
     :raises CommitError: if another client commits to a group.
     """
-    for _ in range(_LAST_LOOKS):
+    for _ in range(_REPEATS):
         late = []
         for plan in groups:
             now = client.committed(plan.group_id, plan.after)
-            other = {tp: now[tp] for tp, offset in committed_offsets(now).items() if offset != plan.after[tp]}
-            said = [CommitMetadata.parse(commit.metadata) for commit in other.values() if commit is not None]
-            if other and all(by is not None and by.query == metadata.query for by in said):
+            other = [now[tp] for tp, offset in committed_offsets(now).items() if offset != plan.after[tp]]
+            makers = [CommitMetadata.parse(commit.metadata) for commit in other if commit is not None]
+            if other and all(maker is not None and maker.query == metadata.query for maker in makers):
                 log.warning(
-                    "Group %s was committed by %s meanwhile: committed again", plan.group_id, said[:1]
+                    "Group %s was committed by %s meanwhile: committed again", plan.group_id, makers[:1]
                 )
                 late.append(plan)
             elif other:
                 plan.verify(committed_offsets(now))
         if not late:
             return
-        commit_plans(client, late, metadata)
+        commit_groups(client, late, metadata)
+
+
+def _moved_before(plan: CheckpointPlan) -> str:
+    return (
+        f"the checkpoint {plan.location} was moved before: running it again finishes the rest, undoing archive "
+        f"{plan.archive} takes it back"
+    )
+
+
+def _add(error: Exception, text: str) -> None:
+    """Append a text to an error's own."""
+    error.args = (f"{error}; {text}", *error.args[1:])

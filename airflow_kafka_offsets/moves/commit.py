@@ -1,20 +1,16 @@
-"""
-How do target offsets become a plan, and a plan a commit that is proved?
-
-The one way every move goes: target offsets, :func:`plan_moves`, :func:`apply_plans`. Nothing is written
-before every plan of the move was checked.
-"""
+"""Plans of commits: target offsets beside what the groups hold and what the logs hold."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UnknownTopicPartitionError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
+from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
+from airflow_kafka_offsets.model.commit_metadata import foreign_query
+from airflow_kafka_offsets.model.groups import GroupOffsets
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     Offsets,
@@ -24,7 +20,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, iso_time
-from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
+from airflow_kafka_offsets.model.plan import OffsetPlan
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -35,9 +31,9 @@ _CLOCKS = 1_000
 """Milliseconds by which the clocks of the producer and of Spark's driver may differ."""
 
 
-def plan_moves(
+def plan_commits(
     client: OffsetsClient,
-    targets: Mapping[str, Offsets],
+    targets: GroupOffsets,
     *,
     source: Mapping[str, Any],
     on_out_of_range: OutOfRangePolicy = "fail",
@@ -49,7 +45,7 @@ def plan_moves(
     """
     Lay target offsets beside what the groups and the logs hold.
 
-    :param targets: group -> the offsets it is to hold.
+    :param targets: the offsets that each group is to hold.
     :param source: where the offsets come from, for the receipt.
     :param on_out_of_range: what becomes of an offset outside the log.
     :param allow_rewind: whether a group may go backwards.
@@ -59,7 +55,9 @@ def plan_moves(
     :return: a plan for each group, with its refusals; nothing was written.
     :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
     """
-    partitions = sorted({tp for offsets in targets.values() for tp in offsets})
+    if targets.left_out:
+        log.info("Left out, since topics does not name it: %s", summarize(targets.left_out, limit=20))
+    partitions = sorted({tp for offsets in targets.by_group.values() for tp in offsets})
     try:
         logs = client.log_ranges(partitions)
     except UnknownTopicPartitionError as error:
@@ -71,7 +69,7 @@ def plan_moves(
             ]
         ) from error
     plans = []
-    for group_id, offsets in targets.items():
+    for group_id, offsets in targets.by_group.items():
         committed = client.committed(group_id, offsets)
         refusals = []
         if query is not None:
@@ -91,16 +89,16 @@ def plan_moves(
             may_go_back=may_go_back(group_id, committed) if may_go_back else (),
             refusals=refusals,
         )
-        plans.append(replace(plan, said=committed_texts(committed)))
+        plans.append(replace(plan, metadata=committed_texts(committed)))
     return plans
 
 
 def _created_after(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
     """
-    Say where the log's first record of all is newer than the batch that is to have read it.
+    Return where the log's first record of all is newer than the batch that is to have read it.
 
     Kafka deletes the commits of a topic together with the topic, so only partitions without one are asked for. Where
-    retention has deleted the first record, or it has a time that lies ahead, nothing can be said.
+    retention has deleted the first record, or it has a time that lies ahead, nothing is known.
     """
     read = sorted(tp for tp, offset in offsets.items() if offset > 0)
     if not read:
@@ -117,58 +115,3 @@ def _created_after(client: OffsetsClient, offsets: Offsets, read_at: int) -> lis
         f"{offsets[newer[0]]}: the topic was deleted and created again, or the connection leads to another cluster; let the "
         "query begin anew, with a new checkpoint. If the records' times are not those of writing, commit once with offsets="
     ]
-
-
-def apply_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
-    """
-    See that plans which belong together may be carried out, commit them, and read each back.
-
-    A plan that changes nothing is committed as well: Kafka forgets the offsets of a group without members
-    ``offsets.retention.minutes`` after the last commit.
-
-    :param metadata: what the commits say about themselves.
-    :raises PlanRefusedError: if one of the plans must not be carried out; nothing was written.
-    :raises BrokerError: if a commit failed, or was not read back as planned; says which groups were written.
-    """
-    check_plans(plans)
-    prove_commits(client, plans)
-    commit_plans(client, plans, metadata)
-
-
-def commit_plans(client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
-    """
-    Commit plans that were checked, and read each back.
-
-    :raises BrokerError: if a commit failed, or was not read back as planned; says which groups were written.
-    """
-    written: list[str] = []
-    for plan in plans:
-        if not plan.after:
-            continue
-        try:
-            client.commit(plan.group_id, plan.after, metadata.text(len(plan.after)))
-            plan.verify(committed_offsets(client.committed(plan.group_id, plan.after)))
-        except BrokerError as error:
-            if written:
-                done = (
-                    f"{error}; written before: group {', '.join(written)}; running it again finishes the rest"
-                )
-                error.args = (done, *error.args[1:])
-            raise
-        written.append(plan.group_id)
-        log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
-
-
-def prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always: bool = False) -> None:
-    """
-    See that this user may commit to every group and topic of plans; nothing is written.
-
-    A single topic of a single group needs no proof before its commit: all of it is refused, or nothing.
-
-    :param always: also for a single topic, because something else is written before the commit.
-    :raises BrokerAuthenticationError: naming the right that is missing.
-    """
-    wanted = {plan.group_id: sorted({tp.topic for tp in plan.after}) for plan in plans if plan.after}
-    if always or sum(map(len, wanted.values())) > 1:
-        for group_id, topics in wanted.items():
-            client.prove_commit(group_id, topics)

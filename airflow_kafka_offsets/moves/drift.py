@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.move import unfinished_move
+from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     PlanRefusedError,
@@ -172,7 +172,7 @@ def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> Newest
 
 def _last_commit(commits: Iterable[Commit | None]) -> int | None:
     """Return the newest time that the commits say they were made at."""
-    said = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
+    makers = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
     return max(
-        (metadata.at for metadata in said if metadata is not None and metadata.at is not None), default=None
+        (metadata.at for metadata in makers if metadata is not None and metadata.at is not None), default=None
     )

@@ -1,18 +1,15 @@
-"""What would a reset of consumer groups change, and may it?"""
+"""Plans the reset of consumer groups, with the scenarios of Kafka's own tool."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import BrokerError, OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.kafka.positions import check_partitions, group_positions, partitions_in
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
 from airflow_kafka_offsets.model.offsets import (
-    LogRange,
     Offsets,
     Positions,
     TopicPartition,
@@ -22,25 +19,11 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,
-    iso_time,
-    timestamp_ms,
 )
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.reset_scenarios import (
-    ByDuration,
-    FromFile,
-    Scenario,
-    ShiftBy,
-    ToDatetime,
-    ToOffset,
-    is_relative,
-    needs_commits,
-    offsets_at_time,
-    standing,
-    targets_in_log,
-)
-from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large
+from airflow_kafka_offsets.model.reset_scenarios import Scenario, ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.moves.scenario import check_named, find_targets, given_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -54,7 +37,7 @@ def plan_resets(
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: MissingCommitPolicy = "fail",
-    stands: Mapping[str, Mapping[TopicPartition, int]] | None = None,
+    at_checkpoint: Mapping[str, Offsets] | None = None,
     by: CommitMetadata | None = None,
     interrupted: bool | None = None,
 ) -> list[OffsetPlan]:
@@ -65,16 +48,16 @@ def plan_resets(
     :param scenario: where to.
     :param now: the present time; a later one to move to is out of range.
     :param on_out_of_range: what becomes of an offset outside the log, and of a time in the future.
-    :param on_no_commit: where a partition without a commit stands, if that matters.
-    :param stands: group -> where partitions without a commit stand, if that is known from a checkpoint.
+    :param on_no_commit: where a partition without a commit starts from, if that matters.
+    :param at_checkpoint: group -> where partitions without a commit start from, if there is a checkpoint.
     :param by: who resets. A relative scenario leaves a partition alone that an earlier try has moved: one with the same
         token, or one of the same task that has stopped half-way, before it was cleared.
     :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the groups'
-        commits tell.
+        commits show it.
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
-    _check_named(scenario, scopes)
+    check_named(scenario, scopes)
     refusals = active_groups(client, scopes)
     given = {
         group_id: given_offsets(scenario, group_id, scope, len(scopes)) for group_id, scope in scopes.items()
@@ -83,19 +66,19 @@ def plan_resets(
         group_id: _positions_to_move(client, group_id, scope, given[group_id])
         for group_id, scope in scopes.items()
     }
-    moved = _moved_before(client, positions, by, interrupted) if by and is_relative(scenario) else {}
+    moved = _moved_before(client, positions, by, interrupted) if by and scenario.relative else {}
     plans = []
     for group_id, before in positions.items():
         plan = plan_positions(
             client,
             group_id,
             before,
-            given[group_id] or scenario,
-            source=scenario_json(scenario),
+            scenario if (named := given[group_id]) is None else ToOffset(named),
+            source=scenario.as_json(),
             now=now,
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
-            stands=(stands or {}).get(group_id),
+            at_checkpoint=(at_checkpoint or {}).get(group_id),
             moved=moved.get(group_id, ()),
             refusals=refusals.get(group_id, []),
         )
@@ -115,7 +98,7 @@ def plan_positions(
     now: datetime,
     on_out_of_range: OutOfRangePolicy,
     on_no_commit: MissingCommitPolicy = "fail",
-    stands: Mapping[TopicPartition, int] | None = None,
+    at_checkpoint: Offsets | None = None,
     moved: Sequence[TopicPartition] = (),
     refusals: Sequence[str] = (),
 ) -> OffsetPlan:
@@ -123,13 +106,15 @@ def plan_positions(
     Plan the move of positions, those of a group or of a checkpoint's source.
 
     :param name: whose positions these are.
-    :param stands: where partitions without a position stand; for others ``on_no_commit`` decides.
+    :param at_checkpoint: where partitions without a position start from; for others ``on_no_commit`` decides.
     :param moved: partitions that an earlier try of this run has moved, and that stay there.
     :param refusals: reasons against it that are known already.
     """
     logs = client.log_ranges(before)
-    filled = {tp: (stands or {}).get(tp) if offset is None else offset for tp, offset in before.items()}
-    found = _targets(client, scenario, filled, logs, now, on_out_of_range, on_no_commit)
+    filled = {
+        tp: (at_checkpoint or {}).get(tp) if offset is None else offset for tp, offset in before.items()
+    }
+    found = find_targets(client, scenario, filled, logs, now, on_out_of_range, on_no_commit)
     targets, notes = dict(found.targets), [*found.notes]
     if moved:
         targets |= {tp: offset for tp in moved if (offset := before[tp]) is not None}
@@ -146,92 +131,16 @@ def plan_positions(
     )
 
 
-def parse_scenario(name: str, value: object) -> Scenario:
-    """
-    Return the scenario that a parameter of a reset means.
-
-    :param name: ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration`` or ``from_file``.
-    :raises UsageError: if the value is none for it, or the file cannot be read.
-    """
-    if name == "from_file":
-        return read_file(str(value))
-    kinds: dict[str, type[ToOffset | ToDatetime | ShiftBy | ByDuration]] = {
-        "to_offset": ToOffset,
-        "to_datetime": ToDatetime,
-        "shift_by": ShiftBy,
-        "by_duration": ByDuration,
-    }
-    return kinds[name].parse(value)
-
-
-def read_file(uri: str) -> FromFile:
-    """
-    Read a file of offsets in Kafka's CSV, from any storage that fsspec reaches.
-
-    :raises UsageError: if it cannot be read.
-    """
-    import fsspec
-
-    try:
-        with fsspec.open(uri, "rb") as file:
-            data: bytes = file.read(MAX_SIZE + 1)
-            size = len(data) if len(data) <= MAX_SIZE else file.seek(0, os.SEEK_END)
-        text = data.decode("utf-8") if size <= MAX_SIZE else ""
-    except Exception as error:  # each storage's driver has errors of its own
-        raise UsageError(
-            f"from_file={shorten(uri)}: cannot be read ({type(error).__name__}): give a file of topic,partition,offset "
-            "lines, as kafka-consumer-groups --export prints them"
-        ) from error
-    if size > MAX_SIZE:
-        raise UsageError(too_large(f"from_file={shorten(uri)}", size))
-    return FromFile(uri, text)
-
-
-def given_offsets(scenario: Scenario, group_id: str, scope: TopicScope, groups: int) -> ToOffset | None:
-    """
-    Return the offsets that a scenario names for a group, if it names partitions by itself.
-
-    :param groups: number of groups that are moved: offsets of one's own are then those of all of them.
-    :raises OffsetsFormatError: if the scope leaves a partition out that is named.
-    """
-    if isinstance(scenario, FromFile):
-        offsets = scenario.offsets(group_id, groups)
-    elif isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping):
-        offsets = dict(scenario.to)
-        if groups > 1:
-            offsets = {tp: offset for tp, offset in offsets.items() if tp in scope}
-    else:
-        return None
-    outside = [tp for tp in offsets if tp not in scope]
-    if outside:
-        raise _left_out(outside)
-    return ToOffset(offsets)
-
-
-def _check_named(scenario: Scenario, scopes: Mapping[str, TopicScope]) -> None:
-    """Refuse offsets of one's own for a partition that none of several groups is moved on."""
-    if isinstance(scenario, ToOffset) and isinstance(scenario.to, Mapping):
-        outside = [tp for tp in scenario.to if not any(tp in scope for scope in scopes.values())]
-        if outside:
-            raise _left_out(outside)
-
-
-def _left_out(partitions: Sequence[TopicPartition]) -> OffsetsFormatError:
-    return OffsetsFormatError(
-        f"the offsets name {summarize(partitions)}, which topics= and group_id leave out: name them in both or in neither"
-    )
-
-
 def _positions_to_move(
-    client: OffsetsClient, group_id: str, scope: TopicScope, given: ToOffset | None
+    client: OffsetsClient, group_id: str, scope: TopicScope, given: Offsets | None
 ) -> Positions:
-    if given is not None and isinstance(given.to, Mapping):
+    if given is not None:
         # The offsets may name less than topics; but what topics names has to be there.
-        if unused := set(scope.topics or ()) - {tp.topic for tp in given.to}:
+        if unused := set(scope.topics or ()) - {tp.topic for tp in given}:
             partitions_in(client, scope.narrowed(unused))
-        if numbered := set(scope.numbered) - given.to.keys():
+        if numbered := set(scope.numbered) - given.keys():
             check_partitions(client, numbered)
-        return committed_offsets(client.committed(group_id, given.to))
+        return committed_offsets(client.committed(group_id, given))
     positions = group_positions(client, group_id, scope)
     if scope.topics is None:
         # As in Kafka's tool, "all topics" are the partitions that have a committed offset.
@@ -239,96 +148,18 @@ def _positions_to_move(
     return positions
 
 
-class _Found(NamedTuple):
-    targets: Mapping[TopicPartition, int]
-    notes: Sequence[str] = ()
-    refusals: Sequence[str] = ()
-
-
-def _targets(
-    client: OffsetsClient,
-    scenario: Scenario,
-    before: Positions,
-    logs: Mapping[TopicPartition, LogRange],
-    now: datetime,
-    on_out_of_range: OutOfRangePolicy,
-    on_no_commit: MissingCommitPolicy,
-) -> _Found:
-    if isinstance(scenario, ToOffset | ShiftBy):
-        try:
-            stands = standing(before, logs, on_no_commit if needs_commits(scenario) else "latest")
-        except PlanRefusedError as error:
-            return _Found({}, refusals=error.refusals)
-        left = sorted(set(before) - set(stands))
-        notes = [f"no committed offset, left alone: {summarize(left)}"] if left else []
-        return _Found(targets_in_log(scenario, stands, logs), notes)
-    if isinstance(scenario, FromFile):
-        raise UsageError("a file's offsets are those of a group: see FromFile.offsets")
-    moment = now - scenario.duration if isinstance(scenario, ByDuration) else scenario.moment
-    if moment <= now:
-        first = client.offsets_for_time(before, max(0, timestamp_ms(moment)))
-        return _look_at_records(client, offsets_at_time(first, logs), logs, moment, on_out_of_range)
-    text = f"to_datetime={moment.isoformat()} is in the future"
-    if on_out_of_range == "fail":
-        return _Found(
-            {}, refusals=[f"{text}: give a time that has passed, or to_offset='latest' for the log end"]
-        )
-    if on_out_of_range == "skip":
-        return _Found({}, [f"{text}: every partition is left alone"])
-    return _Found({tp: logs[tp].end for tp in before}, [f"{text}: moved to the log end"])
-
-
-def _look_at_records(
-    client: OffsetsClient,
-    targets: Offsets,
-    logs: Mapping[TopicPartition, LogRange],
-    moment: datetime,
-    on_out_of_range: OutOfRangePolicy,
-) -> _Found:
-    """Compare the records at the offsets that were found for a time with that time."""
-    asked = timestamp_ms(moment)
-    try:
-        times = client.record_times({tp: offset for tp, offset in targets.items() if offset < logs[tp].end})
-    except BrokerError as error:
-        return _Found(targets, [f"the records at these offsets were not compared with the time: {error}"])
-    there = {tp: time for tp, time in times.items() if time is not None}
-    notes = [
-        f"{tp}: the record at offset {targets[tp]} and after is of {iso_time(time)}, older than the time that was asked for: "
-        "a transaction was committed there later"
-        for tp, time in there.items()
-        if time < asked
-    ]
-    gone = {tp: time for tp, time in there.items() if time > asked and 0 < targets[tp] == logs[tp].start}
-    if not gone:
-        return _Found(targets, notes)
-    tp, time = next(iter(gone.items()))
-    text = (
-        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset {logs[tp].start}, "
-        f"{iso_time(time)}): earlier records were deleted by retention"
-    )
-    if on_out_of_range == "fail":
-        remedy = (
-            "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
-        )
-        return _Found(targets, notes, [f"{text}; {remedy}"])
-    if on_out_of_range == "skip":
-        kept = {tp: offset for tp, offset in targets.items() if tp not in gone}
-        return _Found(kept, [*notes, f"{text}: left alone"])
-    return _Found(targets, [*notes, f"{text}: moved to the log start"])
-
-
 def _moved_before(
     client: OffsetsClient, positions: Mapping[str, Positions], by: CommitMetadata, interrupted: bool | None
 ) -> dict[str, list[TopicPartition]]:
     """Return the partitions of each group that an earlier try of the same reset has moved."""
-    said = {
+    makers = {
         group_id: {
             tp: CommitMetadata.parse(commit.metadata) if commit is not None else None
             for tp, commit in client.committed(group_id, before).items()
         }
         for group_id, before in positions.items()
     }
-    everything = [each for group in said.values() for each in group.values()]
+    everything = [each for group in makers.values() for each in group.values()]
     retried = bool(by.token) and any(each is not None and each.token == by.token for each in everything)
     if not retried and not (stopped_half_way(everything, by) if interrupted is None else interrupted):
         return {}
@@ -336,7 +167,9 @@ def _moved_before(
     def earlier(each: CommitMetadata | None) -> bool:
         return each is not None and (each.token == by.token if retried else each.same_task(by))
 
-    return {group_id: [tp for tp, each in group.items() if earlier(each)] for group_id, group in said.items()}
+    return {
+        group_id: [tp for tp, each in group.items() if earlier(each)] for group_id, group in makers.items()
+    }
 
 
 def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:
@@ -355,16 +188,3 @@ def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, 
         for group_id, group in client.settled_groups(group_ids).items()
         if group.active
     }
-
-
-def scenario_json(scenario: Scenario) -> dict[str, object]:
-    """Return a scenario as plain JSON, for the receipt."""
-    if isinstance(scenario, ToDatetime):
-        return {"to_datetime": scenario.moment.isoformat()}
-    if isinstance(scenario, ShiftBy):
-        return {"shift_by": scenario.by}
-    if isinstance(scenario, ByDuration):
-        return {"by_duration": f"PT{scenario.duration.total_seconds():g}S"}
-    if isinstance(scenario, FromFile):
-        return {"from_file": scenario.name}
-    return {"to_offset": "offsets" if isinstance(scenario.to, Mapping) else scenario.to}

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives, read_attachment
-from airflow_kafka_offsets.checkpoint.move import (
+from airflow_kafka_offsets.checkpoint.open_moves import (
     fingerprint,
     has_run_since,
-    plan_seek,
     resume,
     unfinished_move,
     unfinished_refusal,
 )
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
@@ -25,24 +24,19 @@ from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.reset_scenarios import (
-    Scenario,
-    ShiftBy,
-    ToOffset,
-    is_relative,
-    needs_commits,
-)
+from airflow_kafka_offsets.model.reset_scenarios import Scenario, ShiftBy, ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.group_reset import given_offsets, plan_positions, plan_resets, scenario_json
+from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
+from airflow_kafka_offsets.moves.scenario import given_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
-def plan_pipeline_reset(
+def plan_reset(
     client: OffsetsClient,
-    checkpoint: SparkCheckpoint,
+    checkpoint: SparkCheckpoint | None,
     named: Groups,
     scenario: Scenario,
     *,
@@ -54,10 +48,10 @@ def plan_pipeline_reset(
     interrupted: bool | None = None,
 ) -> PipelinePlan:
     """
-    Plan to move a checkpoint and the groups that follow it to the same offsets.
+    Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, the groups.
 
-    The partitions are those of the checkpoint's newest committed batch. ``current`` and ``shift_by`` start from
-    the group's committed offset, as in Kafka's tool; a partition without one stands where the checkpoint does.
+    With a checkpoint the partitions are those of the checkpoint's newest committed batch. ``current`` and ``shift_by`` start from
+    the group's committed offset, as in Kafka's tool; a partition without one starts where the checkpoint is.
 
     A move that was begun and not finished is finished by its task, and by the same request of anybody, with the offsets
     that it was planned with; any other request is refused until then.
@@ -69,6 +63,18 @@ def plan_pipeline_reset(
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     :raises PlanRefusedError: if the pipeline's names do not fit the checkpoint.
     """
+    if checkpoint is None:
+        groups = plan_resets(
+            client,
+            named.scopes(),
+            scenario,
+            now=now,
+            on_out_of_range=on_out_of_range,
+            on_no_commit=on_no_commit,
+            by=by,
+            interrupted=interrupted,
+        )
+        return PipelinePlan(groups)
     sources = moving_sources(checkpoint)
     positions = named.of(sources).by_group
     request = fingerprint(repr(scenario), named.group_id, named.scope.as_json())
@@ -82,8 +88,8 @@ def plan_pipeline_reset(
         for group, offsets in after.items():
             scopes = {group: TopicScope.of(offsets)}
             groups += plan_resets(client, scopes, ToOffset(offsets), now=now, on_out_of_range=on_out_of_range)
-        groups = [replace(plan, source=scenario_json(scenario)) for plan in groups]
-    elif open_move is not None and (is_relative(scenario) or needs_commits(scenario)):
+        groups = [replace(plan, source=scenario.as_json()) for plan in groups]
+    elif open_move is not None and (scenario.relative or scenario.from_commits):
         raise PlanRefusedError(
             [
                 f"{checkpoint.location}: this task has moved it before with other parameters (archive {open_move.name}), and nothing "
@@ -99,7 +105,7 @@ def plan_pipeline_reset(
             now=now,
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
-            stands=positions,
+            at_checkpoint=positions,
             by=by,
             interrupted=interrupted,
         )
@@ -137,7 +143,7 @@ def _open_move(
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
         same = _same_task(unfinished.by, by) or not (by.run or unfinished.by.run)
-        lasting = not (is_relative(scenario) or needs_commits(scenario)) or isinstance(scenario, ShiftBy)
+        lasting = not (scenario.relative or scenario.from_commits) or isinstance(scenario, ShiftBy)
         if unfinished.request == request and (same or lasting):
             return unfinished
         raise unfinished_refusal(checkpoint, unfinished)
@@ -169,7 +175,7 @@ def plan_checkpoint_seek(
     policy: CheckpointPolicy | None = None,
 ) -> PipelinePlan:
     """
-    Plan to move a checkpoint alone; ``current`` and ``shift_by`` start from where it stands.
+    Plan to move a checkpoint alone; ``current`` and ``shift_by`` start from where it is.
 
     :param scope: partitions outside stay where they are.
     """
@@ -182,8 +188,7 @@ def plan_checkpoint_seek(
     everything = {tp for offsets in sources.values() for tp in offsets}
     if refusals := Groups(None, scope).misnamed(sources, partitions=True):
         raise PlanRefusedError(refusals)
-    given = given_offsets(scenario, "", scope, 1)
-    named = given.to if given is not None and isinstance(given.to, Mapping) else None
+    named = given_offsets(scenario, "", scope, 1)
     unknown = sorted(set(named or ()) - everything)
     if unknown:
         raise PlanRefusedError(

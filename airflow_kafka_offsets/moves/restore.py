@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives, read_attachment
-from airflow_kafka_offsets.checkpoint.move import plan_seek, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.model.checkpoint_plan import (
@@ -16,16 +16,17 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointReceipt,
     read_checkpoint_receipt,
 )
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.commit import plan_moves
-from airflow_kafka_offsets.moves.group_reset import active_groups, read_file
+from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.group_reset import active_groups
 from airflow_kafka_offsets.moves.reset import moving_sources
+from airflow_kafka_offsets.moves.scenario import read_file
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -116,17 +117,20 @@ def _plan_groups(
     on_out_of_range: OutOfRangePolicy,
     on_no_commit: RestoreMissingCommitPolicy,
 ) -> list[OffsetPlan]:
-    """Plan to commit again what groups held before."""
+    """Plan to commit again what groups had before."""
     ours = named.ids
     if not set(before) <= set(ours):
         raise UsageError(
             f"the {origin} is of group {', '.join(sorted(set(before) - set(ours)))}, and group_id names {', '.join(ours)}: "
             f"give the {origin.split()[0]} of this pipeline's reset"
         )
-    without = {group: [tp for tp, offset in held.items() if offset is None] for group, held in before.items()}
+    without = {
+        group: [tp for tp, offset in positions.items() if offset is None]
+        for group, positions in before.items()
+    }
     targets: dict[str, Offsets] = {
-        group: {tp: offset for tp, offset in held.items() if offset is not None}
-        for group, held in before.items()
+        group: {tp: offset for tp, offset in positions.items() if offset is not None}
+        for group, positions in before.items()
     }
     if on_no_commit == "earliest":
         logs = client.log_ranges(sorted({tp for partitions in without.values() for tp in partitions}))
@@ -162,8 +166,10 @@ def plan_restore_file(
     scope = named.scope
     offsets = read_file(uri).groups(named.ids)
     _check_names(client, uri, offsets, named)
-    left_out = [tp for held in offsets.values() for tp in held if tp not in scope]
-    within = {group: {tp: held[tp] for tp in held if tp in scope} for group, held in offsets.items()}
+    left_out = [tp for positions in offsets.values() for tp in positions if tp not in scope]
+    within = {
+        group: {tp: positions[tp] for tp in positions if tp in scope} for group, positions in offsets.items()
+    }
     plans = _moves(client, within, {"restore": uri}, on_out_of_range)
     plans = [plan.noting(left_out, "left out, since topics does not name it") for plan in plans]
     if checkpoint is None:
@@ -172,7 +178,7 @@ def plan_restore_file(
     everywhere = named.within(TopicScope())
     everywhere.of(sources)  # refuses names that do not fit
     targets = everywhere.to_sources(sources, offsets_after(plans))
-    reached = {tp for held in targets.values() for tp in held}
+    reached = {tp for positions in targets.values() for tp in positions}
     outside = [tp for plan in plans for tp in plan.after if tp not in reached]
     checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo")
     plans = [
@@ -189,11 +195,11 @@ def _check_names(
     named: Groups,
 ) -> None:
     """Refuse names that are not there; a topic of which nothing was committed is in no file."""
-    saved = {tp.topic for held in offsets.values() for tp in held}
+    saved = {tp.topic for positions in offsets.values() for tp in positions}
     keys = () if isinstance(named.group_id, str) or named.names_sources else named.group_id or ()
     if absent := {*(named.scope.topics or ()), *keys} - saved:
         partitions_in(client, TopicScope(dict.fromkeys(sorted(absent))))
-    if not any(tp in named.scope for held in offsets.values() for tp in held):
+    if not any(tp in named.scope for positions in offsets.values() for tp in positions):
         raise PlanRefusedError(
             [
                 f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or the file"
@@ -242,5 +248,5 @@ def _moves(
     on_out_of_range: OutOfRangePolicy,
 ) -> list[OffsetPlan]:
     refusals = active_groups(client, targets)
-    plans = plan_moves(client, targets, source=source, on_out_of_range=on_out_of_range)
+    plans = plan_commits(client, GroupOffsets(targets), source=source, on_out_of_range=on_out_of_range)
     return [replace(plan, refusals=(*plan.refusals, *refusals.get(plan.group_id, ()))) for plan in plans]

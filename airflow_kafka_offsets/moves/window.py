@@ -1,4 +1,4 @@
-"""Which records are a window's: from where the group stands, or a time, until a time or the end of the log?"""
+"""Plans an offset window: from the group's commits, or a time, until a time or the end of the log."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import (
     BrokerError,
-    NoCommitError,
     PlanRefusedError,
     SetupError,
     UsageError,
-    WindowMismatchError,
 )
-from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
@@ -28,12 +25,12 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, iso_time, timestamp_ms
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, timestamp_ms
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
-from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound, check_bounds
+from airflow_kafka_offsets.moves.window_checks import deleted_before, emptied, log_elsewhere, window_positions
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -55,7 +52,7 @@ def plan_window(
     Plan which records one run reads; nothing is changed.
 
     A partition without a commit, of a topic that the group has commits on, was added since: it begins at its log
-    start. A topic that the group has no commit on is for ``on_no_commit``. Where the group stands behind the end
+    start. A topic that the group has no commit on is for ``on_no_commit``. Where the group is behind the end
     already, the range is empty.
 
     :param named: the group that the window's end is committed to, ``None`` if there is none; and the topics, without
@@ -76,14 +73,14 @@ def plan_window(
         )
     if max_records is not None and max_records < 1:
         raise UsageError(f"max_records={max_records}: expected 1 or more, or None for all")
-    held = _held(client, named)
-    partitions = _partitions(client, named.scope, start, end, held)
+    positions = window_positions(client, named)
+    partitions = _partitions(client, named.scope, start, end, positions)
     # Before the logs: of a topic that is created again in between the window does not have the new id.
-    ids = _topic_ids(client, [tp for tp in partitions if held.get(tp) is None])
+    ids = _topic_ids(client, [tp for tp in partitions if positions.get(tp) is None])
     # Positions before logs: a live group then looks further behind than it is, never further ahead.
     logs = client.log_ranges(partitions)
     if start.at == "committed":
-        wanted = {tp: held.get(tp) for tp in partitions}
+        wanted = {tp: positions.get(tp) for tp in partitions}
         starts = _from_commits(wanted, _known_topics(client, named, wanted), logs, on_no_commit)
     else:
         starts = _at(client, start, partitions, logs)
@@ -101,16 +98,16 @@ def plan_window(
         log.info("The group is past the end of the window on %s: nothing to read there", summarize(before))
     window = OffsetWindow(
         {tp: OffsetRange(offset, max(offset, ends[tp])) for tp, offset in starts.items()},
-        frozenset(tp for tp in starts if tp in held and held[tp] is None),
+        frozenset(tp for tp in starts if tp in positions and positions[tp] is None),
     )
     refusals = window.refusals(logs)
     if start.moment is not None:
-        refusals += _deleted_before(client, starts, logs, start.moment)
-        refusals += _emptied(window, held, logs)
+        refusals += deleted_before(client, starts, logs, start.moment)
+        refusals += emptied(window, positions, logs)
     if refusals:
         raise PlanRefusedError(refusals)
     limited = window if max_records is None else window.limited(max_records)
-    _note_elsewhere(limited, held)
+    log_elsewhere(limited, positions)
     source = {
         "start": str(start),
         "end": str(end),
@@ -119,57 +116,6 @@ def plan_window(
         "topic_ids": ids,
     }
     return replace(limited, source=source)
-
-
-def check_window(client: OffsetsClient, window: OffsetWindow, named: Groups) -> None:
-    """
-    See whether a window that was planned earlier can still be read.
-
-    :raises PlanRefusedError: if not: retention has taken records of it, or a topic was recreated.
-    """
-    refusals = [*created_again(client, window), *window.refusals(client.log_ranges(window.ranges))]
-    if refusals:
-        raise PlanRefusedError(refusals)
-    if named.group_id is not None:
-        _note_elsewhere(window, _held(client, named.within(TopicScope.of(window.ranges))))
-
-
-def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
-    """
-    Say which topics of a window were deleted and created again since it was planned, as their ids tell.
-
-    :raises BrokerError: if the ids were known then, and cannot be had now.
-    """
-    planned = window.source.get("topic_ids")
-    topics = {tp.topic for tp in window.ranges}
-    known = (
-        {topic: planned[topic] for topic in topics & planned.keys()} if isinstance(planned, Mapping) else {}
-    )
-    if not known:
-        return []
-    now = client.topic_ids(known)
-    others = sorted(topic for topic, found in now.items() if found != known[topic])
-    if not others:
-        return []
-    return [
-        f"{', '.join(map(repr, others))} was deleted and created again since the window was planned (topic id "
-        f"{shorten(known[others[0]])} then, {now[others[0]]} now), or the connection leads to another cluster: the window's "
-        "offsets mean other records by now; trigger a new run"
-    ]
-
-
-def committed_by(client: OffsetsClient, named: Groups, dag: str, run: str) -> bool:
-    """Whether a run of a DAG made one of the groups' present commits, as their metadata tell."""
-    for group, topics in named.scopes().items():
-        try:
-            partitions = group_positions(client, group, topics)
-        except NoCommitError:
-            continue
-        for commit in client.committed(group, partitions).values():
-            said = CommitMetadata.parse(commit.metadata) if commit is not None else None
-            if said is not None and said.run == run and said.dag in ("", dag):
-                return True
-    return False
 
 
 def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
@@ -200,31 +146,21 @@ def _topic_ids(client: OffsetsClient, partitions: list[TopicPartition]) -> dict[
         return {}
 
 
-def _held(client: OffsetsClient, named: Groups) -> Positions:
-    """Return where the groups stand in their topics, ``None`` for no commit; nothing without a group."""
-    if named.group_id is None:
-        return {}
-    held: Positions = {}
-    for group, topics in named.scopes().items():
-        held |= group_positions(client, group, topics)
-    return held
-
-
 def _partitions(
-    client: OffsetsClient, scope: TopicScope, start: WindowBound, end: WindowBound, held: Positions
+    client: OffsetsClient, scope: TopicScope, start: WindowBound, end: WindowBound, positions: Positions
 ) -> list[TopicPartition]:
     named = start.offsets or end.offsets
-    if named is None and scope.topics is None and not held:
+    if named is None and scope.topics is None and not positions:
         raise UsageError("a window without a group needs topics, topics_pattern, or offsets as start or end")
-    everything = sorted(held) if scope.topics is None else partitions_in(client, scope)
+    everything = sorted(positions) if scope.topics is None else partitions_in(client, scope)
     if named is None:
-        without_group = [tp for tp in everything if held and tp not in held]
+        without_group = [tp for tp in everything if positions and tp not in positions]
         if without_group:
             raise UsageError(
                 f"group_id has no group for {summarize(without_group)}: add a key for the topic, or leave it out of topics"
             )
         return everything
-    outside = [tp for tp in named if tp not in scope or (held and tp not in held)]
+    outside = [tp for tp in named if tp not in scope or (positions and tp not in positions)]
     if outside:
         raise UsageError(
             f"the offsets name {summarize(outside)}, which topics= or group_id leaves out, or the broker does not have: name "
@@ -240,8 +176,8 @@ def _known_topics(client: OffsetsClient, named: Groups, wanted: Positions) -> se
     known = {tp.topic for tp, offset in wanted.items() if offset is not None}
     unknown = {tp.topic for tp in wanted} - known
     if unknown:
-        held = _held(client, named.within(TopicScope(dict.fromkeys(sorted(unknown)))))
-        known |= {tp.topic for tp, offset in held.items() if offset is not None}
+        positions = window_positions(client, named.within(TopicScope(dict.fromkeys(sorted(unknown)))))
+        known |= {tp.topic for tp, offset in positions.items() if offset is not None}
     return known
 
 
@@ -288,57 +224,3 @@ def _at(
         # What came after the look at the log's end is the next window's.
         return {tp: min(offset, logs[tp].end) for tp, offset in found.items()}
     return {tp: logs[tp].start if bound.at == "earliest" else logs[tp].end for tp in partitions}
-
-
-def _deleted_before(
-    client: OffsetsClient, starts: Offsets, logs: Mapping[TopicPartition, LogRange], moment: datetime
-) -> list[str]:
-    """Say where the log starts later than the window: records of the window may be gone, and nobody can count them."""
-    doubtful = {tp: offset for tp, offset in starts.items() if 0 < offset == logs[tp].start < logs[tp].end}
-    times = client.record_times(doubtful) if doubtful else {}
-    asked = timestamp_ms(moment)
-    gone = {tp: time for tp, time in times.items() if time is not None and time > asked}
-    unseen = sorted(set(doubtful) - set(times))
-    if unseen:
-        log.warning(
-            "Whether retention has deleted records of the window could not be seen on %s", summarize(unseen)
-        )
-    if not gone:
-        return []
-    tp, time = next(iter(sorted(gone.items())))
-    return [
-        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset {logs[tp].start}, "
-        f"{iso_time(time)}): records before that, {sum(logs[tp].start for tp in gone)} in all, were deleted by retention, and "
-        "some of them may be the window's; start later, or with 'earliest'"
-    ]
-
-
-def _emptied(window: OffsetWindow, held: Positions, logs: Mapping[TopicPartition, LogRange]) -> list[str]:
-    """Say where retention has left nothing, so that nobody can tell whether the window's records were there."""
-    emptied = [
-        tp
-        for tp in window.ranges
-        if 0 < logs[tp].start == logs[tp].end and (held.get(tp) or 0) < logs[tp].start
-    ]
-    if not emptied:
-        return []
-    log.warning(
-        "Retention has deleted all records, some of which may be the window's, on %s", summarize(emptied)
-    )
-    if window:
-        return []
-    return [
-        f"the window is empty, and retention has deleted all records of {summarize(emptied)}, "
-        f"{sum(logs[tp].start for tp in emptied)} in all: some of them may be the window's; if that is as it should be, "
-        "start with 'earliest', or leave the partitions out with topics="
-    ]
-
-
-def _note_elsewhere(window: OffsetWindow, held: Positions) -> None:
-    """Say in the log that the window can be read, but not be committed as long as the group stands where it does."""
-    try:
-        window.to_commit("the group", {tp: held[tp] for tp in window.ranges} if held else window.committed)
-    except WindowMismatchError as error:
-        log.warning(
-            "Committing this window would be refused now, since the group is elsewhere: %s", error.differences
-        )

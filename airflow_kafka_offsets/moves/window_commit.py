@@ -1,26 +1,22 @@
-"""May a window's end be committed to its groups, and what is written when it may?"""
+"""Plans the commit of a window's end to its groups, and writes it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer
-from airflow_kafka_offsets.model.offsets import (
-    OffsetRange,
-    Offsets,
-    committed_offsets,
-    committed_texts,
-    summarize,
-)
+from airflow_kafka_offsets.errors import WindowMismatchError
+from airflow_kafka_offsets.model.commit_metadata import committer
+from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
+from airflow_kafka_offsets.model.offsets import OffsetRange, committed_texts, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
-from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove, check_plans
+from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.moves.commit import plan_moves
-from airflow_kafka_offsets.moves.window import created_again
+from airflow_kafka_offsets.moves.apply import read_back
+from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.window_checks import created_again
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -28,10 +24,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+def window_targets(window: OffsetWindow, named: Groups) -> GroupOffsets:
+    """
+    Return the part of a window's end that each group is to hold.
+
+    What the plan was asked for and has left out, such as a topic that nobody has committed, is not missing.
+
+    :raises PlanRefusedError: if the names do not fit the window.
+    """
+    named, without = named.in_window(window.ranges, window.source)
+    if without:
+        log.info("Not in the window: %s", ", ".join(without))
+    return named.of({"window": window.end}, "the window")
+
+
 def plan_window_commits(
     client: OffsetsClient,
     window: OffsetWindow,
-    targets: Mapping[str, Offsets],
+    targets: GroupOffsets,
     *,
     source: Mapping[str, Any],
     on_out_of_range: OutOfRangePolicy = "fail",
@@ -43,64 +53,49 @@ def plan_window_commits(
     Where it is proved that the window was committed once, a group that is at its end or past it in every partition has
     gone on since: there is nothing to do, and its plan says so.
 
-    :param targets: group -> the part of the window's end that it is to hold.
+    :param targets: see :func:`window_targets`.
     :param source: where the window comes from, for the receipt.
     :param on_out_of_range: what becomes of an end that is outside the log by now.
     :param committed_at: when this window was committed to all of the groups, if that is known.
-    :return: a plan for each group, refused if the group stands neither at the start nor at the end, or a topic was
+    :return: a plan for each group, refused if the group is neither at the start nor at the end, or a topic was
         created again since the window was planned.
     """
-    created = created_again(client, window.only(tp for offsets in targets.values() for tp in offsets))
+    by_group = targets.by_group
+    created = created_again(client, window.only(tp for offsets in by_group.values() for tp in offsets))
     done = {}
     if committed_at and not created:
         done = {
             group: plan
-            for group in targets
-            if (plan := _done(client, group, window.only(targets[group]), source, committed_at))
+            for group, offsets in by_group.items()
+            if (plan := _done(client, group, window.only(offsets), source, committed_at))
         }
-    left = {group: offsets for group, offsets in targets.items() if group not in done}
+    left = {group: offsets for group, offsets in by_group.items() if group not in done}
     moves = {
         plan.group_id: replace(plan, refusals=(*created, *plan.refusals, *_refusals(window, plan)))
-        for plan in plan_moves(client, left, source=source, on_out_of_range=on_out_of_range)
+        for plan in plan_commits(
+            client, replace(targets, by_group=left), source=source, on_out_of_range=on_out_of_range
+        )
     }
-    return [{**done, **moves}[group] for group in targets]
+    return [{**done, **moves}[group] for group in by_group]
 
 
-def apply_window_commits(
-    client: OffsetsClient,
-    window: OffsetWindow,
-    plans: Sequence[OffsetPlan],
-    metadata: CommitMetadata,
-    *,
-    fenced: bool = True,
-) -> None:
+@dataclass(frozen=True)
+class WindowWrite:
     """
-    Commit a window to its groups, one after another, each compared again as it is written.
+    Writes a window's end to a group, which is compared with the window's start once more as it is written.
 
-    :param fenced: join each group, so that comparing and writing are one step.
-    :raises PlanRefusedError: if one of the plans must not be carried out; nothing was written.
-    :raises BrokerError: if a commit failed; says which groups were written.
+    :param window: the window.
+    :param fenced: join the group, so that comparing and writing are one step.
     """
-    check_plans(plans)
-    written: list[str] = []
-    for plan in plans:
-        if not plan.after or plan.done:
-            continue
-        try:
-            text = metadata.text(len(plan.after))
-            client.commit_window(plan.group_id, _part(window, plan), text, fenced=fenced)
-            if not fenced:
-                # A fenced commit was read back before anybody else could write.
-                plan.verify(committed_offsets(client.committed(plan.group_id, plan.after)))
-        except (BrokerError, PlanRefusedError) as error:
-            if written:
-                done = (
-                    f"{error}; written before: group {', '.join(written)}; running it again finishes the rest"
-                )
-                error.args = (done, *error.args[1:])
-            raise
-        written.append(plan.group_id)
-        log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
+
+    window: OffsetWindow
+    fenced: bool = True
+
+    def __call__(self, client: OffsetsClient, plan: OffsetPlan, metadata: str) -> None:
+        """Commit the part of the window that a plan is of; a fenced commit reads it back by itself."""
+        client.commit_window(plan.group_id, _part(self.window, plan), metadata, fenced=self.fenced)
+        if not self.fenced:
+            read_back(client, plan)
 
 
 def _done(
@@ -108,25 +103,23 @@ def _done(
 ) -> OffsetPlan | None:
     """Return the plan of a group that has gone on since the window was committed to it, ``None`` if it has not."""
     commits = client.committed(group_id, part.ranges)
-    held = {tp: commit.offset for tp, commit in commits.items() if commit is not None}
-    if held.keys() != part.end.keys() or held == part.end or not part.passed(held):
+    now = {tp: commit.offset for tp, commit in commits.items() if commit is not None}
+    if now.keys() != part.end.keys() or now == part.end or not part.passed(now):
         return None
-    logs = client.log_ranges(held)
-    if any(offset > logs[tp].end for tp, offset in held.items()):
+    logs = client.log_ranges(now)
+    if any(offset > logs[tp].end for tp, offset in now.items()):
         return None
-    said = committed_texts(commits)
-    movers = sorted(
-        {who for tp, offset in held.items() if offset > part.end[tp] and (who := committer(said[tp]))}
-    )
-    by = f", moved by {', '.join(movers)}" if movers else ""
+    texts = committed_texts(commits)
+    movers = {who for tp, offset in now.items() if offset > part.end[tp] and (who := committer(texts[tp]))}
+    by = f", moved by {', '.join(sorted(movers))}" if movers else ""
     return OffsetPlan(
         group_id,
-        tuple(PartitionMove(tp, offset, offset, logs[tp]) for tp, offset in sorted(held.items())),
+        tuple(PartitionMove(tp, offset, offset, logs[tp]) for tp, offset in sorted(now.items())),
         {**source, "committed_at": committed_at},
         notes=(
             f"nothing to do: this task has committed the window at {committed_at}, and the group has gone on since{by}",
         ),
-        said=said,
+        metadata=texts,
         done=True,
     )
 
@@ -139,7 +132,7 @@ def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
             "now is no place that the window has come to; reset the group, or leave the topic out with topics=",
         )
     try:
-        part.to_commit(f"group {plan.group_id!r}", plan.before, plan.said)
+        part.to_commit(f"group {plan.group_id!r}", plan.before, plan.metadata)
     except WindowMismatchError as error:
         return error.refusals
     return ()

@@ -1,4 +1,4 @@
-"""What do all operators that move offsets have in common? The pipeline's names, and the way of a plan."""
+"""Bases of the operators that move offsets: the pipeline's names, the checks, and the way of a plan."""
 
 from __future__ import annotations
 
@@ -7,22 +7,31 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPolicy, PendingBatch, Sink
+from airflow_kafka_offsets.model.checkpoint_plan import (
+    QUIET_PERIOD,
+    CheckpointPolicy,
+    PendingBatch,
+    Sink,
+    parse_quiet_period,
+    parse_sink,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.parameters import choice, parse_switch
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.moves.apply import apply_plan, look_up_times
+from airflow_kafka_offsets.moves.apply import apply, look_up_times
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.clears import clear_mark
 from airflow_kafka_offsets.task.failures import failing_at_once
-from airflow_kafka_offsets.task.given import GivenOptions, check_names
+from airflow_kafka_offsets.task.given import GivenOptions, check_literals, check_names
 from airflow_kafka_offsets.task.metrics import count_commit, count_refused, count_reset
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -32,6 +41,9 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
+    Reader = Callable[[Any, str], Any]
+    """Reads a parameter from its value and name."""
+
 
 class OffsetsOperator(GivenOptions, BaseOperator):
     """
@@ -39,7 +51,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
     Of the groups' assets in ``outlets`` (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`) a task sends events
     for those whose group it has moved or committed. A mapped task may name the assets of all pipelines; elsewhere the
-    asset of another group is refused. An ``AssetAlias`` stands for the groups that are committed.
+    asset of another group is refused. An ``AssetAlias`` represents the groups that are committed.
 
     Every name selects something, see :mod:`airflow_kafka_offsets.model.groups`; and an option that is given must not render
     to nothing, see :mod:`airflow_kafka_offsets.task.given`.
@@ -56,6 +68,8 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
     template_fields: Sequence[str] = PIPELINE_PARAMETERS
     template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
+    readers: ClassVar[Mapping[str, Reader]] = {}
+    """Read the parameters with a fixed form: at parse time where no template is given, else when the task runs."""
     ui_color = "#e8f4ea"
     needs_group: ClassVar[bool] = True
     calls_timeout: ClassVar[float] = 120.0
@@ -80,10 +94,40 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         self._moving: dict[str, set[str]] = {}
         self._group_outlets = GroupOutlets(())
         if group_id is None and self.needs_group:
-            raise UsageError(
-                f"task {self.task_id}: group_id is missing: name the consumer group, or **pipeline"
-            )
+            raise self.misused("group_id is missing: name the consumer group, or **pipeline")
         check_names(group_id, topics)
+
+    def check_parameters(self) -> None:
+        """
+        Check the parameters that are written in the DAG's file; each operator calls this when it has set them.
+
+        :raises UsageError: naming the task and the parameter.
+        """
+        check_literals(self, **self.readers)
+
+    def misused(self, text: str) -> UsageError:
+        """Return the error for parameters that do not go together."""
+        return UsageError(f"task {self.task_id}: {text}")
+
+    def check_unused(self, why: str, **defaults: object) -> None:
+        """
+        Refuse parameters that nothing would read.
+
+        :param why: such as ``without window_file``.
+        :param defaults: the parameters, each with its default.
+        :raises UsageError: naming those that are given.
+        """
+        given = [name for name, default in defaults.items() if getattr(self, name) != default]
+        if given:
+            raise self.misused(f"{' and '.join(given)} would be ignored {why}: leave it out")
+
+    def read(self, name: str) -> Any:
+        """Return a parameter as its reader gives it."""
+        return self.readers[name](getattr(self, name), name)
+
+    def named(self) -> Groups:
+        """Return the groups and topics that the parameters name."""
+        return Groups.parse(self.group_id, self.topics, required=self.needs_group)
 
     def open_client(self) -> OffsetsClient:
         """Return a client for the connection, to be closed by the caller."""
@@ -117,7 +161,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
             except KafkaOffsetsError as error:
                 count_refused(self._moving, error)
                 raise
-        self._group_outlets.note_untold()
+        self._group_outlets.log_unsent()
 
     def carry_out(
         self,
@@ -126,17 +170,15 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         plan: PipelinePlan,
         metadata: CommitMetadata,
         *,
-        checkpoint: SparkCheckpoint | None = None,
-        quiet_period: float = QUIET_PERIOD,
         plan_only: bool = False,
-        write: Callable[[PipelinePlan, CommitMetadata], None] | None = None,
+        **how: Any,
     ) -> dict[str, Any]:
         """
-        Show a plan, store its receipt, carry it out and read it back.
+        Show a plan, store its receipt, and apply it.
 
         The receipt is in XCom before the first write, and stays there when the task then fails.
 
-        :param write: carries out a plan that is not a joint move of checkpoint and groups.
+        :param how: see :func:`~airflow_kafka_offsets.moves.apply.apply`.
         :return: the receipt.
         """
         groups = {*self._named_groups(), *(group.group_id for group in plan.groups)}
@@ -148,17 +190,13 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         for table in plan.tables():
             self.log.info("%s", table)
         push_result(context, plan.receipt(plan_only=plan_only))
-        plan.check()
-        if plan_only:
-            return plan.receipt(plan_only=True)
-        self._group_outlets.tell(context, self.kafka_config_id, written, plan.stamped(metadata))
-        if write is not None:
-            write(plan, metadata)
-        else:
-            apply_plan(client, checkpoint, plan, metadata, quiet_period=quiet_period)
-        self.count_move(self._moving)
-        self.outlets = self._group_outlets.present
-        return plan.receipt(verified=True)
+        if not plan_only:
+            self._group_outlets.send(context, self.kafka_config_id, written, plan.stamped(metadata))
+        receipt = apply(client, plan, metadata, plan_only=plan_only, **how)
+        if not plan_only:
+            self.count_move(self._moving)
+            self.outlets = self._group_outlets.present
+        return receipt
 
     def count_move(self, topics: Mapping[str, set[str]]) -> None:
         """Count what was carried out, for each group and its topics."""
@@ -174,7 +212,7 @@ class MovingOperator(OffsetsOperator):
     """
     Base of the operators that may also move a checkpoint.
 
-    Besides the pipeline's names:
+    Besides the pipeline's names, and only with a ``checkpoint_location``:
 
     :param pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default) refuses,
         ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
@@ -182,22 +220,35 @@ class MovingOperator(OffsetsOperator):
         overwrites by the records' own key), ``kafka``, ``noop``, ``file``, ``delta``, ``iceberg`` or ``hudi``, see
         :data:`~airflow_kafka_offsets.model.checkpoint_plan.Sink`. (templated)
     :param sink_location: directory that a ``file`` sink writes to. (templated)
-    :param allow_state: move a query that keeps state although its state stays as it is.
-    :param quiet_period: seconds without a write to the checkpoint after which the query counts as stopped; the
-        task waits for them if it must.
+    :param allow_state: move a query that keeps state although its state stays as it is. (templated)
+    :param quiet_period: time without a write to the checkpoint after which the query counts as stopped: seconds (10 by
+        default), a timedelta or ISO 8601 text; the task waits for it if it must. (templated)
     """
 
     moves_on_purpose: ClassVar[bool] = True
-    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, "pending_batch", "sink", "sink_location")
+    template_fields: Sequence[str] = (
+        *PIPELINE_PARAMETERS,
+        "pending_batch",
+        "sink",
+        "sink_location",
+        "allow_state",
+        "quiet_period",
+    )
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "pending_batch": choice(PendingBatch),
+        "sink": parse_sink,
+        "allow_state": parse_switch,
+        "quiet_period": parse_quiet_period,
+    }
 
     def __init__(
         self,
         *,
-        pending_batch: PendingBatch = "fail",
-        sink: Sink | None = None,
+        pending_batch: PendingBatch | str = "fail",
+        sink: Sink | str | None = None,
         sink_location: str | None = None,
-        allow_state: bool = False,
-        quiet_period: float = QUIET_PERIOD,
+        allow_state: bool | str = False,
+        quiet_period: timedelta | float | str = QUIET_PERIOD,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -206,6 +257,19 @@ class MovingOperator(OffsetsOperator):
         self.sink_location = sink_location
         self.allow_state = allow_state
         self.quiet_period = quiet_period
+
+    def check_parameters(self) -> None:
+        """Check also that what concerns a checkpoint is given only with one."""
+        super().check_parameters()
+        if self.checkpoint_location is None:
+            self.check_unused(
+                "without checkpoint_location",
+                pending_batch="fail",
+                sink=None,
+                sink_location=None,
+                allow_state=False,
+                quiet_period=QUIET_PERIOD,
+            )
 
     def count_move(self, topics: Mapping[str, set[str]]) -> None:
         """Count what was carried out, for each group and its topics."""
@@ -216,10 +280,8 @@ class MovingOperator(OffsetsOperator):
         return CheckpointPolicy.parse(self.pending_batch, self.sink, self.sink_location, self.allow_state)
 
 
-def commit_metadata(
-    context: Context, *, query: str = "", batch: int | None = None, move: int | None = None
-) -> CommitMetadata:
-    """Return what a commit of this task run says about itself."""
+def commit_metadata(context: Context) -> CommitMetadata:
+    """Return what a commit of this task run records about its origin."""
     ti, dag_run = context.get("ti"), context.get("dag_run")
     names = [getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id", "map_index")]
     # A retry has the same token, and clearing the task gives another one.
@@ -230,9 +292,6 @@ def commit_metadata(
         task=getattr(ti, "task_id", "") or "",
         map_index=getattr(ti, "map_index", -1) if getattr(ti, "map_index", None) is not None else -1,
         user=getattr(dag_run, "triggering_user_name", None) or "",
-        query=query,
-        batch=batch,
-        move=move,
         token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
         at=int(time.time()),
     )

@@ -1,7 +1,8 @@
-"""Do the consumer groups stand where their checkpoints stand, and is that still in the log?"""
+"""Compares consumer groups with the checkpoints that they follow, and both with the logs."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,12 +18,12 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.parameters import one_of
+from airflow_kafka_offsets.model.parameters import choice, parse_duration
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.drift import pipeline_drift
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.task.failures import failing_at_once
-from airflow_kafka_offsets.task.given import GivenOptions, check_names, check_rendered
+from airflow_kafka_offsets.task.given import GivenOptions, check_literals, check_names, check_rendered
 from airflow_kafka_offsets.task.metrics import report_drift
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -35,6 +36,8 @@ _DEFAULT_KAFKA = "kafka_default"
 
 DriftPolicy = Literal["fail", "warn"]
 """What becomes of the task when a pipeline has drifted."""
+
+_POLICY = choice(DriftPolicy)
 
 Cluster = Callable[[str], "tuple[OffsetsClient, Callable[[], int | None]]"]
 """The client of a Kafka connection, and what gives that cluster's retention of offsets."""
@@ -143,6 +146,7 @@ class CheckOffsetDriftOperator(GivenOptions, BaseOperator):
                 "pipelines=[...]"
             )
         check_names(group_id, topics)
+        check_literals(self, pipelines=_read_pipelines, grace=parse_duration, on_drift=_POLICY)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, and return the report."""
@@ -154,7 +158,7 @@ class CheckOffsetDriftOperator(GivenOptions, BaseOperator):
         # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        policy = one_of(self.on_drift, DriftPolicy, "on_drift")
+        policy = _POLICY(self.on_drift, "on_drift")
         grace = parse_grace(self.grace)
         pipelines = self._named_pipelines(context)
         with ExitStack() as clients:
@@ -202,25 +206,18 @@ class CheckOffsetDriftOperator(GivenOptions, BaseOperator):
             # What is wrong with one must not hide how the others stand.
             self.log.exception("Group %s could not be checked", pipeline.group_id)
             # Airflow's texts name a connection; what others say may hold anything.
-            said = f": {error}" if isinstance(error, AirflowException) else ", see the log"
-            return CheckedPipeline(pipeline, error=f"{type(error).__name__}{said}", retriable=True)
+            reason = f": {error}" if isinstance(error, AirflowException) else ", see the log"
+            return CheckedPipeline(pipeline, error=f"{type(error).__name__}{reason}", retriable=True)
         report_drift(reports)
         for report in reports:
-            tell = self.log.warning if report.drifted or report.warnings else self.log.info
-            tell("%s", report.table())
+            level = logging.WARNING if report.drifted or report.warnings else logging.INFO
+            self.log.log(level, "%s", report.table())
         return CheckedPipeline(pipeline, tuple(reports))
 
     def _named_pipelines(self, context: Context) -> list[KafkaPipeline]:
         if self.pipelines is None:
             return [_pipeline({name: getattr(self, name) for name in PIPELINE_PARAMETERS})]
-        entries = (
-            load_json(self.pipelines, "pipelines") if isinstance(self.pipelines, str) else self.pipelines
-        )
-        if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
-            raise UsageError(
-                f"pipelines={shorten(entries)}: expected a list of KafkaPipeline, or of dicts with the same keys, with "
-                "one in it at least"
-            )
+        entries = _read_pipelines(self.pipelines, "pipelines")
         # Airflow renders a dict, and passes over a KafkaPipeline as over any object that it does not know.
         return [
             _pipeline(
@@ -252,3 +249,13 @@ def _pipeline(names: object) -> KafkaPipeline:
     for name, value in given.items():
         check_rendered(f"pipelines, {name}", value, value)
     return KafkaPipeline(**given)
+
+
+def _read_pipelines(value: object, parameter: str) -> Sequence[object]:
+    entries = load_json(value, parameter) if isinstance(value, str) else value
+    if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
+        raise UsageError(
+            f"{parameter}={shorten(entries)}: expected a list of KafkaPipeline, or of dicts with the same keys, with "
+            "one in it at least"
+        )
+    return entries

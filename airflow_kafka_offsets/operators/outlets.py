@@ -37,12 +37,12 @@ class GroupOutlets:
     def __init__(self, declared: Iterable[Any]) -> None:
         self.declared = list(declared)
         self.groups = [outlet for outlet in self.declared if _uri(outlet)]
-        self.told: list[Any] = []
+        self.sent: list[Any] = []
 
     @property
     def present(self) -> list[Any]:
         """The outlets that an event is sent for if the task ends now."""
-        return [outlet for outlet in self.declared if not _uri(outlet) or outlet in self.told]
+        return [outlet for outlet in self.declared if not _uri(outlet) or outlet in self.sent]
 
     def check(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
         """
@@ -64,7 +64,7 @@ class GroupOutlets:
                 ]
             )
 
-    def tell(
+    def send(
         self, context: Context, kafka_config_id: str, plans: Sequence[OffsetPlan], metadata: CommitMetadata
     ) -> None:
         """
@@ -75,8 +75,8 @@ class GroupOutlets:
         if "outlet_events" not in context:
             return
         by_uri = {group_uri(kafka_config_id, plan.group_id): plan for plan in plans}
-        self.told = [outlet for outlet in self.groups if _uri(outlet) in by_uri]
-        for outlet in self.told:
+        self.sent = [outlet for outlet in self.groups if _uri(outlet) in by_uri]
+        for outlet in self.sent:
             context["outlet_events"][outlet].extra = _totals(by_uri[_uri(outlet)], metadata)
         for alias in self.declared:
             if isinstance(alias, AssetAlias):
@@ -88,11 +88,11 @@ class GroupOutlets:
                 for uri, plan in by_uri.items():
                     _add(events, uri, _totals(plan, metadata))
 
-    def note_untold(self) -> None:
-        """Say in the log for which of the groups' assets there is no event."""
-        untold = [_uri(outlet) for outlet in self.groups if outlet not in self.told]
-        if untold:
-            log.info("No event, since this task has committed nothing to the group: %s", _shown(untold))
+    def log_unsent(self) -> None:
+        """Log the groups' assets for which there is no event."""
+        unsent = [_uri(outlet) for outlet in self.groups if outlet not in self.sent]
+        if unsent:
+            log.info("No event, since this task has committed nothing to the group: %s", _shown(unsent))
 
 
 def _uri(outlet: Any) -> str:

@@ -6,20 +6,22 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
-from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.offsets import Positions
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy, exactly_one, one_of
-from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.recovery import Work, is_finished
-from airflow_kafka_offsets.moves.commit import plan_moves
-from airflow_kafka_offsets.moves.group_reset import parse_scenario, plan_resets
-from airflow_kafka_offsets.moves.reset import plan_pipeline_reset
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.parameters import (
+    MissingCommitPolicy,
+    OutOfRangePolicy,
+    choice,
+    exactly_one,
+    parse_switch,
+)
+from airflow_kafka_offsets.model.recovery import Work
+from airflow_kafka_offsets.model.reset_scenarios import LITERAL_SCENARIOS, SCENARIOS, ToOffset
+from airflow_kafka_offsets.moves.finished import plan_kept
+from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.moves.scenario import parse_scenario
 from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
-from airflow_kafka_offsets.task.clears import clear_mark
+from airflow_kafka_offsets.task.before_images import BeforeImages
+from airflow_kafka_offsets.task.given import is_nothing, is_template
 from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -29,8 +31,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-
-SCENARIOS = ("to_offset", "to_datetime", "shift_by", "by_duration", "from_file")
+    from airflow_kafka_offsets.operators.base import Reader
 
 
 class ResetOffsetsOperator(MovingOperator):
@@ -58,7 +59,7 @@ class ResetOffsetsOperator(MovingOperator):
     cleared, and the log says so. Refused, with nothing changed: tasks that have succeeded after it, and were not cleared
     although one before them was.
 
-    What may happen to the checkpoint is said with the parameters of :class:`MovingOperator`: ``pending_batch``,
+    What may happen to the checkpoint is decided by the parameters of :class:`MovingOperator`: ``pending_batch``,
     ``sink``, ``sink_location``, ``allow_state`` and ``quiet_period``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
@@ -76,9 +77,10 @@ class ResetOffsetsOperator(MovingOperator):
         ``group,topic,partition,offset``. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
         partition, for an offset outside the log or a time in the future. (templated)
-    :param on_no_commit: where a partition without a commit stands, for ``shift_by`` and ``current``: ``fail``
-        (default), ``earliest``, ``latest``, or ``skip`` the partition. (templated)
-    :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
+    :param on_no_commit: where a partition without a commit starts from, for ``shift_by`` and ``current``: ``fail``
+        (default), ``earliest``, ``latest``, or ``skip`` the partition. With a ``checkpoint_location`` it starts where the
+        checkpoint is. (templated)
+    :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -86,10 +88,17 @@ class ResetOffsetsOperator(MovingOperator):
         *SCENARIOS,
         "on_out_of_range",
         "on_no_commit",
+        "plan_only",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **MovingOperator.template_fields_renderers,
         "to_offset": "json",
+    }
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **MovingOperator.readers,
+        "on_out_of_range": choice(OutOfRangePolicy),
+        "on_no_commit": choice(MissingCommitPolicy),
+        "plan_only": parse_switch,
     }
 
     def __init__(
@@ -100,9 +109,9 @@ class ResetOffsetsOperator(MovingOperator):
         shift_by: int | str | None = None,
         by_duration: timedelta | str | None = None,
         from_file: str | None = None,
-        on_out_of_range: OutOfRangePolicy = "fail",
-        on_no_commit: MissingCommitPolicy = "fail",
-        plan_only: bool = False,
+        on_out_of_range: OutOfRangePolicy | str = "fail",
+        on_no_commit: MissingCommitPolicy | str = "fail",
+        plan_only: bool | str = False,
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
@@ -116,6 +125,30 @@ class ResetOffsetsOperator(MovingOperator):
         self.on_out_of_range = on_out_of_range
         self.on_no_commit = on_no_commit
         self.plan_only = plan_only
+        self.check_parameters()
+
+    def check_parameters(self) -> None:
+        """Check also that one scenario is given, or that templates may fill one in."""
+        super().check_parameters()
+        given = {name: value for name in SCENARIOS if not is_nothing(value := getattr(self, name))}
+        literals = {name: value for name, value in given.items() if not is_template(value)}
+        try:
+            if not given or len(literals) > 1:
+                exactly_one({name: getattr(self, name) for name in SCENARIOS})
+            for name, value in literals.items():
+                if name in LITERAL_SCENARIOS:
+                    LITERAL_SCENARIOS[name](value)
+        except (UsageError, OffsetsFormatError) as error:
+            raise self.misused(str(error)) from None
+        if self.checkpoint_location is not None:
+            self.check_unused(
+                "with checkpoint_location: a partition without a commit starts where the checkpoint is",
+                on_no_commit="fail",
+            )
+        elif not any(_may_start_from_commits(*each) for each in given.items()):
+            self.check_unused(
+                f"with {', '.join(given)}, which does not start from a commit", on_no_commit="fail"
+            )
 
     def may_be_nothing(self, name: str, template: object) -> bool:  # noqa: ARG002
         """Whether it is a scenario: a DAG's ``params`` fill in one of them, see :func:`exactly_one`."""
@@ -124,49 +157,45 @@ class ResetOffsetsOperator(MovingOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the group, and return the receipt."""
         with self.refusing():
-            return self._execute(context)
-
-    def _execute(self, context: Context) -> dict[str, Any]:
-        work, has_work = self._cleared_work(context)
-        scenario = parse_scenario(*exactly_one({name: getattr(self, name) for name in SCENARIOS}))
-        named = Groups.parse(self.group_id, self.topics)
-        metadata = commit_metadata(context)
-        checkpoint = self.open_checkpoint()
-        images = BeforeImages(context)
-        with self.open_client() as client:
-            if work is not None:
-                receipt = self._kept(client, checkpoint, work, metadata)
-                push_result(context, receipt)
-                return receipt
-            policies: dict[str, Any] = {
-                "now": datetime.now(tz=timezone.utc),
-                "on_out_of_range": one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range"),
-                "on_no_commit": one_of(self.on_no_commit, MissingCommitPolicy, "on_no_commit"),
-                "by": metadata,
-                # Of a recovery that was cleared before its work was committed nobody has gone on from here.
-                "interrupted": images.interrupted or has_work or None,
-            }
-            if checkpoint is None:
-                plan = PipelinePlan(plan_resets(client, named.scopes(), scenario, **policies))
-            else:
-                plan = plan_pipeline_reset(
-                    client, checkpoint, named, scenario, policy=self.checkpoint_policy(), **policies
+            plan_only = self.read("plan_only")
+            work, has_work = (None, False) if plan_only else self._cleared_work(context)
+            scenario = parse_scenario(*exactly_one({name: getattr(self, name) for name in SCENARIOS}))
+            metadata = commit_metadata(context)
+            checkpoint = self.open_checkpoint()
+            images = BeforeImages(context)
+            with self.open_client() as client:
+                if work is not None:
+                    receipt = self._kept(client, checkpoint, work, metadata)
+                    push_result(context, receipt)
+                    return receipt
+                plan = plan_reset(
+                    client,
+                    checkpoint,
+                    self.named(),
+                    scenario,
+                    now=datetime.now(tz=timezone.utc),
+                    on_out_of_range=self.read("on_out_of_range"),
+                    on_no_commit=self.read("on_no_commit"),
+                    policy=self.checkpoint_policy(),
+                    by=metadata,
+                    # Of a recovery that was cleared before its work was committed nobody has gone on from here.
+                    interrupted=images.interrupted or has_work or None,
                 )
-            moves = not (self.plan_only or plan.refused)
-            if moves:
-                plan = images.keep(plan, client, metadata, goes_on=has_work)
-            receipt = self.carry_out(
-                context,
-                client,
-                plan,
-                metadata,
-                checkpoint=checkpoint,
-                quiet_period=self.quiet_period,
-                plan_only=self.plan_only,
-            )
-            if moves:
-                images.finish()
-            return receipt
+                moves = not (plan_only or plan.refused)
+                if moves:
+                    plan = images.keep(plan, client, metadata, goes_on=has_work)
+                receipt = self.carry_out(
+                    context,
+                    client,
+                    plan,
+                    metadata,
+                    checkpoint=checkpoint,
+                    quiet_period=self.read("quiet_period"),
+                    plan_only=plan_only,
+                )
+                if moves:
+                    images.finish()
+                return receipt
 
     def _cleared_work(self, context: Context) -> tuple[Work | None, bool]:
         """
@@ -176,7 +205,7 @@ class ResetOffsetsOperator(MovingOperator):
 
         :raises PlanRefusedError: if tasks are to be cleared as well.
         """
-        if self.plan_only or not hasattr(context.get("ti"), "get_task_states") or not self.has_dag():  # type: ignore[no-untyped-call]
+        if not hasattr(context.get("ti"), "get_task_states") or not self.has_dag():  # type: ignore[no-untyped-call]
             return None, False
         work = work_between(context, self, None, without=self._movers())
         if not work.done:
@@ -198,22 +227,8 @@ class ResetOffsetsOperator(MovingOperator):
 
         :raises PlanRefusedError: if the work was not finished by a commit.
         """
-        named = Groups.parse(self.group_id, self.topics)
-        sources = None if checkpoint is None else checkpoint.read().kafka_offsets
-        positions = {
-            group: group_positions(client, group, partitions)
-            for group, partitions in named.scopes(sources).items()
-        }
         movers = identities(metadata, {self.task_id, *self._movers()})
-        unfinished = [
-            group
-            for group, partitions in positions.items()
-            if not is_finished(
-                last_commits(client, group, (tp for tp, at in partitions.items() if at is not None)),
-                {},
-                movers,
-            )
-        ]
+        plan, unfinished = plan_kept(client, checkpoint, self.named(), movers, work.done)
         if unfinished:
             raise PlanRefusedError(
                 [
@@ -222,11 +237,6 @@ class ResetOffsetsOperator(MovingOperator):
                     f"{'it' if len(work.done) == 1 else 'them'} as well, or trigger a new run"
                 ]
             )
-        targets = {
-            group: {tp: offset for tp, offset in partitions.items() if offset is not None}
-            for group, partitions in positions.items()
-        }
-        plan = PipelinePlan(plan_moves(client, targets, source={"kept": work.done}, on_out_of_range="skip"))
         self.log.info(
             "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read it all again, "
             "clear it too",
@@ -240,57 +250,7 @@ class ResetOffsetsOperator(MovingOperator):
         return [name for name in tasks_that_move(self) if name != self.task_id]
 
 
-class BeforeImages:
-    """
-    What the groups held before the first write, over retries and Clears of the task.
-
-    Airflow forgets a task's XCom when it retries; what is to be restored is what was there at first. Airflow 3.3 keeps
-    a task's state: there it is also known whether an earlier try has stopped half-way.
-
-    :param context: of the task.
-    """
-
-    _KEY = "kafka_offsets.before"
-
-    def __init__(self, context: Context) -> None:
-        self._store: Any = context.get("task_state_store")
-        self._mark = clear_mark(context)
-        kept = self._store.get(self._KEY) if self._store is not None else None
-        self._kept: Mapping[str, Any] = kept if isinstance(kept, Mapping) else {}
-
-    @property
-    def interrupted(self) -> bool | None:
-        """Whether an earlier try has written and not come to its end; ``None`` if that is not known."""
-        return None if self._store is None else bool(self._kept) and not self._kept.get("done")
-
-    def keep(
-        self, plan: PipelinePlan, client: OffsetsClient, by: CommitMetadata, *, goes_on: bool
-    ) -> PipelinePlan:
-        """
-        Return the plan with what the groups held before the first write, which is kept from now on.
-
-        :param goes_on: whether the task goes on from its move also after a Clear: tasks come after it.
-        """
-        if self._store is None:
-            return plan
-        if self._kept and (goes_on or self.interrupted or self._kept.get("mark") == self._mark):
-            known = [group for group in plan.groups if group.group_id in self._kept["groups"]]
-            plan = plan.with_before({group.group_id: self._before(group, client, by) for group in known})
-        held: Any = {group.group_id: offsets_json(group.before) for group in plan.groups if group.before}
-        self._kept = {"mark": self._mark, "groups": held, "done": False}
-        self._store.set(self._KEY, self._kept)
-        return plan
-
-    def _before(self, plan: OffsetPlan, client: OffsetsClient, by: CommitMetadata) -> Positions:
-        """Return what a group held in the partitions that an earlier try has written."""
-        first = parse_positions(self._kept["groups"][plan.group_id])
-        return {
-            tp: first[tp]
-            for tp, commit in last_commits(client, plan.group_id, plan.before).items()
-            if tp in first and commit is not None and commit.by is not None and commit.by.same_task(by)
-        }
-
-    def finish(self) -> None:
-        """Note that the task has done all of it."""
-        if self._store is not None:
-            self._store.set(self._KEY, {**self._kept, "mark": self._mark, "done": True})
+def _may_start_from_commits(scenario: str, value: object) -> bool:
+    return scenario == "shift_by" or (
+        scenario == "to_offset" and (is_template(value) or ToOffset.parse(value).from_commits)
+    )

@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import XComArg
 
-from airflow_kafka_offsets.checkpoint.archive import read_archives
-from airflow_kafka_offsets.checkpoint.move import has_run_since
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.kafka.positions import last_commits
-from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy, one_of
-from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy, choice
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.recovery import FAILED, Work, is_finished
+from airflow_kafka_offsets.model.recovery import FAILED, Work
+from airflow_kafka_offsets.moves.finished import finished_since
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
 from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
@@ -31,7 +26,8 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+    from airflow_kafka_offsets.operators.base import Reader
 
 When = Literal["failed", "always"]
 
@@ -61,7 +57,7 @@ class RestoreOffsetsOperator(MovingOperator):
 
     Without a receipt (the reset was skipped, or only showed its plan) it does nothing and says so.
 
-    What may happen to the checkpoint is said with the parameters of :class:`MovingOperator`. A job that failed
+    What may happen to the checkpoint is decided by the parameters of :class:`MovingOperator`. A job that failed
     usually leaves an unfinished batch: ``pending_batch="discard"`` with the ``sink`` lets the restore remove it.
 
     Returns the receipt of the restore, or ``None`` if there was nothing to do.
@@ -73,7 +69,7 @@ class RestoreOffsetsOperator(MovingOperator):
     :param when: ``failed`` (default) restores only if the tasks since the reset have not all succeeded; ``always``
         restores in any case, and does not fail for it. (templated)
     :param on_no_commit: for a partition that had no commit: ``skip`` (default) leaves it where it is, ``earliest``
-        moves it to its log start. (templated)
+        moves it to its log start; only with a receipt. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
         partition, for an offset that is outside the log by now. (templated)
     """
@@ -90,15 +86,21 @@ class RestoreOffsetsOperator(MovingOperator):
         **MovingOperator.template_fields_renderers,
         "receipt": "json",
     }
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **MovingOperator.readers,
+        "when": choice(When),
+        "on_no_commit": choice(RestoreMissingCommitPolicy),
+        "on_out_of_range": choice(OutOfRangePolicy),
+    }
 
     def __init__(
         self,
         *,
         receipt: Mapping[str, Any] | str | None = None,
         from_file: str | None = None,
-        when: When = "failed",
-        on_no_commit: RestoreMissingCommitPolicy = "skip",
-        on_out_of_range: OutOfRangePolicy = "fail",
+        when: When | str = "failed",
+        on_no_commit: RestoreMissingCommitPolicy | str = "skip",
+        on_out_of_range: OutOfRangePolicy | str = "fail",
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
@@ -108,6 +110,11 @@ class RestoreOffsetsOperator(MovingOperator):
         self.when = when
         self.on_no_commit = on_no_commit
         self.on_out_of_range = on_out_of_range
+        if receipt is not None and from_file is not None:
+            raise self.misused("receipt and from_file are both given: give one of them")
+        if from_file is not None:
+            self.check_unused("with from_file, which has no partition without a commit", on_no_commit="skip")
+        self.check_parameters()
 
     def may_be_nothing(self, name: str, template: object) -> bool:
         """Whether it is the output of a reset that was skipped, and so has none."""
@@ -116,29 +123,23 @@ class RestoreOffsetsOperator(MovingOperator):
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Put back what was overwritten, and return the receipt of that."""
         with self.refusing():
-            return self._execute(context)
-
-    def _execute(self, context: Context) -> dict[str, Any] | None:
-        when = one_of(self.when, When, "when")
-        if self.receipt is not None and self.from_file is not None:
-            raise UsageError("receipt and from_file are both given: give one of them")
-        work = self._work(context) if when == "failed" else None
-        if work is not None and not work.not_done:
-            self.log.info("Nothing to restore: every task since the reset has succeeded (when='failed')")
-            return None
-        if self.is_teardown and not self.on_failure_fail_dagrun:
-            self.log.warning(
-                "The run will not fail with this task: set on_failure_fail_dagrun=True, where as_teardown() is that of a mapped task"
-            )
-        restored = self._restore(context, work)
-        if work is not None and (restored is not None or work.failed):
-            if restored is not None:
-                push_result(context, restored)
-            raise AirflowFailException(
-                f"the recovery was not finished ({work.describe(work.not_done)}), so this task fails, and the run with it: "
-                f"{'everything was put back' if restored else 'nothing was put back, see above'}"
-            )
-        return restored
+            work = self._work(context) if self.read("when") == "failed" else None
+            if work is not None and not work.not_done:
+                self.log.info("Nothing to restore: every task since the reset has succeeded (when='failed')")
+                return None
+            if self.is_teardown and not self.on_failure_fail_dagrun:
+                self.log.warning(
+                    "The run will not fail with this task: set on_failure_fail_dagrun=True, where as_teardown() is that of a mapped task"
+                )
+            restored = self._restore(context, work)
+            if work is not None and (restored is not None or work.failed):
+                if restored is not None:
+                    push_result(context, restored)
+                raise AirflowFailException(
+                    f"the recovery was not finished ({work.describe(work.not_done)}), so this task fails, and the run with it: "
+                    f"{'everything was put back' if restored else 'nothing was put back, see above'}"
+                )
+            return restored
 
     def as_teardown(
         self,
@@ -156,24 +157,43 @@ class RestoreOffsetsOperator(MovingOperator):
         return self
 
     def _restore(self, context: Context, work: Work | None) -> dict[str, Any] | None:
-        if self.receipt is None and self.from_file is None:
+        receipt = load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
+        if receipt is None and self.from_file is None:
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
+            return None
+        if receipt is not None and any(group.plan_only for group in read_receipt(receipt)):
+            self.log.info("Nothing to restore: the receipt is of a plan that was only shown (plan_only)")
             return None
         metadata = commit_metadata(context)
         checkpoint = self.open_checkpoint()
+        movers = identities(metadata, {self.task_id, *tasks_that_move(self)})
         with self.open_client() as client:
-            if work is not None and self._is_finished(client, checkpoint, metadata):
+            if work and receipt is not None and finished_since(client, checkpoint, receipt, movers):
                 self.log.info(
                     "Nothing to restore: the pipeline was committed since the reset, past where it was before (%s)",
                     work.describe(work.not_done),
                 )
                 return None
-            plan = self._plan(client, checkpoint)
-            if plan is None:
-                return None
             return self.carry_out(
-                context, client, plan, metadata, checkpoint=checkpoint, quiet_period=self.quiet_period
+                context,
+                client,
+                self._plan(client, checkpoint, receipt),
+                metadata,
+                checkpoint=checkpoint,
+                quiet_period=self.read("quiet_period"),
             )
+
+    def _plan(
+        self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: object
+    ) -> PipelinePlan:
+        allowed: dict[str, Any] = {
+            "on_out_of_range": self.read("on_out_of_range"),
+            "policy": self.checkpoint_policy(),
+        }
+        if self.from_file is not None:
+            return plan_restore_file(client, self.from_file, checkpoint, self.named(), **allowed)
+        allowed["on_no_commit"] = self.read("on_no_commit")
+        return plan_restore_receipt(client, receipt, checkpoint, self.named(), **allowed)
 
     def _work(self, context: Context) -> Work:
         """Return the tasks between the reset and this one, and those beside them that have failed."""
@@ -191,59 +211,3 @@ class RestoreOffsetsOperator(MovingOperator):
             if not resets or name in between or FAILED.intersection(states)
         }
         return Work(states, upstream.downstream)
-
-    def _is_finished(
-        self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, metadata: CommitMetadata
-    ) -> bool:
-        """Whether every group was committed since the move of the receipt, past where it was, and the query has run."""
-        if self.from_file:
-            return False
-        groups = [each for each in read_receipt(self._receipt()) if each.after]
-        moved = read_checkpoint_receipt(self._receipt())
-        archive = None
-        if checkpoint is not None and moved is not None and moved.archive is not None:
-            archives = {each.name: each for each in read_archives(checkpoint)}
-            archive = archives.get(moved.archive)
-            if archive is not None and not has_run_since(checkpoint, archive):
-                logs = client.log_ranges({tp for group in groups for tp in group.after})
-                if any(offset < logs[tp].end for group in groups for tp, offset in group.after.items()):
-                    return False
-        movers = identities(metadata, {self.task_id, *tasks_that_move(self)})
-        return bool(groups) and all(
-            is_finished(
-                last_commits(client, group.group_id, group.after),
-                {tp: max(offset, group.before.get(tp) or 0) for tp, offset in group.after.items()},
-                movers,
-                None if archive is None else archive.number,
-            )
-            for group in groups
-        )
-
-    def _receipt(self) -> Any:
-        return load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
-
-    def _plan(self, client: OffsetsClient, checkpoint: SparkCheckpoint | None) -> PipelinePlan | None:
-        named, policy = Groups.parse(self.group_id, self.topics), self.checkpoint_policy()
-        on_out_of_range = one_of(self.on_out_of_range, OutOfRangePolicy, "on_out_of_range")
-        if self.from_file is not None:
-            return plan_restore_file(
-                client,
-                self.from_file,
-                checkpoint,
-                named,
-                on_out_of_range=on_out_of_range,
-                policy=policy,
-            )
-        receipt = self._receipt()
-        if any(group.plan_only for group in read_receipt(receipt)):
-            self.log.info("Nothing to restore: the receipt is of a plan that was only shown (plan_only)")
-            return None
-        return plan_restore_receipt(
-            client,
-            receipt,
-            checkpoint,
-            named,
-            on_out_of_range=on_out_of_range,
-            on_no_commit=one_of(self.on_no_commit, RestoreMissingCommitPolicy, "on_no_commit"),
-            policy=policy,
-        )

@@ -1,4 +1,4 @@
-"""Which records does this run read? The answer is planned once, and handed to the job and to the commit."""
+"""Plans once which records a run reads, and hands that to the job and to the commit."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, one_of
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, choice, parse_count
 from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound
-from airflow_kafka_offsets.moves.window import check_window, plan_window, topics_like
+from airflow_kafka_offsets.moves.window import plan_window, topics_like
+from airflow_kafka_offsets.moves.window_checks import check_window
 from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, handed_over
 from airflow_kafka_offsets.task.window_memory import WindowMemory, fingerprint
 from airflow_kafka_offsets.task.xcom import push_result
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.operators.base import Reader
 
 OnEmpty = Literal["skip", "fail", "continue"]
 """What becomes of a run whose window holds nothing: what follows is skipped, the task fails, or it goes on."""
@@ -42,23 +43,23 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     Plan which records this run reads: a range of offsets for each partition, from ``start`` until ``end``.
 
     Nothing is changed in Kafka. The job reads exactly these records (see
-    :func:`airflow_kafka_offsets.spark.read.read_window`), and ``CommitOffsetsOperator(window=plan.output)`` then
-    moves the group to the window's end, if it still stands at its start.
+    :func:`airflow_kafka_offsets.spark.read.read_window`), and ``CommitOffsetWindowOperator(window=plan.output)`` then
+    moves the group to the window's end, if it is still at its start.
 
     ``group_id`` is the group that reads the topics, ``None`` for a replay that no group takes note of. ``topics`` are by
     default those that the group has commits on.
 
-    A time stands for the first record at or after it. The end is exclusive. A partition that was added to a topic
+    A time means the first record at or after it. The end is exclusive. A partition that was added to a topic
     since the last commit is read from its log start.
 
     A task that has planned a window gives the same one again when it is tried again or its run is cleared: Airflow
     3.3 keeps it with the task, and ``window_file`` keeps it on any version. Where it is not kept, times and offsets
     give the same records again, and with ``committed``, ``earliest`` or ``latest`` a run that was cleared, or
-    that has committed already, is refused. A window that was skipped because it is empty is planned anew.
+    that has committed already, is refused. A window that was skipped because it is empty is planned again.
 
     Refused: a window of no length, as the data intervals of plain cron strings are in Airflow 3; an end before the
     start, or in the future; records that retention has deleted, with their number; a group without a commit, unless
-    ``on_no_commit`` says otherwise. Where the group stands elsewhere than at the window's start, the window is
+    ``on_no_commit`` says otherwise. Where the group is elsewhere than at the window's start, the window is
     planned, and the log says that it cannot be committed.
 
     Returns :meth:`airflow_kafka_offsets.model.window.OffsetWindow.as_json`; its ``source`` says what was asked
@@ -95,6 +96,13 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         "start": "json",
         "end": "json",
     }
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "start": lambda value, _: WindowBound.start(value),
+        "end": lambda value, _: WindowBound.end(value),
+        "max_records": parse_count,
+        "on_no_commit": choice(MissingCommitPolicy),
+        "on_empty": choice(OnEmpty),
+    }
     needs_group: ClassVar[bool] = False
 
     def __init__(
@@ -104,8 +112,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         start: datetime | str | Mapping[str, Mapping[str, int]] = "committed",
         end: datetime | str | Mapping[str, Mapping[str, int]] = "latest",
         max_records: int | str | None = None,
-        on_no_commit: MissingCommitPolicy = "fail",
-        on_empty: OnEmpty = "skip",
+        on_no_commit: MissingCommitPolicy | str = "fail",
+        on_empty: OnEmpty | str = "skip",
         window_file: str | None = None,
         window_conn_id: str | None = None,
         **kwargs: Any,
@@ -119,6 +127,13 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         self.on_empty = on_empty
         self.window_file = window_file
         self.window_conn_id = window_conn_id
+        if topics_pattern is not None and self.topics is not None:
+            raise self.misused("topics and topics_pattern are both given: expected one of them")
+        if window_file is None:
+            self.check_unused("without window_file", window_conn_id=None)
+        self.check_parameters()
+        if not is_template(start) and self.read("start").at != "committed":
+            self.check_unused("with a start that is not 'committed'", on_no_commit="fail")
 
     def spark_conf(self) -> dict[str, str]:
         """
@@ -135,7 +150,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
-        on_empty = one_of(self.on_empty, OnEmpty, "on_empty")
+        on_empty = self.read("on_empty")
         memory = WindowMemory(context, self.window_file, self.window_conn_id)
         with self.open_client() as client:
             window = self._known(client, memory)
@@ -159,7 +174,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
 
     def _plan(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow:
         start, end = self._bounds()
-        named = self._named(client)
+        named = self.named()
+        if self.topics_pattern is not None:
+            named = named.within(topics_like(client, self.topics_pattern))
         if not (start.lasting and end.lasting):
             memory.refuse_other_records(client, named)
         now = datetime.now(tz=timezone.utc)
@@ -169,10 +186,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             start,
             end,
             now=now,
-            max_records=_whole(self.max_records),
-            on_no_commit=one_of(self.on_no_commit, MissingCommitPolicy, "on_no_commit"),
+            max_records=self.read("max_records"),
+            on_no_commit=self.read("on_no_commit"),
         )
-        told = {
+        asked = {
             "topics": self.topics,
             "topics_pattern": self.topics_pattern,
             "kafka_config_id": self.kafka_config_id,
@@ -180,7 +197,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             "asked": self._asked(),
             "planned_at": now.isoformat(timespec="seconds"),
         }
-        source = {**window.source, **told, **memory.run}
+        source = {**window.source, **asked, **memory.run}
         # As it comes back from XCom and from a file: what is compared later must not differ by a tuple.
         return replace(window, source=json.loads(json.dumps(source, default=str)))
 
@@ -191,7 +208,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             return None
         if window.source.get("asked") != self._asked():
             if all(bound.lasting for bound in self._bounds()):
-                self.log.info("Planned anew: the parameters are others than before")
+                self.log.info("Planned again: the parameters are others than before")
                 return None
             raise PlanRefusedError(
                 [
@@ -201,7 +218,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                     "or trigger a new run"
                 ]
             )
-        check_window(client, window, Groups.parse(self.group_id, required=False))
+        check_window(client, window, self.named())
         self.log.info("The window that this run has since %s", window.source.get("planned_at"))
         return window
 
@@ -232,27 +249,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         self.log.info("%s", "\n".join([total, *align(rows)]))
 
     def _bounds(self) -> tuple[WindowBound, WindowBound]:
-        return WindowBound.start(self.start), WindowBound.end(self.end)
+        return self.read("start"), self.read("end")
 
     def _asked(self) -> str:
         """Return what is the same as long as the same is asked for."""
         asked = {name: getattr(self, name) for name in _ASKED}
         asked |= {"start": self._bounds()[0].as_text(), "end": self._bounds()[1].as_text()}
         return fingerprint(asked)
-
-    def _named(self, client: OffsetsClient) -> Groups:
-        named = Groups.parse(self.group_id, self.topics, required=False)
-        if self.topics_pattern is None:
-            return named
-        if self.topics is not None:
-            raise UsageError("topics and topics_pattern are both given: expected one of them")
-        return named.within(topics_like(client, self.topics_pattern))
-
-
-def _whole(value: object) -> int | None:
-    if value is None:
-        return None
-    text = str(value).strip()
-    if isinstance(value, bool) or not (text.isascii() and text.isdigit()):
-        raise UsageError(f"max_records={shorten(value)}: expected a whole number from 1")
-    return int(text)

@@ -1,4 +1,4 @@
-"""How does a sensor wait, whether by poking, rescheduling itself or in the triggerer?"""
+"""Base of the sensors, which wait by poking, by rescheduling or in the triggerer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import (
@@ -20,10 +20,10 @@ from airflow.providers.common.compat.sdk import (
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.parameters import parse_seconds
-from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.task.failures import failing_at_once
-from airflow_kafka_offsets.task.given import GivenOptions, check_duration, check_names
+from airflow_kafka_offsets.task.given import GivenOptions, check_literals, naming
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.task.xcom import push_result
@@ -32,8 +32,9 @@ from airflow_kafka_offsets.waits.progress import Progress
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.triggers.wait import WaitTrigger
+    from airflow_kafka_offsets.model.offsets import IsolationLevel
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 TRIGGERER_MAY_BE_LATE = 120.0
@@ -45,27 +46,32 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
     Base of the sensors that wait for a position.
 
     A broker that is not reachable for a while does not end the wait, the sensor's ``timeout`` does. An error
-    that would come again at every look (a wrong password, a name that selects nothing, an option that is given and
-    renders to nothing) fails the task at once. The last reading is the task's XCom also when the task fails or is
-    skipped; in ``mode="reschedule"`` that is the reading of the last look, if the broker answered then.
+    that every poll would repeat (a wrong password, a name that selects nothing, an option that is given and
+    renders to nothing) fails the task at once. The last reading is the task's XCom also when the task fails
+    or is skipped; in ``mode="reschedule"`` that is the reading of the last poll, if the broker answered then.
+
+    ``poke_interval`` is also the interval in the triggerer. In the UI a mapped task has the name of its
+    group, unless ``map_index_template`` is given. Durations are seconds, a timedelta or ISO 8601 text such as
+    ``PT30M``.
 
     :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
         (templated, a mapping's keys are not)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
         all that the group has commits for and the connection's user may see. (templated)
     :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
-    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
+    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults.
+        (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
-    :param position: whose position is looked at: ``group`` or ``checkpoint``; by default the group's where
-        both are given. (templated)
     :param isolation_level: ``read_uncommitted`` (default) measures up to the high watermark,
         ``read_committed`` up to the last stable offset. (templated)
-    :param stalled_after: fail early when the position has not moved for so long although the wait is not over:
-        seconds, a timedelta or ISO 8601 text such as ``PT30M``. By default never. (templated)
+    :param stalled_after: fail early when the position has not moved for so long although the wait is not
+        over. By default never. (templated)
     :param deferrable: wait in the triggerer, which holds no worker slot.
+    :raises UsageError: for parameters that are missing, contradict each other, or cannot be what they are
+        for.
     """
 
-    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, "position", "isolation_level", "stalled_after")
+    wait_class: ClassVar[type[Wait]]
     template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
     ui_color = "#e8f0f8"
 
@@ -77,8 +83,7 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
         checkpoint_location: str | None = None,
         checkpoint_conn_id: str | None = None,
         kafka_config_id: str = "kafka_default",
-        position: str | None = None,
-        isolation_level: str = "read_uncommitted",
+        isolation_level: IsolationLevel = "read_uncommitted",
         stalled_after: float | timedelta | str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
@@ -89,55 +94,41 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
         self.checkpoint_location = checkpoint_location
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
-        self.position = position
         self.isolation_level = isolation_level
         self.stalled_after = stalled_after
         self.deferrable = deferrable
-        if self.needs_position and group_id is None and checkpoint_location is None:
-            raise UsageError(
-                f"task {self.task_id}: no position to look at: give group_id, checkpoint_location, or **pipeline"
-            )
-        check_names(group_id, topics)
-        check_duration(stalled_after, "stalled_after")
         self._client: OffsetsClient | None = None
+        self._checkpoint: SparkCheckpoint | None = None
         self._wait: Wait | None = None
         self._progress: Progress | None = None
         self._last: Reading | None = None
 
-    needs_position: ClassVar[bool] = True
+    def check_parameters(self) -> None:
+        """Refuse literals that cannot be; a constructor calls it at its end."""
+        check_literals(self, **self.wait_class.readers)
+        with naming(self):
+            self.wait_class.check(self)
 
-    def make_wait(self, context: Context, memory: WaitMemory) -> Wait:
+    def make_wait(self, memory: WaitMemory) -> Wait:  # noqa: ARG002
         """Return the wait that the task's parameters describe."""
-        raise NotImplementedError
-
-    def make_trigger(self, wait: Wait, **pace: Any) -> WaitTrigger:
-        """Return the trigger that goes on with the wait."""
-        raise NotImplementedError
-
-    def wait_parameters(self) -> dict[str, Any]:
-        """Return the parameters that every wait has."""
-        return {name: getattr(self, name) for name in (*PIPELINE_PARAMETERS, "position")} | {
-            "isolation_level": self.isolation_level,
-            "stalled_after": parse_seconds(self.stalled_after, "stalled_after"),
-        }
+        return self.wait_class(**{name: getattr(self, name) for name in self.wait_class.readers})
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once; the reading is the task's XCom when the wait is over."""
+        """Poll once; the reading is the task's XCom when the wait is over."""
         memory = WaitMemory(context)
         with failing_at_once():
             try:
-                reading = self._look(context, memory)
+                reading, progress = self._poll(memory)
             except KafkaOffsetsError as error:
                 if not error.retriable:
                     raise
-                if self._progress is None or self._progress.saw_nothing(error):
+                if self._progress is None or self._progress.is_new_trouble(error):
                     self.log.warning("No answer this time: %s", error)
                 self._remember(memory)
                 return PokeReturnValue(is_done=False)
-        stalled = None if reading.done or self._progress is None else self._progress.stall()
-        if stalled:
+        if not reading.done and (stalled := progress.stalled):
             raise AirflowFailException(f"{stalled}\n{reading.text}")
-        return PokeReturnValue(is_done=reading.done, xcom_value=reading.value)
+        return PokeReturnValue(is_done=reading.done, xcom_value=reading.as_json())
 
     def execute(self, context: Context) -> Any:
         """Wait, and return the last reading."""
@@ -149,17 +140,20 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
                     WaitMemory(context).forget()
                     return value
                 with self._skipping():
-                    looked = self._first_look(context)
+                    wait, first = self._first_poke(context)
             finally:
                 self._close()
-        if looked.is_done:
+        if first.is_done:
             WaitMemory(context).forget()
-            return looked.xcom_value
+            return first.xcom_value
         if self._last is not None:
             # In case that the triggerer gets no answer at all.
-            push_result(context, self._last.value)
-        trigger = self.make_trigger(
-            cast("Wait", self._wait),
+            push_result(context, self._last.as_json())
+        # A DAG file need not load what a triggerer needs.
+        from airflow_kafka_offsets.triggers.wait import TRIGGERS
+
+        trigger = TRIGGERS[self.wait_class](
+            **wait.parameters,
             poll_interval=self.poke_interval,
             max_interval=self._longest_interval(),
             ends_at=began + self.timeout,
@@ -176,7 +170,7 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
 
         :raises AirflowFailException: if the wait failed there.
         :raises AirflowSensorTimeout: if its time was up.
-        :raises AirflowException: for an error there that a retry may mend.
+        :raises AirflowException: for an error there that a retry may fix.
         """
         reading, status = event.get("reading"), event.get("status")
         if status != "done":
@@ -189,43 +183,58 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
         WaitMemory(context).forget()
         return reading
 
-    def _first_look(self, context: Context) -> PokeReturnValue:
-        """Look until it is known what to wait for: a target is worked out here, and the broker may be away."""
+    def _first_poke(self, context: Context) -> tuple[Wait, PokeReturnValue]:
+        """Poke until there is a wait: a target is frozen here, and the broker may be away."""
         end = time.monotonic() + self.timeout
         while True:
-            looked = self.poke(context)
+            value = self.poke(context)
             if self._wait is not None:
-                return looked
+                return self._wait, value
             if time.monotonic() > end:
                 raise AirflowSensorTimeout(
                     f"the broker did not answer within {self.timeout:g} s, so there is no target to wait for"
                 )
             time.sleep(self.poke_interval)
 
-    def _look(self, context: Context, memory: WaitMemory) -> Reading:
+    def _poll(self, memory: WaitMemory) -> tuple[Reading, Progress]:
         if self._progress is None:
             self.check_given()
-            stalled_after = parse_seconds(self.stalled_after, "stalled_after")
+            stalled_after = self.wait_class.readers["stalled_after"](self.stalled_after, "stalled_after")
             if stalled_after is not None and self._forgets(memory):
                 raise UsageError(
-                    "stalled_after with mode='reschedule' needs Airflow 3.3 or later, since nothing here would remember the "
-                    "position from one look to the next: use deferrable=True or mode='poke'"
+                    "stalled_after with mode='reschedule' needs Airflow 3.3 or later, since nothing here "
+                    "would remember the position from one poll to the next: use deferrable=True or "
+                    "mode='poke'"
                 )
-            self._progress = Progress(stalled_after, memory.look if self._rescheduled else None)
+            self._progress = Progress(stalled_after, memory.progress if self._rescheduled else None)
         if self._wait is None:
-            self._wait = self.make_wait(context, memory)
-        if self._client is None:
-            self._client = self._wait.open()
-        reading = self._last = self._wait.look(self._client)
+            self._wait = self.make_wait(memory)
+        checkpoint = self.open_checkpoint()
+        reading = self._last = self._wait.poll(self.open_client(), checkpoint)
         if self._progress.is_news(reading):
             self.log.info("%s", reading.text)
         self._remember(memory)
         report_lag(reading.lags, reading.checkpoint)
-        return reading
+        return reading, self._progress
+
+    def open_client(self) -> OffsetsClient:
+        """Return the client of the sensor's connection, which :meth:`execute` closes."""
+        if self._client is None:
+            # A DAG file must not load the Kafka client, which Airflow's own hook imports.
+            from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+
+            self._client = KafkaOffsetsHook(self.kafka_config_id).get_offsets_client()
+        return self._client
+
+    def open_checkpoint(self) -> SparkCheckpoint | None:
+        """Return the pipeline's checkpoint, ``None`` if it names none."""
+        if self._checkpoint is None and self.checkpoint_location is not None:
+            self._checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
+        return self._checkpoint
 
     def _remember(self, memory: WaitMemory) -> None:
         if self._rescheduled and self._progress is not None:
-            memory.look = self._progress.seen
+            memory.progress = self._progress.kept
 
     @property
     def _rescheduled(self) -> bool:
@@ -245,26 +254,23 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
             yield
         except (AirflowException, AirflowTaskTimeout) as error:
             if self._last is not None and not isinstance(error, AirflowRescheduleException):
-                push_result(context, self._last.value)
+                push_result(context, self._last.as_json())
             if isinstance(error, AirflowSensorTimeout) and self._progress is not None:
-                raise AirflowSensorTimeout(f"{error}\n{self._progress.last_words}") from error
+                raise AirflowSensorTimeout(f"{error}\n{self._progress.summary}") from error
             raise
 
     @contextmanager
     def _skipping(self) -> Iterator[None]:
-        """Do what Airflow's own loop does with a failure, where the sensor is not in that loop."""
+        """Handle a failure as Airflow's own loop does, where the sensor is not in that loop."""
         try:
             yield
         except AirflowSkipException:
             raise
-        except (AirflowFailException, AirflowSensorTimeout) as error:
-            if self.soft_fail or self.never_fail:
-                name = "soft_fail" if self.soft_fail else "never_fail"
-                raise AirflowSkipException(f"Skipping due to {name} is set to True.") from error
-            raise
         except Exception as error:
-            if self.never_fail:
-                raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
+            soft = self.soft_fail and isinstance(error, (AirflowFailException, AirflowSensorTimeout))
+            if soft or self.never_fail:
+                name = "soft_fail" if soft else "never_fail"
+                raise AirflowSkipException(f"Skipping due to {name} is set to True.") from error
             raise
 
     def _close(self) -> None:

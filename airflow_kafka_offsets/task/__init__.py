@@ -1,1 +1,1 @@
-"""What a running Airflow task remembers, reports and hands on."""
+"""What a running Airflow task remembers, maps and reports."""

@@ -1,4 +1,4 @@
-"""Which errors does Airflow retry, and which fail the task at once?"""
+"""Fails a task at once for errors that a retry cannot fix."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 @contextmanager
 def failing_at_once() -> Iterator[None]:
     """
-    Turn errors that would come again at every try into :class:`AirflowFailException`.
+    Turn errors that every try would repeat into :class:`AirflowFailException`.
 
-    Errors that may pass by themselves (``retriable``) stay as they are, so that Airflow retries them. Airflow logs an error
-    together with its cause, so the cause, which has the same text, goes to the debug log only.
+    Errors that may pass by themselves (``retriable``) stay as they are, so that Airflow retries them. Airflow
+    logs an error together with its cause, so the cause, which has the same text, goes to the debug log only.
     """
     try:
         yield

@@ -1,19 +1,22 @@
 """
-Options that were given to a task, and are nothing once their templates are rendered.
+Checks of a task's options: literals when the DAG is parsed, the others once their templates are rendered.
 
-An option that was not given (``None``) has its default. One that was given means something: if its template renders to
-nothing, its default would be another thing than what was asked for, such as all topics, or a group called ``None``.
+An option that was not given (``None``) has its default. One that was given means something: if its template
+renders to nothing, its default would be another thing than what was asked for, such as all topics, or a group
+called ``None``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import UsageError
+from jinja2.nativetypes import NativeEnvironment
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
-from airflow_kafka_offsets.model.parameters import parse_duration
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -32,12 +35,27 @@ _HINTS = {
     ),
     "xcom_pull": ". A task has no XCom if it was skipped, has not run in this run, or was cleared since",
 }
-"""What is often the reason that a template finds nothing."""
+"""Frequent reasons why a template finds nothing."""
+
+
+MAP_INDEX_TEMPLATE = (
+    "{%% set group = task.group_id or task.checkpoint_location or task.topics %%}"
+    "{%% set group = group.values() if group is mapping else group %%}"
+    "{%% set several = group is iterable and group is not string %%}"
+    "{{ (group | unique | join(', ') if several else group | string)[:250] %s }}"
+)
+"""
+How the UI calls a mapped task that says nothing else: its group, within the length of Airflow's column.
+
+Where templates are rendered to objects it is quoted, or a group such as ``42`` would become a number.
+"""
 
 
 class GivenOptions(_Base):
     """
     Remembers the templates of a task's options, and compares them with what they were rendered to.
+
+    It also gives mapped tasks a name in the UI, see :data:`MAP_INDEX_TEMPLATE`.
 
     It goes before Airflow's class among the bases.
     """
@@ -52,9 +70,16 @@ class GivenOptions(_Base):
         jinja_env: jinja2.Environment,
         seen_oids: set[int],
     ) -> None:
-        # The one place that every task comes through, also a mapped one, which is made here with its own values.
+        # The one place that every task comes through, also a mapped one, which is made here with its own
+        # values.
         if parent is self:
             self._templates = {name: getattr(self, name, None) for name in template_fields}
+            index = getattr(context.get("ti"), "map_index", None)
+            named = any(getattr(self, name, None) for name in ("group_id", "checkpoint_location", "topics"))
+            if index is not None and index >= 0 and named and not context.get("map_index_template"):
+                # A default of the constructor would not be seen: Airflow reads it from the mapped operator.
+                native = isinstance(jinja_env, NativeEnvironment)
+                context["map_index_template"] = MAP_INDEX_TEMPLATE % ("| tojson" if native else "")
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
     def check_given(self) -> None:
@@ -122,14 +147,30 @@ def check_names(group_id: object, topics: object) -> None:
         TopicScope.parse(topics)
 
 
-def check_duration(value: object, parameter: str) -> None:
+def check_literals(task: BaseOperator, **readers: Callable[[Any, str], object]) -> None:
     """
-    Refuse a duration that is written in the DAG's file and is none. Templates are left for later.
+    Check the parameters that are written in the DAG's file. ``None`` and templates are left for later.
 
-    :raises UsageError: saying what was expected.
+    :param task: its attributes have the parameters' names.
+    :param readers: reads each parameter from its value and name, such as
+        :func:`~airflow_kafka_offsets.model.parameters.parse_seconds` or
+        :func:`~airflow_kafka_offsets.model.parameters.choice`.
+    :raises UsageError: naming the task, the parameter, what was found and what was expected.
     """
-    if not is_template(value):
-        parse_duration(value, parameter)
+    with naming(task):
+        for name, read in readers.items():
+            value = getattr(task, name)
+            if value is not None and not is_template(value):
+                read(value, name)
+
+
+@contextmanager
+def naming(task: BaseOperator) -> Iterator[None]:
+    """Name the task in the errors of its constructor."""
+    try:
+        yield
+    except (UsageError, OffsetsFormatError) as error:
+        raise UsageError(f"task {task.task_id}: {error}") from None
 
 
 def _templates_in(path: str, given: object, found: object) -> Iterator[tuple[str, object, object]]:
@@ -148,11 +189,12 @@ def _refused(path: str, given: object, found: object) -> UsageError:
     name = path.partition("[")[0]
     if not is_template(given):
         return UsageError(
-            f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its default is meant"
+            f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its "
+            "default is meant"
         )
     text = given if isinstance(given, str) else str(given)
     hints = [hint for mark, hint in _HINTS.items() if mark in text]
     return UsageError(
-        f"{path}={shorten(text)} rendered to {found!r}, which is nothing: expected a value; correct the template, or leave "
-        f"{name} out if its default is meant{''.join(hints)}"
+        f"{path}={shorten(text)} rendered to {found!r}, which is nothing: expected a value; correct the "
+        f"template, or leave {name} out if its default is meant{''.join(hints)}"
     )

@@ -1,8 +1,8 @@
 """
-What do tasks and triggers tell the metrics of Airflow?
+Metrics of tasks and triggers.
 
-Everything goes through Airflow's own ``Stats``, so to StatsD or OpenTelemetry as Airflow is set up, with the tags
-``group`` and ``topic`` and never a partition. Nothing here raises: metrics must not fail a task.
+Everything goes through Airflow's own ``Stats``, so to StatsD or OpenTelemetry as Airflow is set up, with the
+tags ``group`` and ``topic`` and never a partition. Nothing here raises: metrics must not fail a task.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REFUSALS = (
     UnknownTopicPartitionError,
     BrokerAuthenticationError,
 )
-"""Errors that say no to a plan or to its commit. The others say that nothing was found out."""
+"""Errors that refuse a plan or its commit. The others leave it undecided."""
 
 _LONGEST_TAG = 80
 """Characters of a tag that becomes part of a name: Airflow drops a name with more than 250."""
@@ -58,11 +58,11 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
     """
     Report ``kafka_offsets.lag`` and ``kafka_offsets.time_lag`` of each group and topic.
 
-    The time lag is 0 while no partition is later than it was asked about. It is left out where nobody asked, or the
-    time of the record that waits could not be had.
+    The time lag is 0 while no partition is late. It is left out where it was not measured, or the time of the
+    record that waits is not known.
 
-    :param lags: of one look.
-    :param checkpoint: URI of the checkpoint whose position it is; it then stands in place of a group's name.
+    :param lags: of one poll.
+    :param checkpoint: URI of the checkpoint that the position comes from: the tag ``group`` then.
     """
     records: Counter[tuple[str, str]] = Counter()
     seconds: dict[tuple[str, str], float] = {}
@@ -87,7 +87,7 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
 
 @_never_raising
 def report_drift(reports: Iterable[DriftReport]) -> None:
-    """Report ``kafka_offsets.drift``: how many partitions of each group and topic count as drift, also when none do."""
+    """Report ``kafka_offsets.drift``: the drifted partitions of each group and topic, also none."""
     for report in reports:
         drifted: Counter[str] = Counter({entry.topic_partition.topic: 0 for entry in report.partitions})
         drifted.update(entry.topic_partition.topic for found in report.drift.values() for entry in found)
@@ -97,31 +97,23 @@ def report_drift(reports: Iterable[DriftReport]) -> None:
 
 @_never_raising
 def count_commit(topics: Mapping[str, Iterable[str]]) -> None:
-    """
-    Count commits that were carried out and read back, in ``kafka_offsets.commit``.
-
-    :param topics: the topics of each group; each group and topic counts once.
-    """
+    """Count in ``kafka_offsets.commit`` each group and topic that was committed and read back."""
     _count("commit", topics)
 
 
 @_never_raising
 def count_reset(topics: Mapping[str, Iterable[str]]) -> None:
-    """
-    Count resets and restores that were carried out and read back, in ``kafka_offsets.reset``.
-
-    :param topics: the topics of each group; each group and topic counts once.
-    """
+    """Count in ``kafka_offsets.reset`` each group and topic that was reset or restored and read back."""
     _count("reset", topics)
 
 
 @_never_raising
 def count_refused(topics: Mapping[str, Iterable[str]], error: KafkaOffsetsError) -> None:
     """
-    Count a plan or a commit that was refused, in ``kafka_offsets.refused``.
+    Count in ``kafka_offsets.refused`` each group and topic of a plan or a commit that was refused.
 
-    :param topics: the topics of each group; each group and topic counts once. A group without topics, since it was
-        refused before they were known, counts once too, and has no tag ``topic``.
+    :param topics: those of each group; a group that was refused before its topics were known counts once,
+        without the tag ``topic``.
     :param error: counts if it is one of :data:`REFUSALS`; its class is the tag ``reason``.
     """
     if isinstance(error, REFUSALS):
@@ -162,8 +154,8 @@ def _breaking() -> re.Pattern[str] | None:
     """
     Return the characters that a tag must not have.
 
-    For InfluxDB's form a tag becomes part of the name, and Airflow drops a metric whose name has other characters. A
-    line of DogStatsD ends at some. OpenTelemetry takes every text.
+    For InfluxDB's form a tag becomes part of the name, and Airflow drops a metric whose name has other
+    characters. A line of DogStatsD ends at some. OpenTelemetry takes every text.
     """
     from airflow.providers.common.compat.sdk import conf
 

@@ -38,7 +38,7 @@ def work_between(
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:
-    """Return the tasks of a task's DAG, mapped ones too, that reset or restore: those with ``moves_on_purpose``."""
+    """Return the tasks of a task's DAG that reset or restore: those with ``moves_on_purpose``."""
     if not task.has_dag():  # type: ignore[no-untyped-call]
         return []
     kinds = {each.task_id: getattr(each, "operator_class", type(each)) for each in task.dag.tasks}
@@ -46,7 +46,7 @@ def tasks_that_move(task: BaseOperator) -> list[str]:
 
 
 def identities(by: CommitMetadata, task_ids: Collection[str]) -> set[str]:
-    """Return how commits of other tasks of a task's run name themselves, mapped with the same index or not mapped."""
+    """Return the identities in commits of other tasks of a run, mapped with the same index or not mapped."""
     return {
         replace(by, task=name, map_index=index, key="").identity
         for name in task_ids

@@ -1,4 +1,4 @@
-"""What does a wait remember from one try of its task to the next?"""
+"""What a sensor remembers from one run of its task to the next."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 class WaitMemory:
     """
-    What Airflow keeps for a task, where it does (3.3 and later).
+    Keeps what Airflow keeps for a task, where it does (3.3 and later).
 
-    The target is the same over reschedules, deferrals and retries. What the last look saw belongs to one try. Clearing
-    the task begins anew: Airflow keeps a task's state then as well, but the keys are others.
+    The target stays over reschedules, deferrals and retries, the progress over the reschedules of one try.
+    Clearing the task begins a new wait: Airflow keeps a task's state then as well, but the keys are others.
 
     :param context: of the task.
     """
@@ -25,7 +25,7 @@ class WaitMemory:
         self._store: Any = context.get("task_state_store")
         clears = clear_mark(context)
         self._try = getattr(context.get("ti"), "try_number", 0) or 0
-        self._target, self._look = (f"kafka_offsets.{what}.{clears}" for what in ("target", "look"))
+        self._target, self._progress = (f"kafka_offsets.{what}.{clears}" for what in ("target", "progress"))
 
     @property
     def lasts(self) -> bool:
@@ -44,18 +44,18 @@ class WaitMemory:
             self._store.set(self._target, cast("Any", target))
 
     @property
-    def look(self) -> Mapping[str, Any]:
-        """What the last look of this try saw."""
-        kept = self._store.get(self._look) if self.lasts else None
+    def progress(self) -> Mapping[str, Any]:
+        """What the polls of this try have seen."""
+        kept = self._store.get(self._progress) if self.lasts else None
         return kept if isinstance(kept, Mapping) and kept.get("try") == self._try else {}
 
-    @look.setter
-    def look(self, seen: Mapping[str, Any]) -> None:
+    @progress.setter
+    def progress(self, kept: Mapping[str, Any]) -> None:
         if self.lasts:
-            self._store.set(self._look, {**seen, "try": self._try})
+            self._store.set(self._progress, {**kept, "try": self._try})
 
     def forget(self) -> None:
-        """Forget it all: a later run of the task waits for something else."""
-        for key in (self._target, self._look):
+        """Forget everything: a later run of the task waits for something else."""
+        for key in (self._target, self._progress):
             if self.lasts and self._store.get(key) is not None:
                 self._store.delete(key)

@@ -1,11 +1,11 @@
-"""How does a window reach a task: as JSON, or as a file that is too large for XCom or an argument?"""
+"""Passes windows between tasks, as JSON or as a file where they are too large for XCom or an argument."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
@@ -13,7 +13,10 @@ from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import check_location
-from airflow_kafka_offsets.storage import open_location, read_bytes, replace_file
+from airflow_kafka_offsets.storage import open_location, read_text, replace_file
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 MAX_ARGUMENT = 100_000
 """Bytes of a window that is handed over as text: Linux limits one argument to 128 KiB."""
@@ -28,23 +31,24 @@ def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> 
 
     :param conn_id: Airflow connection of the storage.
     """
-    replace_file(*_open(uri, conn_id), window.as_text().encode())
+    replace_file(*open_location(uri, _storage(uri, conn_id)), window.as_text().encode())
 
 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
     """Return the window that a file holds, ``None`` if there is no such file."""
-    data = read_bytes(*_open(uri, conn_id))
-    return None if data is None else OffsetWindow.parse(data.decode("utf-8", "replace"), uri, show=kind_of)
+    text = read_text(uri, _storage(uri, conn_id))
+    return None if text is None else OffsetWindow.parse(text, uri, show=kind_of)
 
 
 def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
     """
     Read a window that another task has planned.
 
-    :param value: what ``PlanOffsetWindowOperator`` returned, as a mapping or as JSON text, or the URI of its file.
+    :param value: what ``PlanOffsetWindowOperator`` returned, as a mapping or as JSON text, or the URI of its
+        file.
     :param conn_id: Airflow connection of the file's storage.
-    :raises PlanRefusedError: if the file is gone, or by now holds the window of another run, or another one than was
-        planned: the job reads what is in the file.
+    :raises PlanRefusedError: if the file is gone, or by now holds the window of another run, or another one
+        than was planned: the job reads what is in the file.
     """
     if isinstance(value, str) and value.strip().startswith("{"):
         value = load_json(value, "window")
@@ -65,7 +69,8 @@ def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
     found = ", ".join(f"{name}={shorten(window.source.get(name))}" for name in RUN)
     return PlanRefusedError(
         [
-            f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of its own, as with "
+            f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of "
+            "its own, as with "
             'window_file=\'.../{{ run_id | replace(":", "") }}.json\', and each mapped task its own'
         ]
     )
@@ -73,15 +78,15 @@ def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
 
 def handed_over(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any]:
     """
-    Return what stands in XCom for a window that is in a file.
+    Return the XCom of a window that is in a file.
 
     :param whole: whether all of it, or only what tells it from others: it may be too large.
     """
     form = window.as_json()
     if whole:
         return {**form, "window_file": uri}
-    told = {"version": form["version"], "records": window.records, "partitions": len(window.ranges)}
-    return {**told, "source": {**form["source"], "ranges": ranges_digest(window)}, "window_file": uri}
+    summary = {"version": form["version"], "records": window.records, "partitions": len(window.ranges)}
+    return {**summary, "source": {**form["source"], "ranges": ranges_digest(window)}, "window_file": uri}
 
 
 def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> OffsetWindow:
@@ -109,8 +114,8 @@ def file_changed(uri: str, found: str) -> PlanRefusedError:
     """Return the refusal of a file whose window is not the one that was planned."""
     return PlanRefusedError(
         [
-            f"window_file={shorten(uri)} was changed since it was planned: found {found}. The job may have read other records "
-            "than were planned: put the file back, or trigger a new run"
+            f"window_file={shorten(uri)} was changed since it was planned: found {found}. The job may have "
+            "read other records than were planned: put the file back, or trigger a new run"
         ]
     )
 
@@ -127,12 +132,13 @@ def _existing(uri: str, conn_id: str | None) -> OffsetWindow:
     if window is None:
         raise PlanRefusedError(
             [
-                f"window={shorten(uri)}: there is no such file: correct the URI and window_conn_id, or trigger a new run"
+                f"window={shorten(uri)}: there is no such file: correct the URI and window_conn_id, or "
+                "trigger a new run"
             ]
         )
     return window
 
 
-def _open(uri: str, conn_id: str | None) -> tuple[Any, str]:
+def _storage(uri: str, conn_id: str | None) -> AbstractFileSystem | None:
     check_location(uri, "window_file", "window_conn_id")
-    return open_location(uri, storage_of(uri, conn_id, "window_conn_id"))
+    return storage_of(uri, conn_id, "window_conn_id")

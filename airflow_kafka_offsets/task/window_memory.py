@@ -1,8 +1,9 @@
 """
-Which window has this run had before?
+Windows that a run has had before.
 
-What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a task's
-own state over retries and clearing, for as long as the run is known; a window file keeps it on any version.
+What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a
+task's own state over retries and clearing, for as long as the run is known; a window file keeps it on any
+version.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.moves.window import committed_by
+from airflow_kafka_offsets.moves.window_checks import committed_by
 from airflow_kafka_offsets.task.window_file import (
     RUN,
     file_changed,
@@ -90,10 +91,11 @@ class WindowMemory:
 
     def refuse_other_records(self, client: OffsetsClient, named: Groups) -> None:
         """
-        Refuse to plan from where the group stands now for a run that may have had a window.
+        Refuse to plan from where the group is now for a run that may have had a window.
 
-        A task that has not run before had none. One that is only tried again had none that anybody used, for what
-        follows runs after it has succeeded. With the task's own state, what is not kept was never planned.
+        A task that has not run before had none. One that is only tried again had none that anybody used, for
+        what follows runs after it has succeeded. With the task's own state, what is not kept was never
+        planned.
 
         :raises PlanRefusedError: if the run was cleared, or has committed.
         """
@@ -108,9 +110,10 @@ class WindowMemory:
             return
         raise PlanRefusedError(
             [
-                f"this run {found}, and which records it read is not known any more; those from 'committed' or 'earliest', or "
-                "until 'latest', are others now: trigger a new run for them. A run can be cleared if start and end are "
-                "times or offsets, or with window_file, or on Airflow 3.3 and later"
+                f"this run {found}, and which records it read is not known any more; those from 'committed' "
+                "or 'earliest', or until 'latest', are others now: trigger a new run for them. A run can be "
+                "cleared if start and end are times or offsets, or with window_file, or on Airflow 3.3 and "
+                "later"
             ]
         )
 

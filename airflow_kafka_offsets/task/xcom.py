@@ -1,4 +1,4 @@
-"""How does a task leave a result that is there also when the task then fails?"""
+"""Stores a task's result before the task ends."""
 
 from __future__ import annotations
 

@@ -14,66 +14,61 @@ from typing import Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.backlog import Backlog
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
-    check_number,
-    check_seconds,
+    parse_count,
+    parse_interval,
     parse_seconds,
 )
 from airflow_kafka_offsets.task.metrics import report_lag
-from airflow_kafka_offsets.triggers.poll import looks
-from airflow_kafka_offsets.triggers.refused import refused_when_run
+from airflow_kafka_offsets.triggers.poll import polls
+from airflow_kafka_offsets.triggers.refused import RefusableTrigger, refused_when_run
 from airflow_kafka_offsets.waits.lag import LagWait
-from airflow_kafka_offsets.waits.wait import Reading
+from airflow_kafka_offsets.waits.wait import PositionSource, Reading
 
 log = logging.getLogger(__name__)
 
+POLL_INTERVAL = 60.0
 REFIRE_AFTER = 3600.0
 
 
-class LagEventTrigger(BaseEventTrigger):
+class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     """
     Start DAGs when records wait: the trigger of an ``AssetWatcher``.
 
     It fires when the backlog reaches a threshold. While the backlog stays there it fires again
 
-    * when the position has moved since and is then the same for two looks: the run that was started has committed,
-      and more is waiting. So what is left fires once for each such movement, a look after it. A streaming job that
-      commits more often than ``poll_interval`` never rests, and does not fire for that;
+    * when the position has moved since and is then the same in two polls: the run that was started has
+      committed, and more is waiting. A streaming job that commits more often than ``poll_interval`` never
+      rests, and does not fire for that;
     * every ``refire_after``: the run that was started may have failed.
 
-    Below the thresholds it begins anew. The asset event's payload is the reading without its partitions: ``group_id``,
-    ``total_lag``, ``max_lag`` (of the partition that is furthest behind), ``lost``, ``topics``, and ``time_lag`` with
+    Below the thresholds it begins again. The asset event's payload is the reading without its partitions:
+    ``group_id``, ``total_lag``, ``max_partition_lag``, ``lost``, ``topics``, and ``time_lag`` with
     ``min_time_lag``. Nothing here is templated: a watcher belongs to no run.
 
-    Where Airflow keeps state for assets (3.3 and later), a restart of the triggerer does not make it fire again;
-    before that it fires once more after a restart while the backlog stays. It never gives up: what is wrong is
-    logged, and the next look may be better.
+    Where Airflow keeps state for assets (3.3 and later), a restart of the triggerer does not make it fire
+    again; before that it fires once more after a restart while the backlog stays. It never gives up: what is
+    wrong is logged, and the next poll may succeed.
 
-    :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
-    :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or all that the
-        group has commits for. Name them for a group that has not committed yet.
-    :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it.
-    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults.
-    :param kafka_config_id: Airflow connection of the Kafka cluster.
+    Durations are seconds, a timedelta or ISO 8601 text such as ``PT10M``.
+
+    Parameters that are not described here are those of
+    :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`.
+
+    :param topics: as there; name them for a group that has not committed yet.
     :param min_lag: records that wait in all partitions together.
-    :param min_time_lag: how long ago the oldest record that waits was written: seconds, a timedelta or ISO 8601 text.
-        With both thresholds the first one to be reached counts.
-    :param tolerance: a partition that is at most so many records behind counts as caught up, for the markers that end
-        transactions; one that is further behind counts with all its records. ``0``.
-    :param refire_after: seconds, a timedelta or ISO 8601 text; an hour.
-    :param poll_interval: seconds between two looks.
-    :param position: ``group`` or ``checkpoint``; by default the group's where one is named.
-    :param isolation_level: ``read_committed`` counts up to the last stable offset.
-    :param on_no_commit: what a partition without a commit counts as: ``earliest`` (default), its whole log; or as for
-        :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`.
-    :raises UsageError: without a threshold, or with one that is always reached; for names and numbers that cannot be.
+    :param min_time_lag: how long ago the oldest record that waits was written. With both thresholds the first
+        one to be reached counts.
+    :param refire_after: an hour.
+    :param poll_interval: time between two polls; a minute.
+    :param on_no_commit: as there, but ``earliest`` by default: the whole log counts.
+    :raises UsageError: without a threshold, or with one that is always reached; for names and numbers that
+        cannot be.
     """
-
-    refused: tuple[KafkaOffsetsError, dict[str, Any]] | None = None
 
     @refused_when_run
     def __init__(
@@ -88,34 +83,22 @@ class LagEventTrigger(BaseEventTrigger):
         min_time_lag: float | timedelta | str | None = None,
         tolerance: int = 0,
         refire_after: float | timedelta | str = REFIRE_AFTER,
-        poll_interval: float = 60.0,
-        position: str | None = None,
+        poll_interval: float | timedelta | str = POLL_INTERVAL,
+        position: PositionSource | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
         on_no_commit: MissingCommitPolicy = "earliest",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        for name, number in (
-            ("min_lag", min_lag),
-            ("tolerance", tolerance),
-            ("poll_interval", poll_interval),
-        ):
-            check_number(number, name)
-        self.min_lag = min_lag
+        self.min_lag = parse_count(min_lag, "min_lag")
         self.min_time_lag = parse_seconds(min_time_lag, "min_time_lag")
-        seconds = parse_seconds(refire_after, "refire_after")
-        self.refire_after = REFIRE_AFTER if seconds is None else seconds
-        self.poll_interval = check_seconds(poll_interval, "poll_interval")
-        if min_lag is None and self.min_time_lag is None:
+        self.refire_after = parse_interval(refire_after, "refire_after") or REFIRE_AFTER
+        self.poll_interval = parse_interval(poll_interval, "poll_interval") or POLL_INTERVAL
+        thresholds = {"min_lag": self.min_lag, "min_time_lag": self.min_time_lag}
+        for name, value in thresholds.items():
+            if value == 0:
+                raise UsageError(f"{name}=0 is always reached: expected more than 0")
+        if not any(thresholds.values()):
             raise UsageError("LagEventTrigger needs a threshold: give min_lag, min_time_lag, or both")
-        for name, value in (("min_lag", min_lag), ("min_time_lag", self.min_time_lag)):
-            if value is not None and value <= 0:
-                raise UsageError(f"{name}={value:g} is always reached: expected more than 0")
-        if self.refire_after <= 0:
-            raise UsageError("refire_after=0 would fire at every look: expected more than 0")
-        if group_id is None and checkpoint_location is None:
-            raise UsageError(
-                "LagEventTrigger has no position to look at: give group_id, checkpoint_location, or **pipeline"
-            )
         self.wait = LagWait(
             group_id=group_id,
             topics=topics,
@@ -124,37 +107,32 @@ class LagEventTrigger(BaseEventTrigger):
             kafka_config_id=kafka_config_id,
             position=position,
             isolation_level=isolation_level,
+            # Records wait where this wait is not over.
+            max_lag=None if self.min_lag is None else self.min_lag - 1,
             max_time_lag=self.min_time_lag,
             tolerance=tolerance,
             on_no_commit=on_no_commit,
         )
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the path of the class and its parameters as plain JSON, the same for the same trigger."""
-        path = f"{type(self).__module__}.{type(self).__qualname__}"
-        if self.refused is not None:
-            return path, self.refused[1]
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The names, the thresholds, and when it polls and fires."""
         taken = ("max_lag", "max_partition_lag", "max_time_lag", "stalled_after")
-        position = {name: value for name, value in self.wait.parameters.items() if name not in taken}
-        return path, {
-            **position,
-            "min_lag": self.min_lag,
-            "min_time_lag": self.min_time_lag,
-            "refire_after": self.refire_after,
-            "poll_interval": self.poll_interval,
-        }
+        names = {name: value for name, value in self.wait.parameters.items() if name not in taken}
+        own = ("min_lag", "min_time_lag", "refire_after", "poll_interval")
+        return names | {name: getattr(self, name) for name in own}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Fire whenever a backlog begins, and again while it stays, see :class:`~airflow_kafka_offsets.model.backlog.Backlog`."""
+        """Fire when a backlog begins, and again while it stays."""
         if self.refused is not None:
             log.error("This trigger cannot be used and never fires; correct its DAG: %s", self.refused[0])
             await asyncio.Event().wait()
         backlog = kept = await self._recall()
         trouble = ""
-        async with aclosing(looks(self.wait, self.poll_interval)) as outcomes:
+        async with aclosing(polls(self.wait, self.poll_interval)) as outcomes:
             async for outcome in outcomes:
-                # With the look after: then the event is in the database, and a restart between the two fires again
-                # rather than never.
+                # With the next poll: then the event is in the database, and a restart between the two fires
+                # again rather than never.
                 if backlog != kept:
                     await self._remember(backlog)
                     kept = backlog
@@ -165,16 +143,13 @@ class LagEventTrigger(BaseEventTrigger):
                     continue
                 trouble = ""
                 report_lag(outcome.lags, outcome.checkpoint)
+                waiting = bool(outcome.lags) and not outcome.done
                 backlog, news = backlog.seen(
-                    self._waits(outcome), time.time(), self.refire_after, position=outcome.standing
+                    waiting, time.time(), self.refire_after, position=outcome.position
                 )
                 if news:
                     log.info("Records wait: %s", outcome.text)
                     yield TriggerEvent(_payload(outcome))  # type: ignore[no-untyped-call]
-
-    def _waits(self, reading: Reading) -> bool:
-        records = sum(lag.counted for lag in reading.lags)
-        return (self.min_lag is not None and records >= self.min_lag) or any(lag.late for lag in reading.lags)
 
     @property
     def _key(self) -> str:
@@ -183,25 +158,24 @@ class LagEventTrigger(BaseEventTrigger):
         return f"kafka_offsets.backlog.{hashlib.sha256(parameters.encode()).hexdigest()[:12]}"
 
     async def _recall(self) -> Backlog:
-        store = getattr(self, "asset_state_store", None)
-        if store is None:
-            return Backlog()
         try:
-            return Backlog.from_json(await store.aget(self._key))
-        except Exception as error:  # noqa: BLE001  # whatever the state store raises, the backlog is still there
+            return Backlog.from_json(None if self._store is None else await self._store.aget(self._key))
+        except Exception as error:  # noqa: BLE001  # whatever the store raises, the backlog is there
             log.warning("What was fired before is not known, so it may be fired again: %s", error)
             return Backlog()
 
     async def _remember(self, backlog: Backlog) -> None:
-        store = getattr(self, "asset_state_store", None)
-        if store is None:
-            return
         try:
-            await store.aset(self._key, backlog.as_json())
+            if self._store is not None:
+                await self._store.aset(self._key, backlog.as_json())
         except Exception as error:  # noqa: BLE001  # as above
             log.warning("After a restart this may be fired again: %s", error)
+
+    @property
+    def _store(self) -> Any:
+        return getattr(self, "asset_state_store", None)
 
 
 def _payload(reading: Reading) -> dict[str, Any]:
     """Return the reading without its partitions: an event is kept for long."""
-    return {name: value for name, value in reading.value.items() if name not in ("partitions", "groups")}
+    return {name: value for name, value in reading.as_json().items() if name not in ("partitions", "groups")}

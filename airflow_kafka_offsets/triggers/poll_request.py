@@ -1,32 +1,34 @@
-"""Which waits are to be looked at next?"""
+"""Requests to poll for a wait, and the choice of those that one round serves."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 log = logging.getLogger(__name__)
 
 FLOOR = 1.0
-"""Seconds between two looks of one wait, at least."""
+"""Seconds between two polls of one wait, at least."""
 
 EARLY = 5.0
-"""Seconds by which a look may come early, at most: but not by more than half of the interval."""
+"""Seconds by which a poll may come early, at most: but not by more than half of the interval."""
 
 
 @dataclass(eq=False)
 class PollRequest:
     """
-    A wait that is looked at.
+    Asks for a poll every ``interval`` seconds.
 
-    :param interval: seconds between two looks; doubled after each one that was due, up to ``longest``.
-    :param ends: when the wait ends, by the monotonic clock: there is a look then, whatever the interval is.
+    :param interval: seconds between two polls; doubled after each one that was due, up to ``longest``.
+    :param ends: when the wait ends, by the monotonic clock: there is a poll then, whatever the interval is.
+    :param loop: where the outcomes are awaited.
     """
 
     wait: Wait
@@ -34,21 +36,22 @@ class PollRequest:
     longest: float
     ends: float
     loop: asyncio.AbstractEventLoop
-    outcomes: asyncio.Queue[Reading | Exception]
+    checkpoint: SparkCheckpoint | None = None
+    outcomes: asyncio.Queue[Reading | Exception] = field(default_factory=asyncio.Queue)
     due: float = 0.0
     early: float = 0.0
-    """From when on it may be looked at because others are, so that it is in step with them from then on."""
+    """When it may be polled because others are, to be in step with them afterwards."""
     in_trouble: bool = False
 
     def answer(self, outcome: Reading | Exception) -> None:
-        """Hand an outcome to whoever awaits it."""
+        """Give an outcome to whoever awaits it."""
         try:
             self.loop.call_soon_threadsafe(self.outcomes.put_nowait, outcome)
         except RuntimeError:
-            log.debug("Nobody waits for the outcome any more: the event loop is closed")
+            log.debug("Nobody awaits the outcome any more: the event loop is closed")
 
-    def put_off(self, now: float, stretch: float) -> None:
-        """Set when the next look is due, after one at ``now``."""
+    def schedule(self, now: float, stretch: float) -> None:
+        """Set when the next poll is due, after one at ``now``."""
         was_due = now >= self.due
         pause = max(FLOOR, self.interval) * stretch
         self.due = now + pause
@@ -59,20 +62,20 @@ class PollRequest:
             self.interval = max(self.interval, min(self.interval * 2, self.longest))
 
 
-def next_polls(tickets: Iterable[PollRequest], now: float, groups: int) -> list[PollRequest]:
+def next_requests(requests: Iterable[PollRequest], now: float, groups: int) -> list[PollRequest]:
     """
-    Return which waits to look for in one round, of those that may be looked at.
+    Return the requests that one round serves, of those that may be polled now.
 
-    What is due comes first, and what has waited longest before the others, so that nobody is left out for good.
+    What is due comes first, and what has waited longest before the others, so that none is left out for good.
 
     :param groups: how many different groups a round may ask for.
     """
     known: set[str] = set()
     taken: list[PollRequest] = []
-    for ticket in sorted(tickets, key=lambda ticket: (ticket.due > now, ticket.due)):
-        more = known | ticket.wait.groups
+    for request in sorted(requests, key=lambda request: (request.due > now, request.due)):
+        more = known | request.wait.groups
         if len(more) <= groups or not taken:
             known = more
-            taken.append(ticket)
+            taken.append(request)
     # Within a round those come last that may take all of its time.
-    return sorted(taken, key=lambda ticket: ticket.in_trouble)
+    return sorted(taken, key=lambda request: request.in_trouble)

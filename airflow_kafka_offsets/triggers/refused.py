@@ -1,9 +1,9 @@
 """
-Keeps an error of a trigger's constructor until the trigger runs.
+Triggers whose constructor raises nothing in a triggerer.
 
-A triggerer that makes a trigger from the database ends, with all other triggers, at an error of the constructor. There may
-be parameters in the database that an older version took and this one refuses, so there the error comes when the trigger
-runs. Where a DAG file or a task makes a trigger it is raised at once.
+A triggerer that makes a trigger from the database ends, with all other triggers, at an error of the
+constructor. The database may have parameters that an older version took and this one refuses, so there the
+error comes when the trigger runs. Where a DAG file or a task makes a trigger it is raised at once.
 """
 
 from __future__ import annotations
@@ -11,19 +11,31 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
+
+from airflow.triggers.base import BaseTrigger
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 
 
-class Refusable(Protocol):
-    """A trigger whose constructor may refuse its parameters."""
+class RefusableTrigger(BaseTrigger):
+    """Base of the triggers: is made again from its parameters, and may be refused."""
 
-    refused: tuple[KafkaOffsetsError, dict[str, Any]] | None
+    refused: tuple[KafkaOffsetsError, dict[str, Any]] | None = None
     """Why it cannot be used, and its parameters."""
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The constructor's parameters as plain JSON."""
+        raise NotImplementedError
 
-T = TypeVar("T", bound=Refusable)
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the path of the class and its parameters, the same for the same trigger."""
+        path = f"{type(self).__module__}.{type(self).__qualname__}"
+        return path, self.parameters if self.refused is None else self.refused[1]
+
+
+T = TypeVar("T", bound=RefusableTrigger)
 
 
 def refused_when_run(init: Callable[..., None]) -> Callable[..., None]:
@@ -42,7 +54,7 @@ def refused_when_run(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _in_event_loop() -> bool:
-    # Where a triggerer makes its triggers there is one; where a DAG file is read, or a task runs, there is none.
+    # A triggerer makes its triggers in one; where a DAG file is read, or a task runs, there is none.
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,8 +1,8 @@
 """
-Who looks at a Kafka cluster for all the waits of a triggerer?
+Polls a Kafka cluster for all waits of a triggerer.
 
-For each Kafka connection one thread, which looks for all waits that are due at about the same time in one
-round: each group is asked once, and each topic's log end once.
+Each Kafka connection has one thread. It serves all waits that are due at about the same time in one round:
+each group is asked for once, and each topic's log end once.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ from airflow_kafka_offsets.errors import (
     CheckpointUnavailableError,
     KafkaOffsetsError,
 )
-from airflow_kafka_offsets.triggers.poll_request import PollRequest, next_polls
+from airflow_kafka_offsets.triggers.poll_request import PollRequest, next_requests
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.offsets import Positions
     from airflow_kafka_offsets.waits.cached_reader import CachedReader
-    from airflow_kafka_offsets.waits.wait import Wait
 
 log = logging.getLogger(__name__)
 
 COLD_PER_SECOND = 8
-"""Consumers made in a second at most: one takes about 30 ms, so that more groups make looks rarer, not dearer."""
+"""Consumers made in a second at most: one takes about 30 ms, so more groups make polls rarer."""
 
 JITTER = 0.1
-"""By how much of it the time between two looks differs, so that triggerers do not keep in step."""
+"""Part of the interval by which polls differ, so that triggerers do not keep in step."""
 
 GATHER = 0.1
-"""Seconds in which waits that begin together come together in one round."""
+"""Seconds in which waits that begin together are gathered in one round."""
 
 PATIENCE = 15.0
 """Seconds after which a round gives up on a broker, or a storage, that does not answer."""
@@ -47,16 +46,16 @@ PATIENCE = 15.0
 _STORAGE_THREADS = 4
 
 StorageKey = tuple[str | None, str | None, bool]
-"""Checkpoint, connection of its storage, and whether the checkpoint has to be there."""
+"""Checkpoint, connection of its storage, and whether the checkpoint has to exist."""
 
 
 class SharedPoller:
     """
-    The thread that looks for all waits of one Kafka connection.
+    The thread that polls for all waits of one Kafka connection.
 
     :param name: the connection's id.
     :param open_client: makes the client, given how many Consumers it may keep.
-    :param share: how many these are at the moment.
+    :param share: returns how many these are at the moment.
     """
 
     def __init__(
@@ -67,27 +66,27 @@ class SharedPoller:
         """What ended the thread, if it was not :meth:`close`."""
         self._open_client = open_client
         self._share = share
-        self._tickets: set[PollRequest] = set()
+        self._requests: set[PollRequest] = set()
         self._changed = threading.Condition()
         self._closed = False
         self._reading: dict[StorageKey, Future[CheckpointState | None]] = {}
         self._thread = threading.Thread(target=self._run, name=f"kafka offsets of {name}", daemon=True)
         self._thread.start()
 
-    def add(self, ticket: PollRequest) -> None:
-        """Look for a wait from now on."""
+    def add(self, request: PollRequest) -> None:
+        """Serve a request from now on."""
         with self._changed:
             if self.broken is None:
-                ticket.due = ticket.early = time.monotonic()
-                self._tickets.add(ticket)
+                request.due = request.early = time.monotonic()
+                self._requests.add(request)
                 self._changed.notify()
                 return
-        ticket.answer(self.broken)
+        request.answer(self.broken)
 
-    def remove(self, ticket: PollRequest) -> None:
-        """Look for a wait no longer."""
+    def remove(self, request: PollRequest) -> None:
+        """Stop serving a request."""
         with self._changed:
-            self._tickets.discard(ticket)
+            self._requests.discard(request)
 
     def close(self) -> None:
         """End the thread after what it is doing; returns at once."""
@@ -102,17 +101,17 @@ class SharedPoller:
         client: OffsetsClient | None = None
         try:
             client = self._open_client(self._share())
-            rounds = CachedReader(client)
+            reader = CachedReader(client)
             while batch := self._next_batch(self._share() - 2):
                 client.keep(self._share())
                 began, opened = time.monotonic(), client.opened
-                self._look(batch, rounds, storage)
+                self._poll(batch, reader, storage)
                 stretch = random.uniform(1 - JITTER, 1 + JITTER)
-                for ticket in batch:
-                    ticket.put_off(began, stretch)
+                for request in batch:
+                    request.schedule(began, stretch)
                 self._rest(began + (client.opened - opened) / COLD_PER_SECOND)
         except Exception as error:
-            log.exception("Looking at Kafka ended")
+            log.exception("Polling Kafka ended")
             self._fail(error)
         finally:
             if client is not None:
@@ -120,14 +119,14 @@ class SharedPoller:
             storage.shutdown(wait=False, cancel_futures=True)
 
     def _next_batch(self, groups: int) -> Sequence[PollRequest]:
-        """Return the waits to look for now, of so many groups at most; empty when it is time to end."""
+        """Return the requests to serve now, of so many groups at most; empty when it is time to end."""
         with self._changed:
             while not self._closed:
                 now = time.monotonic()
-                first = min((ticket.due for ticket in self._tickets), default=None)
+                first = min((request.due for request in self._requests), default=None)
                 if first is not None and first + GATHER <= now:
-                    near = [ticket for ticket in self._tickets if ticket.early <= now]
-                    return next_polls(near, now, groups)
+                    near = [request for request in self._requests if request.early <= now]
+                    return next_requests(near, now, groups)
                 self._changed.wait(None if first is None else first + GATHER - now)
         return ()
 
@@ -136,79 +135,74 @@ class SharedPoller:
             while not self._closed and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
 
-    def _look(self, batch: Sequence[PollRequest], rounds: CachedReader, storage: ThreadPoolExecutor) -> None:
-        rounds.next_round()
+    def _poll(self, batch: Sequence[PollRequest], reader: CachedReader, storage: ThreadPoolExecutor) -> None:
+        reader.next_round()
         states = self._read_checkpoints(batch, storage)
         found: dict[PollRequest, Mapping[str, Positions]] = {}
 
-        def find(ticket: PollRequest) -> None:
-            state = states.get(_storage_key(ticket.wait))
+        def find(request: PollRequest) -> None:
+            state = states.get(_storage_key(request))
             if isinstance(state, Exception):
                 raise state
-            found[ticket] = ticket.wait.find(rounds, state)
+            found[request] = request.wait.find(reader, state)
 
         _for_each(batch, find)
-        _for_each(found, lambda ticket: ticket.answer(ticket.wait.judge(rounds, found[ticket])))
+        _for_each(found, lambda request: request.answer(request.wait.judge(reader, found[request])))
 
     def _read_checkpoints(
         self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor
     ) -> dict[StorageKey, CheckpointState | Exception | None]:
-        wanted = {_storage_key(t.wait): t.wait for t in batch if t.wait.checkpoint_location}
+        wanted = {_storage_key(request): request for request in batch if request.checkpoint is not None}
         # One that has not answered yet is not asked again meanwhile, and nobody waits for it any more.
         new = {
-            key: storage.submit(wait.read_checkpoint)
-            for key, wait in wanted.items()
+            key: storage.submit(request.wait.read_checkpoint, request.checkpoint)
+            for key, request in wanted.items()
             if key not in self._reading
         }
         self._reading |= new
         wait_for_futures(new.values(), timeout=PATIENCE)
         states: dict[StorageKey, CheckpointState | Exception | None] = {}
         for key in wanted:
-            if not self._reading[key].done():
+            if self._reading[key].done():
+                try:
+                    states[key] = self._reading.pop(key).result()
+                except Exception as error:  # noqa: BLE001  # the outcome of the waits that need it
+                    states[key] = error
+            else:
                 states[key] = CheckpointUnavailableError(
-                    f"{key[0]}: the storage did not answer within {PATIENCE:g} s: see whether it is reachable from the "
-                    "triggerer"
+                    f"{key[0]}: the storage did not answer within {PATIENCE:g} s: check whether it is "
+                    "reachable from the triggerer"
                 )
-                continue
-            future = self._reading.pop(key)
-            error = future.exception()
-            states[key] = future.result() if error is None else _as_exception(error)
         return states
 
     def _fail(self, error: Exception) -> None:
         with self._changed:
             self.broken = error
-            tickets = list(self._tickets)
-        for ticket in tickets:
-            ticket.answer(error)
+            requests = list(self._requests)
+        for request in requests:
+            request.answer(error)
 
 
-def _for_each(tickets: Iterable[PollRequest], look: Callable[[PollRequest], None]) -> None:
-    """Do a step for each wait. An error is the outcome of the wait it came from, and of no other."""
+def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None]) -> None:
+    """Do a step for each request. An error is the outcome of the wait that it came from, and of no other."""
     give_up = time.monotonic() + PATIENCE
     silent: BrokerUnavailableError | None = None
-    for ticket in tickets:
+    for request in requests:
         if silent is not None and time.monotonic() > give_up:
             # Or a broker that is away would take the time of each wait, one after the other.
-            ticket.answer(silent)
+            request.answer(silent)
             continue
         try:
-            look(ticket)
-            ticket.in_trouble = False
-        except KafkaOffsetsError as error:
-            # Its own trouble: in the next round it stands behind the others.
-            ticket.in_trouble = True
-            silent = error if isinstance(error, BrokerUnavailableError) else silent
-            ticket.answer(error)
+            step(request)
+            request.in_trouble = False
         except Exception as error:
-            log.exception("A look at Kafka failed")
-            ticket.in_trouble = True
-            ticket.answer(error)
+            if not isinstance(error, KafkaOffsetsError):
+                log.exception("A poll failed")
+            request.in_trouble = True
+            silent = error if isinstance(error, BrokerUnavailableError) else silent
+            request.answer(error)
 
 
-def _storage_key(wait: Wait) -> StorageKey:
+def _storage_key(request: PollRequest) -> StorageKey:
+    wait = request.wait
     return wait.checkpoint_location, wait.checkpoint_conn_id, wait.from_checkpoint
-
-
-def _as_exception(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else RuntimeError(str(error))

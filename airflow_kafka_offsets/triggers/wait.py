@@ -1,20 +1,20 @@
-"""How does a deferred sensor go on waiting in the triggerer?"""
+"""Triggers that continue the wait of a deferred sensor."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.task.metrics import report_lag
-from airflow_kafka_offsets.triggers.poll import looks
-from airflow_kafka_offsets.triggers.refused import refused_when_run
+from airflow_kafka_offsets.triggers.poll import polls
+from airflow_kafka_offsets.triggers.refused import RefusableTrigger, refused_when_run
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.progress import Progress
 from airflow_kafka_offsets.waits.reached import ReachedWait
@@ -23,28 +23,27 @@ from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 log = logging.getLogger(__name__)
 
-LAST_LOOK = 30.0
-"""Seconds in which the look at the end of the sensor's time may still be answered."""
+LAST_POLL = 30.0
+"""Seconds in which the poll at the end of the sensor's time may still be answered."""
 
 
-class WaitTrigger(BaseTrigger):
+class WaitTrigger(RefusableTrigger):
     """
-    Base of the triggers of the sensors: looks every ``poll_interval`` seconds until the wait is over.
+    Base of the triggers of the sensors: polls every ``poll_interval`` until the wait is over.
 
-    Its event has a ``status``: ``done``; ``timeout`` at the end of the sensor's time; ``failed`` for a wait that is
-    stalled, and for an error that would come again at every look, such as a connection that is not defined; or ``error``
-    for what a retry may mend, such as an error of Airflow's own. Beside it are the last ``reading``, its ``text``
-    and, unless all is well, a ``message``. An error that may pass (the broker is not reachable) is logged, and the
-    wait goes on. Nothing outside is changed, so it may run twice.
+    Its event has a ``status``: ``done``; ``timeout`` at the end of the sensor's time; ``failed`` for a wait
+    that is stalled, and for an error that every poll would repeat, such as a connection that is not defined;
+    or ``error`` for what a retry may fix, such as an error of Airflow's own. Beside it are the last
+    ``reading``, its ``text`` and, unless all is well, a ``message``. An error that may pass (the broker is
+    not reachable) is logged, and the wait goes on. Nothing outside is changed, so it may run twice.
 
-    :param poll_interval: seconds between two looks.
+    :param poll_interval: seconds between two polls.
     :param max_interval: seconds up to which they grow, doubling; default: they stay.
     :param ends_at: when the wait's time is up, in seconds since 1970; default: never.
     :param parameters: those of the wait.
     """
 
     wait_class: ClassVar[type[Wait]]
-    refused: tuple[KafkaOffsetsError, dict[str, Any]] | None = None
 
     @refused_when_run
     def __init__(
@@ -61,20 +60,14 @@ class WaitTrigger(BaseTrigger):
         self.ends_at = ends_at
         self.wait = self.wait_class(**parameters)
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the path of the class and its parameters as plain JSON."""
-        path = f"{type(self).__module__}.{type(self).__qualname__}"
-        if self.refused is not None:
-            return path, self.refused[1]
-        pace = {
-            "poll_interval": self.poll_interval,
-            "max_interval": self.max_interval,
-            "ends_at": self.ends_at,
-        }
-        return path, {**self.wait.parameters, **pace}
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The wait's parameters, and when it polls."""
+        own = {name: getattr(self, name) for name in ("poll_interval", "max_interval", "ends_at")}
+        return self.wait.parameters | own
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until the wait is over."""
+        """Poll until the wait is over."""
         yield TriggerEvent(await self._run())  # type: ignore[no-untyped-call]
 
     async def _run(self) -> dict[str, Any]:
@@ -82,72 +75,62 @@ class WaitTrigger(BaseTrigger):
             return _event("failed", None, str(self.refused[0]))
         progress = Progress(self.wait.stalled_after)
         last: Reading | None = None
-        ends_in = None if self.ends_at is None else max(0.0, self.ends_at - time.time())
-        async with aclosing(looks(self.wait, self.poll_interval, self.max_interval, ends_in)) as outcomes:
+        async with aclosing(
+            polls(self.wait, self.poll_interval, self.max_interval, self._time_left())
+        ) as outcomes:
             while True:
                 try:
-                    outcome = await asyncio.wait_for(anext(outcomes), self._time_left(LAST_LOOK))
+                    outcome = await asyncio.wait_for(anext(outcomes), self._time_left(LAST_POLL))
                 except asyncio.TimeoutError:
-                    return _timeout(last, progress)
-                if isinstance(outcome, KafkaOffsetsError) and outcome.retriable:
-                    if progress.saw_nothing(outcome):
-                        log.warning("No answer this time: %s", outcome)
-                    if self._time_left() == 0:
-                        return _timeout(last, progress)
-                    continue
-                if isinstance(outcome, Exception):
-                    status = "failed" if isinstance(outcome, KafkaOffsetsError) else "error"
-                    return _event(status, last, str(outcome) or repr(outcome))
-                last = outcome
-                if progress.is_news(outcome):
-                    log.info("%s", outcome.text)
-                report_lag(outcome.lags, outcome.checkpoint)
-                if outcome.done:
-                    return _event("done", outcome)
-                if stalled := progress.stall():
-                    return _event("failed", outcome, stalled)
+                    break
+                if isinstance(outcome, Reading):
+                    last = outcome
+                    if progress.is_news(outcome):
+                        log.info("%s", outcome.text)
+                    report_lag(outcome.lags, outcome.checkpoint)
+                    if outcome.done:
+                        return _event("done", outcome)
+                    if stalled := progress.stalled:
+                        return _event("failed", outcome, stalled)
+                elif not isinstance(outcome, KafkaOffsetsError):
+                    return _event("error", last, str(outcome) or repr(outcome))
+                elif not outcome.retriable:
+                    return _event("failed", last, str(outcome))
+                elif progress.is_new_trouble(outcome):
+                    log.warning("No answer this time: %s", outcome)
                 if self._time_left() == 0:
-                    return _timeout(last, progress)
+                    break
+        trouble = f"; {progress.summary}" if progress.trouble else ""
+        return _event("timeout", last, f"the sensor's timeout is over{trouble}")
 
     def _time_left(self, more: float = 0.0) -> float | None:
         return None if self.ends_at is None else max(0.0, self.ends_at + more - time.time())
 
 
-def _timeout(last: Reading | None, progress: Progress) -> dict[str, Any]:
-    trouble = f"; {progress.last_words}" if progress.trouble else ""
-    return _event("timeout", last, f"the sensor's timeout is over{trouble}")
-
-
 def _event(status: str, reading: Reading | None, message: str | None = None) -> dict[str, Any]:
-    seen = {} if reading is None else {"reading": reading.value, "text": reading.text}
+    seen = {} if reading is None else {"reading": reading.as_json(), "text": reading.text}
     return {"status": status, **seen, **({"message": message} if message else {})}
 
 
 class ConsumerGroupLagTrigger(WaitTrigger):
-    """
-    Wait until the lag of a consumer group is at or below thresholds.
-
-    Its parameters are those of :class:`~airflow_kafka_offsets.waits.lag.LagWait`.
-    """
+    """Continue a :class:`~airflow_kafka_offsets.waits.lag.LagWait`, which has the parameters."""
 
     wait_class = LagWait
 
 
 class OffsetsReachedTrigger(WaitTrigger):
-    """
-    Wait until a position is at or past a frozen target.
-
-    Its parameters are those of :class:`~airflow_kafka_offsets.waits.reached.ReachedWait`.
-    """
+    """Continue a :class:`~airflow_kafka_offsets.waits.reached.ReachedWait`, which has the parameters."""
 
     wait_class = ReachedWait
 
 
 class TopicReachedTrigger(WaitTrigger):
-    """
-    Wait until topics hold a record at or after a time in every partition.
-
-    Its parameters are those of :class:`~airflow_kafka_offsets.waits.topic.TopicWait`.
-    """
+    """Continue a :class:`~airflow_kafka_offsets.waits.topic.TopicWait`, which has the parameters."""
 
     wait_class = TopicWait
+
+
+TRIGGERS: Mapping[type[Wait], type[WaitTrigger]] = {
+    kind.wait_class: kind for kind in (ConsumerGroupLagTrigger, OffsetsReachedTrigger, TopicReachedTrigger)
+}
+"""The trigger of each kind of wait."""

@@ -1,26 +1,27 @@
-"""Is lag at or below its thresholds?"""
+"""A wait for lag at or below thresholds."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, check_number, one_of
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, choice, parse_count, parse_seconds
 from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait, check_in_log
 
 _TIMES_WITHIN = 2.0
-"""Seconds for the records that tell how late a partition is: the next look can go on where this one ended."""
+"""Seconds for fetching the records that show how late a partition is: the next poll can continue."""
 
 
 @dataclass(frozen=True)
 class LagWait(Wait):
     """
-    Wait until lag is at or below thresholds, the log's end moving on meanwhile.
+    Wait until lag is at or below thresholds, while the log end moves.
 
     :param max_lag: records in all partitions together.
     :param max_partition_lag: records in each partition.
@@ -29,24 +30,36 @@ class LagWait(Wait):
     :param on_no_commit: what a partition without a commit counts as.
     """
 
+    readers: ClassVar = {
+        **Wait.readers,
+        "max_lag": parse_count,
+        "max_partition_lag": parse_count,
+        "max_time_lag": parse_seconds,
+        "tolerance": parse_count,
+        "on_no_commit": choice(MissingCommitPolicy),
+    }
+
     max_lag: int | None = None
     max_partition_lag: int | None = None
     max_time_lag: float | None = None
     tolerance: int = 0
     on_no_commit: MissingCommitPolicy = "fail"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of(self.on_no_commit, MissingCommitPolicy, "on_no_commit")
-        for name in ("max_lag", "max_partition_lag", "max_time_lag", "tolerance"):
-            check_number(getattr(self, name), name)
+    @classmethod
+    def check(cls, given: Any) -> None:
+        """Refuse parameters that are missing or contradict each other."""
+        super().check(given)
+        if given.max_lag is None and given.max_partition_lag is None and given.max_time_lag is None:
+            raise UsageError("no threshold: give max_lag, max_partition_lag or max_time_lag")
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
-        """Measure the lag of every group or source; all of them count together."""
+        """Measure the lag of every group or source; they count together."""
         lags = tuple(self._measure(client, name, found) for name, found in positions.items())
         if not lags:
-            empty = self.base_value(total_lag=None, max_lag=None, lost=None, topics={}, partitions=[])
-            return Reading.of(False, lambda: empty, NO_BATCH_YET)
+            empty = self.base_value(
+                total_lag=None, max_partition_lag=None, lost=None, topics={}, partitions=[]
+            )
+            return Reading(False, lambda: empty, NO_BATCH_YET)
         together = Lag(
             "all",
             tuple(partition for lag in lags for partition in lag.partitions),
@@ -54,7 +67,7 @@ class LagWait(Wait):
             # Of two groups that read one partition, one may be late.
             None if self.max_time_lag is None else _latest(lags),
         )
-        return Reading.of(
+        return Reading(
             together.within(self.max_lag, self.max_partition_lag),
             lambda: self._value(lags, together),
             "\n".join(lag.table(SHOWN) for lag in lags),
@@ -75,7 +88,7 @@ class LagWait(Wait):
         logs = client.log_ranges(positions, isolation_level=self.isolation_level)
         beyond = {tp: at for tp, at in positions.items() if at is not None and at > logs[tp].end}
         if beyond and self.isolation_level == "read_committed":
-            # A position may well be past the last stable offset, but not past the log end.
+            # A position may be past the last stable offset, but not past the log end.
             check_in_log(name, beyond, client.log_ranges(beyond))
         else:
             check_in_log(name, beyond, logs)

@@ -1,4 +1,4 @@
-"""Does a wait get anywhere, and is there anything new to show?"""
+"""Progress of a wait: whether a position moves, and whether a reading is news."""
 
 from __future__ import annotations
 
@@ -12,52 +12,48 @@ from airflow_kafka_offsets.waits.wait import Reading
 
 class Progress:
     """
-    What the looks of one wait have seen so far.
+    Remembers the polls of one wait.
 
     :param stalled_after: seconds without movement after which the wait is stalled; ``None`` = never.
-    :param seen: from :attr:`seen`, to go on with another process's looks.
+    :param kept: from :attr:`kept`, to continue another process's polls.
     """
 
-    def __init__(self, stalled_after: float | None = None, seen: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, stalled_after: float | None = None, kept: Mapping[str, Any] | None = None) -> None:
         self._stalled_after = stalled_after
-        self._seen: dict[str, Any] = dict(seen or {})
+        self.kept: dict[str, Any] = dict(kept or {})
+        """What has to be remembered, as plain JSON."""
         self._last_text = ""
         self.trouble = ""
-        """Why the last look had no answer; empty if it had one."""
-
-    @property
-    def seen(self) -> dict[str, Any]:
-        """What has to be remembered, as plain JSON."""
-        return self._seen
+        """Why the last poll failed; empty if it did not."""
 
     def is_news(self, reading: Reading) -> bool:
-        """Take a reading; return whether it says anything else than the one before."""
+        """Note a reading; return whether it differs from the one before."""
         self.trouble, self._last_text = "", reading.text
-        now = time.time()
-        if self._seen.get("standing") != reading.standing:
-            self._seen |= {"standing": reading.standing, "since": now}
-        news = self._seen.get("shown") != reading.digest
-        self._seen["shown"] = reading.digest
+        if self.kept.get("position") != reading.position:
+            self.kept |= {"position": reading.position, "since": time.time()}
+        news = self.kept.get("shown") != reading.digest
+        self.kept["shown"] = reading.digest
         return news
 
-    def saw_nothing(self, error: Exception) -> bool:
-        """Take a look without an answer: what could not be seen may have moved. Return whether the reason is news."""
-        self._seen.pop("standing", None)
+    def is_new_trouble(self, error: Exception) -> bool:
+        """Note a poll that failed: the position may have moved unseen. Return whether the reason is news."""
+        self.kept.pop("position", None)
         news = self.trouble != str(error)
         self.trouble = str(error)
         return news
 
     @property
-    def last_words(self) -> str:
-        """What the last look saw, or why it saw nothing."""
-        return f"the last look failed: {self.trouble}" if self.trouble else self._last_text
+    def summary(self) -> str:
+        """The last reading, or why the last poll failed."""
+        return f"the last poll failed: {self.trouble}" if self.trouble else self._last_text
 
-    def stall(self) -> str | None:
-        """Return why the wait is stalled, ``None`` while it is not."""
-        quiet = time.time() - self._seen.get("since", time.time())
+    @property
+    def stalled(self) -> str | None:
+        """Why the wait is stalled, ``None`` while it is not."""
+        quiet = time.time() - self.kept.get("since", time.time())
         if self._stalled_after is None or quiet < self._stalled_after:
             return None
         return (
-            f"nothing has moved for {duration_text(quiet)} (stalled_after={self._stalled_after:g}), and the wait is not over: "
-            "see whether what it waits for is running; then clear this task"
+            f"nothing has moved for {duration_text(quiet)} (stalled_after={self._stalled_after:g}), and the "
+            "wait is not over: check whether what it waits for is running; then clear this task"
         )

@@ -1,11 +1,13 @@
-"""Is a position at or past a target that no longer moves?"""
+"""A wait for a target that no longer moves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
 
+from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
@@ -13,12 +15,12 @@ from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_o
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
-from airflow_kafka_offsets.model.parameters import check_number, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.parameters import iso_time, parse_count, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
-from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait, check_in_log
+from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, Reading, Wait, check_in_log, partition_table
 
 
 @dataclass(frozen=True)
@@ -26,41 +28,79 @@ class ReachedWait(Wait):
     """
     Wait until the position is at or past a frozen target in every partition.
 
-    :param target: offsets in Spark's form, see :meth:`freeze`.
+    :param target: offsets in Spark's form; before :meth:`freeze` also ``latest`` (the log end), a time (each
+        partition's first record at or after it, else the log end) or a receipt (the offsets it moved to).
+        Offsets and receipts also as JSON text.
     :param tolerance: offsets that a partition may be short of its target, see
         :class:`~airflow_kafka_offsets.model.lag.Lag`.
     """
 
-    target: Mapping[str, Any] = field(default_factory=dict)
+    readers: ClassVar = {
+        **Wait.readers,
+        "target": lambda value, name: _read_target(value, name),
+        "tolerance": parse_count,
+    }
+
+    target: str | Mapping[str, Any] | None = None
     tolerance: int = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self.tolerance, "tolerance")
+    @classmethod
+    def check(cls, given: Any) -> None:
+        """Refuse parameters that are missing or contradict each other."""
+        super().check(given)
+        if given.target is None:
+            raise UsageError("target is missing: give 'latest', a time, offsets or a receipt")
 
-    @property
-    def _wanted(self) -> Offsets:
-        return parse_offsets(self.target, "target") if self.target else {}
+    def freeze(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> ReachedWait:
+        """
+        Return the wait with a target that no longer moves, without what ``topics`` leaves out.
 
-    def find(self, client: OffsetsReader, state: Any) -> Mapping[str, Positions]:
+        :raises UsageError: if the target has nothing of what ``topics`` names.
+        """
+        scope = self.named.scope
+        if isinstance(self.target, Mapping):
+            if refusals := Groups(None, scope).misnamed(
+                {"target": self._target}, "the target", partitions=True
+            ):
+                raise UsageError("; ".join(refusals))
+            return replace(
+                self, target=offsets_json({tp: at for tp, at in self._target.items() if tp in scope})
+            )
+        if self.group_id is not None and not self.checkpoint_location:
+            self.named.scopes()
+        if scope.topics is not None:
+            partitions = partitions_in(client, scope)
+        else:
+            found = self.positions_in(client, self.read_checkpoint(checkpoint), scope)
+            partitions = sorted({tp for each in found.values() for tp in each})
+            if not partitions:
+                raise UsageError(
+                    "the checkpoint has finished no batch, so its topics are unknown and there is no target "
+                    "to freeze: name topics="
+                )
+        logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
+        if self.target == "latest":
+            return replace(self, target=offsets_json({tp: log.end for tp, log in logs.items()}))
+        moment = timestamp_ms(parse_time(self.target, "target"))
+        return replace(
+            self, target=offsets_json(offsets_at_time(client.offsets_for_time(partitions, moment), logs))
+        )
+
+    def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the positions in the topics that the target names."""
-        wanted = self._wanted
-        if not wanted:
-            return {}
-        named = TopicScope(dict.fromkeys(sorted({tp.topic for tp in wanted})), named_by="target")
-        return self.positions_in(client, state, named)
+        topics = sorted({tp.topic for tp in self._target})
+        return self.positions_in(client, state, TopicScope(dict.fromkeys(topics), named_by="target"))
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Compare every group or source with the target."""
-        target = self._wanted
-        if target and not positions:
-            value = self.base_value(
-                reached=False, target=dict(self.target), current={}, remaining=None, lost=None
-            )
-            return Reading.of(False, lambda: value, NO_BATCH_YET)
+        target = self._target
+        if not positions:
+            value = self.base_value(reached=False, target=self.target, current={}, remaining=None, lost=None)
+            return Reading(False, lambda: value, NO_BATCH_YET)
         lowest = _furthest_behind(positions, target)
-        # The log end of the broker, whatever is read: only beyond that a position means nothing.
-        logs = client.log_ranges(target) if target else {}
+        # The broker's log end, also for who reads committed records: only beyond that a position means
+        # nothing.
+        logs = client.log_ranges(target)
         for name, found in positions.items():
             check_in_log(name, found, logs)
         short = remaining(in_log(lowest, logs), past_log_start(lowest, target, logs), self.tolerance)
@@ -71,49 +111,27 @@ class ReachedWait(Wait):
         }
         value = self.base_value(
             reached=not short,
-            target=dict(self.target),
+            target=self.target,
             current=offsets_json(lowest),
             remaining=sum(short.values()),
             lost=sum(lost.values()),
         )
-        return Reading.of(
+        return Reading(
             not short, lambda: value, _table(target, lowest, logs, short, lost), positions=positions
         )
 
-    def freeze(self, client: OffsetsReader, target: object) -> Offsets:
-        """
-        Turn what the user asked for into offsets that no longer move.
+    @cached_property
+    def _target(self) -> Offsets:
+        return parse_offsets(self.target, "target")
 
-        :param target: ``latest`` (the log end now); a time (the first record at or after it, else the log
-            end now); offsets in Spark's form; or a receipt (the offsets it moved to). The last two also as JSON text,
-            and without what ``topics`` leaves out.
-        :raises UsageError: if it is none of these, or has nothing of what ``topics`` names.
-        """
-        if isinstance(target, str) and target.lstrip().startswith("{"):
-            target = load_json(target, "target")
-        scope = TopicScope.parse(self.topics)
-        if isinstance(target, Mapping):
-            offsets = _moved_to(target) if "version" in target else parse_offsets(target, "target")
-            if refusals := Groups(None, scope).misnamed({"target": offsets}, "the target", partitions=True):
-                raise UsageError("; ".join(refusals))
-            return {tp: offset for tp, offset in offsets.items() if tp in scope}
-        moment = None if target == "latest" else parse_time(target, "target")
-        if self.group_id is not None and not self.checkpoint_location:
-            self.named.scopes()
-        if scope.topics is not None:
-            partitions = partitions_in(client, scope)
-        else:
-            found = self.positions_in(client, self.read_checkpoint(), scope)
-            partitions = sorted({tp for each in found.values() for tp in each})
-            if not partitions:
-                raise UsageError(
-                    "the checkpoint has finished no batch, so its topics are unknown and there is no target to freeze: "
-                    "name topics="
-                )
-        logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
-        if moment is None:
-            return {tp: log.end for tp, log in logs.items()}
-        return offsets_at_time(client.offsets_for_time(partitions, timestamp_ms(moment)), logs)
+
+def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
+    """Read a target: offsets as plain JSON, ``latest``, or a time as text."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = load_json(value, parameter)
+    if isinstance(value, Mapping):
+        return offsets_json(_moved_to(value) if "version" in value else parse_offsets(value, parameter))
+    return "latest" if value == "latest" else iso_time(timestamp_ms(parse_time(value, parameter)))
 
 
 def _moved_to(receipt: Mapping[str, Any]) -> Offsets:
@@ -121,8 +139,9 @@ def _moved_to(receipt: Mapping[str, Any]) -> Offsets:
     for each in read_receipt(receipt):
         if each.plan_only:
             raise UsageError(
-                f"target is the receipt of a plan that was not carried out (plan_only, group {each.group_id!r}): "
-                "nobody committed its offsets; give the receipt of a task that moved the group"
+                "target is the receipt of a plan that was not carried out (plan_only, group "
+                f"{each.group_id!r}): nobody committed its offsets; give the receipt of a task that moved "
+                "the group"
             )
         for tp, offset in each.after.items():
             reached[tp] = max(offset, reached.get(tp, 0))
@@ -146,13 +165,12 @@ def _table(
     short: Offsets,
     lost: Offsets,
 ) -> str:
-    shown = sorted(sorted(target, key=lambda tp: (-short.get(tp, 0), tp))[:SHOWN])
-    rows = [("TOPIC", "PARTITION", "CURRENT-OFFSET", "TARGET", "REMAINING")]
-    for tp in shown:
-        position = "-" if current[tp] is None else str(current[tp])
+    rows: dict[TopicPartition, Sequence[str]] = {}
+    for tp, end in target.items():
         note = f"  ({lost[tp]} records lost to retention)" if tp in lost else ""
-        note += f"  (the log ends at {logs[tp].end})" if target[tp] > logs[tp].end else ""
-        rows.append((tp.topic, str(tp.partition), position, str(target[tp]), str(short.get(tp, 0)) + note))
-    done = f"{sum(short.values())} records before the target" if short else "the target is reached"
-    more = [f"... and {len(target) - len(shown)} more partitions"] if len(shown) < len(target) else []
-    return "\n".join([done, *align(rows), *more])
+        note += f"  (the log ends at {logs[tp].end})" if end > logs[tp].end else ""
+        rows[tp] = (offset_cell(current[tp]), str(end), f"{short.get(tp, 0)}{note}")
+    lead = f"{sum(short.values())} records before the target" if short else "the target is reached"
+    return partition_table(
+        lead, ("CURRENT-OFFSET", "TARGET", "REMAINING"), rows, lambda tp: -short.get(tp, 0)
+    )

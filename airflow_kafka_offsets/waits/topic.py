@@ -1,31 +1,37 @@
-"""Do topics hold all records up to a time?"""
+"""A wait for topics that hold all records up to a time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
+from airflow_kafka_offsets.checkpoint.reader import CheckpointState
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
-from airflow_kafka_offsets.model.parameters import check_seconds, iso_time, one_of, parse_time, timestamp_ms
-from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait
+from airflow_kafka_offsets.model.parameters import (
+    choice,
+    duration_text,
+    iso_time,
+    parse_interval,
+    parse_time,
+    timestamp_ms,
+)
+from airflow_kafka_offsets.model.table import offset_cell
+from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, Reading, Wait, partition_table
 
 IdlePartitionPolicy = Literal["wait", "ignore"]
 
-IDLE_AFTER = 600.0
+_IDLE_AFTER = 600.0
 
 _TIMES_WITHIN = 5.0
 
 _FURTHEST_BACK = 1024
-"""Offsets before the log end where the last record is looked for: behind it may be markers of transactions."""
+"""Offsets before the log end in which the last record is searched: markers of transactions may follow it."""
 
 
 @dataclass(frozen=True)
@@ -36,29 +42,38 @@ class TopicWait(Wait):
     That takes records whose times do not go back within a partition by more than the reader can bear, as a
     producer writes them.
 
-    :param target: the time, as ISO 8601 text.
-    :param on_idle_partition: ``wait`` for every partition, or ``ignore`` the idle ones, as long as a partition of
-        the same topic holds a record at or after the time.
-    :param idle_after: seconds: a partition whose newest record is older than that is idle.
+    :param target: the time: a datetime or ISO 8601 text.
+    :param on_idle_partition: ``wait`` for every partition, or ``ignore`` the idle ones, as long as a
+        partition of the same topic holds a record at or after the time.
+    :param idle_after: seconds: a partition whose newest record is older than that is idle. 10 minutes.
     """
 
-    needs_position: ClassVar[bool] = False
+    readers: ClassVar = {
+        **{name: read for name, read in Wait.readers.items() if name != "position"},
+        "target": lambda value, name: iso_time(timestamp_ms(parse_time(value, name))),
+        "on_idle_partition": choice(IdlePartitionPolicy),
+        "idle_after": parse_interval,
+    }
 
-    target: str = ""
+    target: str | None = None
     on_idle_partition: IdlePartitionPolicy = "wait"
-    idle_after: float = IDLE_AFTER
+    idle_after: float | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of(self.on_idle_partition, IdlePartitionPolicy, "on_idle_partition")
-        parse_time(self.target, "target")
-        if not (self.topics or self.group_id or self.checkpoint_location):
-            raise UsageError("no topic to look at: topics, group_id and checkpoint_location are all empty")
-        check_seconds(self.idle_after, "idle_after")
+    @classmethod
+    def check(cls, given: Any) -> None:
+        """Refuse parameters that are missing or contradict each other."""
+        if given.topics is None and given.group_id is None and given.checkpoint_location is None:
+            raise UsageError("no topic to read: give topics, or **pipeline")
+        if given.target is None:
+            raise UsageError("target is missing: give a time")
+        if given.idle_after is not None and given.on_idle_partition in (None, "wait"):
+            raise UsageError(
+                "idle_after is given, and no idle partition is ignored: set on_idle_partition='ignore'"
+            )
 
-    def find(self, client: OffsetsReader, state: Any) -> Mapping[str, Positions]:
+    def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the partitions of the topics that are named, or that the checkpoint or the group reads."""
-        scope = TopicScope.parse(self.topics)
+        scope = self.named.scope
         if scope.topics is not None:
             return {"": dict.fromkeys(partitions_in(client, scope))}
         found = self.positions_in(client, state, scope)
@@ -69,8 +84,8 @@ class TopicWait(Wait):
         moment = timestamp_ms(parse_time(self.target, "target"))
         partitions = sorted(positions.get("", {}))
         if not partitions:
-            empty = self.base_value(target=iso_time(moment), reached=False, offsets={}, log_end={}, idle={})
-            return Reading.of(False, lambda: empty, NO_BATCH_YET)
+            empty = self._value(reached=False, offsets={}, log_end={}, idle={})
+            return Reading(False, lambda: empty, NO_BATCH_YET)
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         found = self._first(client, client.offsets_for_time(partitions, moment), moment, logs)
         first = {
@@ -81,16 +96,17 @@ class TopicWait(Wait):
         idle = self._idle(client, silent, first) if silent and self.on_idle_partition == "ignore" else []
         missing = [tp for tp in silent if tp not in idle]
         ends: Positions = {tp: log.end for tp, log in logs.items()}
-        value = self.base_value(
-            target=iso_time(moment),
+        value = self._value(
             reached=not missing,
             offsets=offsets_json(first),
             log_end=offsets_json(ends),
             idle=offsets_json({tp: ends[tp] for tp in idle}),
         )
-        del value["group_id"], value["position"]
-        text = self._table(iso_time(moment), first, ends, idle, missing)
-        return Reading.of(not missing, lambda: value, text, positions={"": ends})
+        text = self._table(first, ends, idle, missing)
+        return Reading(not missing, lambda: value, text, positions={"": ends})
+
+    def _value(self, **values: Any) -> dict[str, Any]:
+        return {"version": 1, "target": self.target, **values}
 
     def _first(
         self,
@@ -102,8 +118,8 @@ class TopicWait(Wait):
         """
         Return the first offset at or after the time, ``None`` where no record is that new.
 
-        A lookup by time also finds the marker that ends a transaction, which carries the broker's clock. So the record
-        that follows decides; and if that is an old one, the last of the log.
+        A lookup by time also finds the marker that ends a transaction, which carries the broker's clock. So
+        the record that follows decides; and if that is an old one, the last of the log.
         """
         asked = {tp: offset for tp, offset in found.items() if offset is not None}
         times = self._times(client, asked)
@@ -134,29 +150,27 @@ class TopicWait(Wait):
         self, client: OffsetsReader, silent: list[TopicPartition], first: Mapping[TopicPartition, int | None]
     ) -> list[TopicPartition]:
         active = {tp.topic for tp, offset in first.items() if offset is not None}
-        since = max(0, int((time.time() - self.idle_after) * 1000))
+        since = max(0, int((time.time() - (self.idle_after or _IDLE_AFTER)) * 1000))
         newer = client.offsets_for_time(silent, since)
         return [tp for tp in silent if tp.topic in active and newer[tp] is None]
 
     def _table(
         self,
-        moment: str,
         first: Mapping[TopicPartition, int | None],
         ends: Positions,
         idle: list[TopicPartition],
         missing: list[TopicPartition],
     ) -> str:
-        rows = [("TOPIC", "PARTITION", "FIRST-OFFSET-SINCE", "LOG-END-OFFSET", "STATE")]
-        shown = sorted(sorted(first, key=lambda tp: (tp not in missing, tp))[:SHOWN])
-        for tp in shown:
-            state = "idle" if tp in idle else "no record yet" if tp in missing else "reached"
-            offset = "-" if first[tp] is None else str(first[tp])
-            rows.append((tp.topic, str(tp.partition), offset, str(ends[tp]), state))
-        done = (
-            f"{len(missing)} of {len(first)} partitions hold no record since {moment}"
-            if missing
-            else f"all records before {moment} are there"
+        state = (
+            dict.fromkeys(first, "reached")
+            | dict.fromkeys(missing, "no record yet")
+            | dict.fromkeys(idle, "idle")
         )
-        ignored = f"; {len(idle)} idle for {timedelta(seconds=self.idle_after)} are left out" if idle else ""
-        more = [f"... and {len(first) - len(shown)} more partitions"] if len(shown) < len(first) else []
-        return "\n".join([done + ignored, *align(rows), *more])
+        rows = {tp: (offset_cell(first[tp]), offset_cell(ends[tp]), state[tp]) for tp in first}
+        lead = f"all records before {self.target} are there"
+        if missing:
+            lead = f"{len(missing)} of {len(first)} partitions hold no record since {self.target}"
+        if idle:
+            lead += f"; {len(idle)} idle for {duration_text(self.idle_after or _IDLE_AFTER)} are left out"
+        header = ("FIRST-OFFSET-SINCE", "LOG-END-OFFSET", "STATE")
+        return partition_table(lead, header, rows, lambda tp: tp not in missing)

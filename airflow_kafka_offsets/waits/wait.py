@@ -1,29 +1,28 @@
 """
-What is a wait for, and is it over?
+A wait: a position that is compared with what is wanted of it.
 
-A wait compares a position (a group's commits, or the newest committed batch of a checkpoint) with what is
-wanted of it. Its parameters are plain JSON, so that the same wait runs on a worker and, once it is
-deferred, on a triggerer. A look has two steps, so that many waits can share what they ask: all find their
-positions first, then all are judged by the logs. In that order a live group can only look further behind
-than it is.
+A position is what a group committed, or the newest committed batch of a checkpoint. The parameters of a wait
+are plain JSON, so that the same wait runs on a worker and, once it is deferred, in a triggerer. A poll has
+two steps: first the positions are read, then the logs. In that order a live group can only seem further
+behind than it is. Many waits share each step, see
+:class:`~airflow_kafka_offsets.waits.cached_reader.CachedReader`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
-from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import Groups, parse_group_id
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
@@ -33,79 +32,67 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import check_seconds, one_of
+from airflow_kafka_offsets.model.parameters import choice, parse_interval, parse_text
+from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.task.given import check_rendered
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 PositionSource = Literal["group", "checkpoint"]
 
 NO_BATCH_YET = "the checkpoint has not finished its first batch"
 
 SHOWN = 20
-"""Partitions in the table of a look: those that are furthest behind."""
+"""Partitions in the table of a reading: those that are furthest behind."""
 
 
 @dataclass(frozen=True)
 class Reading:
     """
-    What one look at the broker saw. A triggerer keeps hundreds of them, so they are small.
+    What one poll saw.
 
     :param done: whether the wait is over.
     :param as_json: returns the reading as plain JSON.
     :param text: the reading as lines for the log.
-    :param standing: the positions as a short text that changes when one of them does, and not for a partition that was
-        added and has none yet.
-    :param digest: what it says as a short text that changes with it, but for what changes by itself, such as an age.
+    :param positions: those of each group or source.
+    :param news: the text without what changes by itself, such as an age; by default the text.
     :param lags: what was measured.
-    :param checkpoint: where the positions come from, if not from a group.
+    :param checkpoint: URI of the checkpoint that the positions come from, if not from a group.
     """
 
     done: bool
     as_json: Callable[[], dict[str, Any]]
     text: str
-    standing: str
-    digest: str
+    positions: Mapping[str, Positions] = field(default_factory=dict)
+    news: str = ""
     lags: tuple[Lag, ...] = ()
     checkpoint: str | None = None
 
-    @classmethod
-    def of(
-        cls,
-        done: bool,
-        as_json: Callable[[], dict[str, Any]],
-        text: str,
-        *,
-        news: str = "",
-        positions: Mapping[str, Positions] | None = None,
-        **more: Any,
-    ) -> Reading:
-        """
-        Make a reading.
-
-        :param news: the text without what changes by itself; by default the text.
-        :param positions: where each group or source stands.
-        """
+    @property
+    def position(self) -> str:
+        """A short text that changes when a position does, and not for a new partition without one."""
         plain = {
             name: offsets_json({tp: at for tp, at in found.items() if at is not None})
-            for name, found in (positions or {}).items()
+            for name, found in self.positions.items()
         }
-        return cls(
-            done, as_json, text, _digest(json.dumps(plain, sort_keys=True)), _digest(news or text), **more
-        )
+        return _digest(json.dumps(plain, sort_keys=True))
 
     @property
-    def value(self) -> dict[str, Any]:
-        """The reading as plain JSON."""
-        return self.as_json()
+    def digest(self) -> str:
+        """A short text that changes with what the reading says."""
+        return _digest(self.news or self.text)
+
+
+def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:
+    def read(value: Any, _: str) -> Any:
+        parse(value)
+        return value
+
+    return read
 
 
 @dataclass(frozen=True)
 class Wait:
     """
-    Whose position is looked at, and where.
+    Names the position, and how it is read.
 
     :param group_id: see :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`; not needed with a checkpoint.
     :param topics: see there.
@@ -114,10 +101,21 @@ class Wait:
     :param kafka_config_id: see there.
     :param position: ``group`` or ``checkpoint``; by default the group's where one is named.
     :param isolation_level: ``read_committed`` measures up to the last stable offset.
-    :param stalled_after: seconds without any movement of the position after which the wait fails; ``None`` = never.
+    :param stalled_after: seconds without any movement of the position after which the wait fails; ``None`` =
+        never.
     """
 
-    needs_position: ClassVar[bool] = True
+    readers: ClassVar[Mapping[str, Callable[[Any, str], Any]]] = {
+        "group_id": _checked(parse_group_id),
+        "topics": _checked(TopicScope.parse),
+        "checkpoint_location": parse_text,
+        "checkpoint_conn_id": parse_text,
+        "kafka_config_id": parse_text,
+        "position": choice(PositionSource),
+        "isolation_level": choice(IsolationLevel),
+        "stalled_after": parse_interval,
+    }
+    """Reads each parameter from its value and name. ``None`` is not read: it is the parameter's default."""
 
     group_id: str | Mapping[str, str] | None = None
     topics: Any = None
@@ -129,20 +127,26 @@ class Wait:
     stalled_after: float | None = None
 
     def __post_init__(self) -> None:
-        one_of(self.isolation_level, IsolationLevel, "isolation_level")
-        _ = self.named
-        for name in ("checkpoint_location", "checkpoint_conn_id", "kafka_config_id", "position"):
-            check_rendered(name, getattr(self, name), getattr(self, name))
-        if self.position is not None:
-            one_of(self.position, PositionSource, "position")
-        if self.needs_position and self.group_id is None and not self.checkpoint_location:
-            raise UsageError("no position to look at: group_id and checkpoint_location are both missing")
-        if self.position == "checkpoint" and not self.checkpoint_location:
+        self.check(self)
+        for name, read in self.readers.items():
+            value = getattr(self, name)
+            value = getattr(type(self), name) if value is None else value
+            object.__setattr__(self, name, None if value is None else read(value, name))
+
+    @classmethod
+    def check(cls, given: Any) -> None:
+        """
+        Refuse parameters that are missing or contradict each other; templates are not judged.
+
+        :param given: has the parameters as attributes: a wait, or a sensor before its templates are rendered.
+        :raises UsageError: saying what was found and what to do.
+        """
+        if given.group_id is None and given.checkpoint_location is None:
+            raise UsageError("no position to read: give group_id, checkpoint_location, or **pipeline")
+        if given.position == "checkpoint" and given.checkpoint_location is None:
             raise UsageError("position='checkpoint' and no checkpoint_location: name the checkpoint")
-        if self.position == "group" and self.group_id is None:
+        if given.position == "group" and given.group_id is None:
             raise UsageError("position='group' and no group_id: name the group, or use position='checkpoint'")
-        if self.stalled_after is not None:
-            check_seconds(self.stalled_after, "stalled_after")
 
     @property
     def from_checkpoint(self) -> bool:
@@ -164,30 +168,17 @@ class Wait:
         """The wait as plain JSON, to make it again elsewhere."""
         return asdict(self)
 
-    @cached_property
-    def checkpoint(self) -> SparkCheckpoint | None:
-        """The checkpoint, if one is named. The connection of its storage is looked up here, once."""
-        if not self.checkpoint_location:
-            return None
-        return spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
-
-    def open(self) -> OffsetsClient:
-        """Look up the connections and return a client, to be closed by the caller."""
-        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-
-        _ = self.checkpoint
-        return KafkaOffsetsHook(self.kafka_config_id).get_offsets_client()
-
-    def read_checkpoint(self) -> CheckpointState | None:
+    def read_checkpoint(self, checkpoint: SparkCheckpoint | None) -> CheckpointState | None:
         """
-        Return what the checkpoint says now; ``None`` if none is named.
+        Return the state of the wait's checkpoint; ``None`` if none is named.
 
-        Where the position is the group's, the checkpoint only says which topics there are, and need not be there yet.
+        Where the position is the group's, the checkpoint only says which topics there are, and may be
+        missing.
         """
-        if self.checkpoint is None:
+        if checkpoint is None:
             return None
         try:
-            return self.checkpoint.read()
+            return checkpoint.read()
         except CheckpointNotFoundError:
             if self.from_checkpoint:
                 raise
@@ -195,7 +186,7 @@ class Wait:
 
     def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """
-        Return where each group, or each source of the checkpoint, stands.
+        Return the positions of each group, or of each source of the checkpoint.
 
         Empty while a checkpoint has not finished its first batch.
 
@@ -204,18 +195,18 @@ class Wait:
         return self.positions_in(client, state, self.named.scope)
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
-        """Say whether the wait is over; the logs are read now, after the positions."""
+        """Decide whether the wait is over; the logs are read now, after the positions."""
         raise NotImplementedError
 
-    def look(self, client: OffsetsReader) -> Reading:
-        """Read the position and say whether the wait is over."""
-        return self.judge(client, self.find(client, self.read_checkpoint()))
+    def poll(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> Reading:
+        """Read the positions and the logs, and decide whether the wait is over."""
+        return self.judge(client, self.find(client, self.read_checkpoint(checkpoint)))
 
     def positions_in(
         self, client: OffsetsReader, state: CheckpointState | None, scope: TopicScope
     ) -> dict[str, Positions]:
         """
-        Return where each group, or each source of the checkpoint, stands in a scope.
+        Return the positions of each group, or of each source of the checkpoint, in a scope.
 
         :raises UsageError: if names select nothing, see :mod:`airflow_kafka_offsets.model.groups`.
         :raises CheckpointError: if the checkpoint's newest batch has no Kafka offsets.
@@ -240,6 +231,19 @@ class Wait:
         return {"version": 1, "group_id": group_id, "position": position, **values}
 
 
+def partition_table(
+    lead: str,
+    header: Sequence[str],
+    rows: Mapping[TopicPartition, Sequence[str]],
+    order: Callable[[TopicPartition], Any],
+) -> str:
+    """Return a row of each partition as lines for the log; of many those that are first in an order."""
+    shown = sorted(sorted(rows, key=lambda tp: (order(tp), tp))[:SHOWN])
+    cells = [(tp.topic, str(tp.partition), *rows[tp]) for tp in shown]
+    more = [f"... and {len(rows) - len(shown)} more partitions"] if len(shown) < len(rows) else []
+    return "\n".join([lead, *align([("TOPIC", "PARTITION", *header), *cells]), *more])
+
+
 def check_in_log(
     name: str, positions: Mapping[TopicPartition, int | None], logs: Mapping[TopicPartition, LogRange]
 ) -> None:
@@ -248,17 +252,13 @@ def check_in_log(
 
     :raises DriftError: naming them.
     """
-    beyond = {
-        tp: position
-        for tp, position in positions.items()
-        if position is not None and tp in logs and position > logs[tp].end
-    }
+    beyond = {tp: at for tp, at in positions.items() if at is not None and tp in logs and at > logs[tp].end}
     if beyond:
         tp = min(beyond)
         raise DriftError(
-            f"{name} stands beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, which ends at "
-            f"{logs[tp].end}): the topic was deleted and created again, or kafka_config_id leads to another cluster; "
-            "correct the connection, or reset the pipeline"
+            f"{name} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, which ends at "
+            f"{logs[tp].end}): the topic was deleted and created again, or kafka_config_id leads to another "
+            "cluster; correct the connection, or reset the pipeline"
         )
 
 

@@ -69,7 +69,7 @@ def wait_by(way, make, context, meanwhile):
     """
     Wait with a sensor by "poke", "reschedule" or "deferrable"; return what it returns.
 
-    make(**parameters) -> the sensor; meanwhile() is called once, after the first look.
+    make(**parameters) -> the sensor; meanwhile() is called once, after the first poll.
     """
     if way == "deferrable":
         sensor = make(deferrable=True, poke_interval=1)
@@ -81,11 +81,11 @@ def wait_by(way, make, context, meanwhile):
         meanwhile()
         return make(mode="reschedule").execute(context)
     sensor = make(poke_interval=0.1)
-    looked = sensor.poke
+    poke_once = sensor.poke
     done = []
 
     def poke(context):
-        result = looked(context)
+        result = poke_once(context)
         if not done:
             done.append(meanwhile())
         return result

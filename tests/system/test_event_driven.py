@@ -25,7 +25,7 @@ CROSSINGS = 10
 BURSTS = 3
 REGIONS = ("asia", "europe", "america")
 REFIRE_AFTER = timedelta(seconds=25)
-SEVERAL_LOOKS = 5.0
+SEVERAL_POLLS = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -256,5 +256,5 @@ def test_a_backlog_that_stays_fires_again_after_a_while_and_not_before(live):
 
 def test_a_hundred_records_run_nothing(live, spark_has_run):
     _, since = spark_has_run
-    live.wait_until(lambda: time.monotonic() > since + SEVERAL_LOOKS, "several looks of the trigger")
+    live.wait_until(lambda: time.monotonic() > since + SEVERAL_POLLS, "several polls of the trigger")
     assert len(live.runs("event_driven")) == 1

@@ -29,7 +29,7 @@ with DAG("gate", default_args=dict(orders)) as dag:
     commit = CommitOffsetsOperator(
         task_id="commit", offsets={"TOPIC": {"0": 2}}, outlets=[orders.asset], topics="{{ ['TOPIC'] | tojson }}"
     )
-    gate = OffsetsReachedSensor(task_id="gate", deferrable=True, poke_interval=0.5, timeout=60)
+    gate = OffsetsReachedSensor(task_id="gate", deferrable=True, poke_interval=0.5, timeout=60, target="latest")
     commit >> gate
 
 if __name__ == "__main__":

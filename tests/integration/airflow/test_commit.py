@@ -182,8 +182,6 @@ def test_offsets_may_come_as_text_from_a_template(topic, new_group, holds, conte
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"offsets": {"partition": 0, "offset": 100}}, "expected Spark's form"),
-        ({"offsets": {"t": {"0": 1}}, "on_out_of_range": "clip"}, "on_out_of_range='clip'"),
         ({"checkpoint_location": "/nowhere/at/all"}, "/nowhere/at/all"),
         ({"checkpoint_location": "s3a://key:secret@bucket/x"}, "holds a password"),
     ],

@@ -78,8 +78,8 @@ def test_a_checkpoint_shows_a_topic_that_is_hidden(user, group, seen, hidden, ne
     before = query.files()
     names = {"group_id": group, "checkpoint_location": query.location}
     for task in (
-        lambda: run(ConsumerGroupLagSensor, **names),
-        lambda: run(ConsumerGroupLagSensor, position="checkpoint", **names),
+        lambda: run(ConsumerGroupLagSensor, max_lag=0, **names),
+        lambda: run(ConsumerGroupLagSensor, max_lag=0, position="checkpoint", **names),
         lambda: run(CommitOffsetsOperator, **names),
         lambda: run(ResetOffsetsOperator, to_offset="latest", quiet_period=0, **names),
     ):
@@ -92,7 +92,7 @@ def test_a_checkpoint_shows_a_topic_that_is_hidden(user, group, seen, hidden, ne
 def test_names_show_a_topic_that_is_hidden(user, group, seen, hidden):
     for names in ({"group_id": group, "topics": [seen, hidden]}, {"group_id": {seen: group, hidden: group}}):
         with pytest.raises(AirflowFailException, match=f"{hidden}.*grant it Describe on the topics"):
-            run(ConsumerGroupLagSensor, **names)
+            run(ConsumerGroupLagSensor, max_lag=0, **names)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -106,7 +106,7 @@ def test_members_show_a_topic_that_is_hidden(user, secured_kafka, group, seen, h
         with pytest.raises(
             AirflowFailException, match="not authorized to describe|grant it Describe on the topics"
         ):
-            run(ConsumerGroupLagSensor, group_id=group)
+            run(ConsumerGroupLagSensor, max_lag=0, group_id=group)
     finally:
         reader.close()
 
@@ -116,12 +116,12 @@ def test_our_commits_show_that_they_were_of_more_partitions(user, admin, group, 
     admin.commit(group, both, CommitMetadata(dag="orders").text(len(both)))
     says = "committed on 2 partitions at once, and this user sees 1 of them"
     for task in (
-        lambda: run(ConsumerGroupLagSensor, group_id=group),
+        lambda: run(ConsumerGroupLagSensor, max_lag=0, group_id=group),
         lambda: run(ResetOffsetsOperator, group_id=group, to_offset="latest"),
     ):
         with pytest.raises(AirflowFailException, match=says):
             task()
-    assert run(ConsumerGroupLagSensor, group_id=group, topics=seen)["total_lag"] == 0
+    assert run(ConsumerGroupLagSensor, max_lag=0, group_id=group, topics=seen)["total_lag"] == 0
     with OffsetsClient(user) as client, pytest.raises(BrokerAuthenticationError, match=says):
         group_positions(CachedReader(client), group, TopicScope())
 

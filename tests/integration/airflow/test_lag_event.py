@@ -72,8 +72,8 @@ class Watch:
             while len(self.fired) < count:
                 await asyncio.sleep(0.05)
 
-    async def looks(self, count):
-        """Let it look so many times more."""
+    async def polls(self, count):
+        """Let it poll so many times more."""
         await asyncio.sleep(1.2 * count + 0.5)
 
 
@@ -101,7 +101,7 @@ def test_it_fires_once_for_each_crossing_with_the_totals(group, topic, commit):
         "group_id": group,
         "position": "group",
         "total_lag": 10,
-        "max_lag": 6,
+        "max_partition_lag": 6,
         "lost": 0,
         "topics": {topic: 10},
     }
@@ -125,7 +125,7 @@ def test_what_a_run_has_left_fires_again_long_before_refire_after(group, topic, 
             await watch.until(1)
             await asyncio.to_thread(commit, group, topic, {0: 3, 1: 1})
             await watch.until(2)
-            await watch.looks(2)
+            await watch.polls(2)
             return watch.fired
 
     _, second = asyncio.run(run())
@@ -137,7 +137,7 @@ def test_below_the_threshold_it_does_not_fire(group, topic, commit):
 
     async def run():
         async with Watch(trigger(group, topic)) as watch:
-            await watch.looks(2)
+            await watch.polls(2)
             return watch.fired
 
     assert asyncio.run(run()) == []
@@ -153,7 +153,7 @@ def test_a_restart_does_not_make_it_fire_again_where_state_is_kept(group, topic)
 
     async def again(state):
         async with Watch(trigger(group, topic), state) as watch:
-            await watch.looks(2)
+            await watch.polls(2)
             return len(watch.fired)
 
     asyncio.run(first())
@@ -180,7 +180,7 @@ def test_a_topic_that_comes_later_is_waited_for(group, bootstrap_servers, commit
 
     async def run():
         async with Watch(trigger(group, f"later-{group}")) as watch:
-            await watch.looks(1)
+            await watch.polls(1)
             admin = AdminClient({"bootstrap.servers": bootstrap_servers})
             await asyncio.to_thread(
                 lambda: [
@@ -212,7 +212,7 @@ def test_it_is_what_a_watcher_takes_and_the_same_each_time(group, topic):
         ({"min_lag": 0}, "min_lag=0 is always reached"),
         ({"min_time_lag": 0}, "min_time_lag=0 is always reached"),
         ({"min_lag": 1, "refire_after": 0}, "refire_after=0"),
-        ({"min_lag": 1, "group_id": None}, "no position to look at"),
+        ({"min_lag": 1, "group_id": None}, "no position to read"),
         ({"min_lag": 1, "refire_after": "later"}, "refire_after=later: expected seconds"),
     ],
 )

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from airflow_kafka_offsets.checkpoint.move import plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
@@ -19,13 +19,13 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.reset_scenarios import ShiftBy
-from airflow_kafka_offsets.moves.apply import apply_plan
-from airflow_kafka_offsets.moves.reset import plan_pipeline_reset
+from airflow_kafka_offsets.moves.apply import apply
+from airflow_kafka_offsets.moves.reset import plan_reset
 
 pytestmark = pytest.mark.integration
 
 TOKEN = "one-task-run"
-POLICY = CheckpointPolicy(pending_batch="discard", sink="foreachBatch")
+POLICY = CheckpointPolicy(pending_batch="discard", sink="idempotent")
 COMMITTED = {0: 5, 1: 2}
 READ = {0: 8, 1: 3, 2: 4}
 TARGET = {0: 4, 1: 1, 2: 3}
@@ -35,8 +35,8 @@ DRIVER = """
 import os, signal, sys
 from datetime import datetime, timezone
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.moves.apply import apply_plan
-from airflow_kafka_offsets.moves.reset import plan_pipeline_reset
+from airflow_kafka_offsets.moves.apply import apply
+from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
@@ -70,14 +70,14 @@ def run(last):
         return commit(*args)
 
     OffsetsClient.commit = commit_counted
-    policy = CheckpointPolicy(pending_batch="discard", sink="foreachBatch")
+    policy = CheckpointPolicy(pending_batch="discard", sink="idempotent")
     checkpoint = SparkCheckpoint(f"{checkpoints}/{last}")
     with OffsetsClient({"bootstrap.servers": servers}) as client:
-        plan = plan_pipeline_reset(
+        plan = plan_reset(
             client, checkpoint, Groups(f"{group}-{last}"), ShiftBy(-1),
             now=datetime.now(tz=timezone.utc), policy=policy, by=CommitMetadata(token=token),
         )
-        apply_plan(client, checkpoint, plan, CommitMetadata(token=token), quiet_period=0)
+        apply(client, plan, CommitMetadata(token=token), checkpoint=checkpoint, quiet_period=0)
 
 # The modules are imported once; the client's threads are each child's own. Two at a time, for as many cores.
 numbers, running, finished = map(int, sys.stdin.readline().split()), {}, False
@@ -152,7 +152,7 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
         found = checkpoint.read().kafka_offsets["0"]
         assert {tp.partition: offset for tp, offset in found.items()} in (READ, TARGET)
         with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            plan = plan_pipeline_reset(
+            plan = plan_reset(
                 client,
                 checkpoint,
                 Groups(f"{group}-{number}"),
@@ -161,7 +161,7 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
                 policy=POLICY,
                 by=CommitMetadata(token=TOKEN),
             )
-            apply_plan(client, checkpoint, plan, CommitMetadata(token=TOKEN), quiet_period=0)
+            apply(client, plan, CommitMetadata(token=TOKEN), checkpoint=checkpoint, quiet_period=0)
         receipt = json.loads(json.dumps(plan.receipt(verified=True)))
         assert committed(number) == committed(undisturbed), number
         assert files(number) == files(undisturbed), number

@@ -13,6 +13,7 @@ from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -94,12 +95,10 @@ MISNAMED = {
     ),
 }
 ASKING = {
-    "lag": lambda n, **asked: run(ConsumerGroupLagSensor, **asked),
-    "reached": lambda n, **asked: run(OffsetsReachedSensor, **asked),
-    "reset": lambda n, **asked: run(ResetOffsetsOperator, to_offset="earliest", quiet_period=0, **asked),
-    "reset to offsets": lambda n, **asked: run(
-        ResetOffsetsOperator, to_offset={n.topic: {"0": 1}}, quiet_period=0, **asked
-    ),
+    "lag": lambda n, **asked: run(ConsumerGroupLagSensor, max_lag=0, **asked),
+    "reached": lambda n, **asked: run(OffsetsReachedSensor, target="latest", **asked),
+    "reset": lambda n, **asked: run(ResetOffsetsOperator, to_offset="earliest", **asked),
+    "reset to offsets": lambda n, **asked: run(ResetOffsetsOperator, to_offset={n.topic: {"0": 1}}, **asked),
 }
 
 
@@ -112,7 +111,7 @@ def test_a_mistyped_name_is_an_error_that_says_it(ask, asked, says, names, commi
     assert commits() == before
 
 
-def test_a_deferred_wait_looks_with_the_same_rule(names):
+def test_a_deferred_wait_follows_the_same_rule(names):
     event = end_of(ConsumerGroupLagTrigger(group_id={names.topic: names.group}, topics="ordrs", max_lag=0))
     assert event["status"] == "failed"
     assert "topics names 'ordrs'" in event["message"]
@@ -153,7 +152,7 @@ def test_before_the_first_batch_names_have_to_be_on_the_broker(names, new_query,
             run(CheckOffsetDriftOperator, group_id=names.group, **begun, **asked)
     assert not run(CheckOffsetDriftOperator, group_id=new_group(), topics=names.topic, **begun)["drifted"]
     # Which topics a source has is known later.
-    sensor = ConsumerGroupLagSensor(task_id="t", group_id={"source:0": names.group}, **begun)
+    sensor = ConsumerGroupLagSensor(task_id="t", group_id={"source:0": names.group}, **begun, max_lag=0)
     assert sensor.poke({}).is_done is False
     sensor._close()
 
@@ -165,17 +164,17 @@ def test_a_checkpoint_that_will_have_no_kafka_offsets_is_not_waited_for(names, n
         with pytest.raises(
             AirflowFailException, match="batch 1 has no Kafka offsets; it has 2 sources of other"
         ):
-            run(ConsumerGroupLagSensor, checkpoint_location=query.location, **asked)
+            run(ConsumerGroupLagSensor, max_lag=0, checkpoint_location=query.location, **asked)
     # A source without an offset yet, or a pattern that no topic matches yet, may be Kafka's.
     for line in ("-", "{}"):
         query.write("offsets/1", f"v1\n{{}}\n7\n{line}")
-        sensor = ConsumerGroupLagSensor(task_id="t", checkpoint_location=query.location)
+        sensor = ConsumerGroupLagSensor(task_id="t", checkpoint_location=query.location, max_lag=0)
         assert sensor.poke({}).is_done is False
         sensor._close()
 
 
 def test_a_window_is_not_planned_for_a_topic_without_a_group(names):
-    asked = {"group_id": {names.topic: names.group}, "on_no_commit": "earliest"}
+    asked = {"group_id": {names.topic: names.group}}
     for start in ("committed", "earliest", {names.other: {"0": 0}}):
         with pytest.raises(AirflowFailException, match="which no key of group_id is"):
             run(PlanOffsetWindowOperator, topics=names.other, start=start, **asked)
@@ -204,7 +203,7 @@ def window(names, produce):
 def test_a_window_is_committed_only_with_names_that_it_has(asked, names, window, commits):
     before = commits()
     with pytest.raises(AirflowFailException, match="which the window does not have"):
-        run(CommitOffsetsOperator, window=window, fenced=False, **asked(names))
+        run(CommitOffsetWindowOperator, window=window, fenced=False, **asked(names))
     assert commits() == before
 
 
@@ -212,11 +211,11 @@ def test_what_the_plan_has_left_out_is_no_wrong_name(names, window, commits):
     """A partition that its bounds do not name, given to plan and commit alike."""
     parts = {"group_id": names.group, "topics": f"{names.topic}:0,1"}
     planned = run(PlanOffsetWindowOperator, end={names.topic: {"0": 6}}, **parts)
-    run(CommitOffsetsOperator, window=planned, fenced=False, **parts)
+    run(CommitOffsetWindowOperator, window=planned, fenced=False, **parts)
     assert commits() == {f"{names.topic}-0": 6, f"{names.topic}-1": 5}
     with pytest.raises(AirflowFailException, match="of which the window has nothing"):
         run(
-            CommitOffsetsOperator,
+            CommitOffsetWindowOperator,
             window=planned | {"source": {"topics": names.other}},
             group_id=names.group,
             topics=names.other,

@@ -21,7 +21,6 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.moves import apply as plan_apply
-from airflow_kafka_offsets.moves import checkpoint_commit as checkpoint_commit
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -71,7 +70,7 @@ class Pipeline:
                 receipt=receipt,
                 quiet_period=0,
                 pending_batch="discard",
-                sink="foreachBatch",
+                sink="idempotent",
                 **self.names,
             )
             reset >> EmptyOperator(task_id="job") >> commit >> restore.as_teardown(setups=reset)
@@ -267,7 +266,7 @@ def half_way(pipeline, monkeypatch, broker):
         raise BrokerUnavailableError("the broker went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_plans", away)
+        patch.setattr(plan_apply, "commit_groups", away)
         with pytest.raises(BrokerUnavailableError, match="the checkpoint .* was moved before"):
             pipeline.run("reset")
     assert pipeline.at() == ({0: 60}, BACK)
@@ -332,7 +331,7 @@ def test_the_same_command_finishes_what_it_has_begun(pipeline, monkeypatch, cli,
         raise BrokerUnavailableError("the broker went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_plans", away)
+        patch.setattr(plan_apply, "commit_groups", away)
         assert (
             cli(
                 "group",
@@ -366,7 +365,7 @@ def test_an_undo_that_stopped_half_way_is_finished_by_the_command_that_its_error
         raise BrokerUnavailableError("the broker went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_plans", away)
+        patch.setattr(plan_apply, "commit_groups", away)
         assert cli(*undo, "0001-seek").code == 1
     assert half_way.at() == ({0: 60}, READ)
     with pytest.raises(MoveUnfinishedError, match="--archive 0001-seek' finishes it"):
@@ -396,7 +395,7 @@ def test_another_run_does_not_finish_what_depends_on_the_time(pipeline, monkeypa
         raise BrokerUnavailableError("the broker went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "commit_plans", away)
+        patch.setattr(plan_apply, "commit_groups", away)
         with pytest.raises(BrokerUnavailableError):
             pipeline.run("reset", shift_by=None, **scenario)
     other = pipeline.context("reset")
@@ -416,7 +415,7 @@ def test_a_move_that_was_given_up_before_it_wrote_lets_nobody_go_back(
         raise CheckpointMovedError("the group was committed; nothing was changed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "_unmoved", lambda *_: moved)
+        patch.setattr(plan_apply, "_check_unmoved", moved)
         with pytest.raises(CheckpointMovedError):
             pipeline.run("reset")
     seek = (
@@ -509,16 +508,16 @@ def test_a_commit_that_died_after_a_reset_overtook_it_does_not_hold_the_group(pi
 
 
 def test_a_reset_commits_again_over_a_commit_that_came_in_between(pipeline, monkeypatch):
-    written = plan_apply.commit_plans
+    written = plan_apply.commit_groups
 
-    def then_a_late_commit(client, plans, metadata):
-        written(client, plans, metadata)
-        monkeypatch.setattr(plan_apply, "commit_plans", written)
+    def then_a_late_commit(client, plans, metadata, write):
+        written(client, plans, metadata, write)
+        monkeypatch.setattr(plan_apply, "commit_groups", written)
         late = metadata.__class__(dag="flights", run="late", task="commit", query=metadata.query, move=0)
         offsets = {TopicPartition(pipeline.topic, number): at for number, at in READ.items()}
         client.commit(pipeline.group, offsets, late.text())
 
-    monkeypatch.setattr(plan_apply, "commit_plans", then_a_late_commit)
+    monkeypatch.setattr(plan_apply, "commit_groups", then_a_late_commit)
     pipeline.run("reset")
     assert pipeline.at() == (BACK, BACK)
 
@@ -548,10 +547,10 @@ def test_a_reset_whose_group_moves_while_it_is_prepared_changes_nothing_and_is_t
 
 def reset_between(pipeline, patch, *, before, die=False):
     """Reset the pipeline right before the first commit of its position is written, or right after it was planned."""
-    written = checkpoint_commit.apply_plans
+    written = plan_apply.commit_groups
 
-    def apply(client, plans, metadata):
-        patch.setattr(checkpoint_commit, "apply_plans", written)
+    def commit(client, plans, metadata, write):
+        patch.setattr(plan_apply, "commit_groups", written)
         # The commit has read the checkpoint, and seen no move.
         other = pipeline.context("reset")
         other["ti"].run_id = "manual__2"
@@ -562,9 +561,9 @@ def reset_between(pipeline, patch, *, before, die=False):
             if die:
                 raise KeyboardInterrupt
             return
-        written(client, plans, metadata)
+        written(client, plans, metadata, write)
 
-    patch.setattr(checkpoint_commit, "apply_plans", apply)
+    patch.setattr(plan_apply, "commit_groups", commit)
 
 
 # --- a right that is missing

@@ -153,12 +153,12 @@ def test_a_group_with_a_member_is_refused_and_the_member_named(
     assert holds(group) == {0: 5, 1: 2, 2: 0}
 
 
-@pytest.mark.parametrize(
-    "parameters", [{}, {"to_offset": "", "to_datetime": ""}, {"to_offset": 1, "to_datetime": "2026-03-01"}]
-)
-def test_exactly_one_scenario_is_wanted(parameters, group, context):
+@pytest.mark.parametrize(("filled", "shift"), [("", ""), ("1", "-1")])
+def test_templates_fill_in_exactly_one_scenario(filled, shift, group, context):
+    task = ResetOffsetsOperator(task_id="reset", group_id=group, to_offset="{{ to }}", shift_by="{{ by }}")
+    task.render_template_fields({"to": filled, "by": shift})
     with pytest.raises(AirflowFailException, match="exactly one of to_offset, to_datetime, shift_by"):
-        reset(context, group_id=group, **parameters)
+        task.execute(context)
 
 
 def test_a_file_of_kafkas_own_tool_moves_the_group(topic, group, kafka_tools, holds, context, tmp_path):

@@ -9,6 +9,7 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 from waiting import Store, TaskInstance, end_of
 
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
@@ -60,7 +61,6 @@ def test_lag_at_the_threshold_is_near_enough(group, topic, commit):
 @pytest.mark.parametrize(
     ("thresholds", "done"),
     [
-        ({}, False),
         ({"max_lag": 3}, True),
         ({"max_lag": 2}, False),
         ({"max_partition_lag": 2}, True),
@@ -75,7 +75,7 @@ def test_every_threshold_that_is_given_has_to_hold(thresholds, done, group, comm
 
 def test_a_missing_commit_fails_unless_something_else_is_said(group, topic):
     with pytest.raises(AirflowFailException, match="has no committed offset.*correct the name") as failed:
-        ConsumerGroupLagSensor(task_id="s", group_id=group, topics=topic).execute({})
+        ConsumerGroupLagSensor(task_id="s", group_id=group, topics=topic, max_lag=0).execute({})
     assert "topics=" not in str(failed.value)
     sensor = ConsumerGroupLagSensor(
         task_id="s", group_id=group, topics=topic, max_lag=14, on_no_commit="earliest"
@@ -85,32 +85,39 @@ def test_a_missing_commit_fails_unless_something_else_is_said(group, topic):
 
 def test_a_group_that_nobody_knows_fails_at_once(group):
     with pytest.raises(AirflowFailException, match="has no committed offsets on this broker"):
-        ConsumerGroupLagSensor(task_id="s", group_id=group).execute({})
+        ConsumerGroupLagSensor(task_id="s", group_id=group, max_lag=0).execute({})
 
 
 def test_a_broker_that_is_away_does_not_end_the_wait(group, monkeypatch):
     extra = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", extra)
     monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 2.0)
-    sensor = ConsumerGroupLagSensor(task_id="s", group_id=group)
+    sensor = ConsumerGroupLagSensor(task_id="s", group_id=group, max_lag=0)
     assert sensor.poke({}).is_done is False
     sensor._close()
 
 
 def test_a_deferred_lag_sensor_ends_with_the_same_reading(group, topic, commit):
     commit(5, 4)
-    sensor = ConsumerGroupLagSensor(task_id="s", group_id=group, deferrable=True, poke_interval=0.1)
+    sensor = ConsumerGroupLagSensor(
+        task_id="s", group_id=group, deferrable=True, poke_interval=0.1, max_lag=0
+    )
     with pytest.raises(TaskDeferred) as deferred:
         sensor.execute({})
     assert isinstance(deferred.value.trigger, ConsumerGroupLagTrigger)
     event = end_of(deferred.value.trigger, meanwhile=lambda: commit(10, 4))
     reading = sensor.execute_complete({}, event)
-    assert reading == ConsumerGroupLagSensor(task_id="s", group_id=group).execute({})
+    assert reading == ConsumerGroupLagSensor(task_id="s", group_id=group, max_lag=0).execute({})
 
 
 def test_a_deferrable_sensor_with_nothing_to_wait_for_does_not_defer(group, commit):
     commit(10, 4)
-    assert ConsumerGroupLagSensor(task_id="s", group_id=group, deferrable=True).execute({})["total_lag"] == 0
+    assert (
+        ConsumerGroupLagSensor(task_id="s", group_id=group, deferrable=True, max_lag=0).execute({})[
+            "total_lag"
+        ]
+        == 0
+    )
 
 
 def test_an_error_in_the_triggerer_fails_the_task_with_its_text(group, topic, commit):
@@ -118,12 +125,12 @@ def test_an_error_in_the_triggerer_fails_the_task_with_its_text(group, topic, co
     trigger = ConsumerGroupLagTrigger(group_id=group, topics=["no-such-topic"], max_lag=0, poll_interval=0.1)
     event = end_of(trigger)
     with pytest.raises(AirflowFailException, match="no-such-topic is not on the broker"):
-        ConsumerGroupLagSensor(task_id="s", group_id=group).execute_complete({}, event)
+        ConsumerGroupLagSensor(task_id="s", group_id=group, max_lag=0).execute_complete({}, event)
 
 
 def test_the_log_end_is_frozen_when_the_wait_begins(group, topic, commit, produce):
     commit(5, 4)
-    sensor = OffsetsReachedSensor(task_id="s", group_id=group)
+    sensor = OffsetsReachedSensor(task_id="s", group_id=group, target="latest")
     assert sensor.poke({}).is_done is False
     produce(topic, {0: 5})
     commit(10, 4)
@@ -135,7 +142,9 @@ def test_the_log_end_is_frozen_when_the_wait_begins(group, topic, commit, produc
 
 def test_a_frozen_target_goes_with_the_wait_into_the_triggerer(group, topic, commit, produce):
     commit(5, 4)
-    sensor = OffsetsReachedSensor(task_id="s", group_id=group, deferrable=True, poke_interval=0.1)
+    sensor = OffsetsReachedSensor(
+        task_id="s", group_id=group, deferrable=True, poke_interval=0.1, target="latest"
+    )
     with pytest.raises(TaskDeferred) as deferred:
         sensor.execute({})
     assert isinstance(deferred.value.trigger, OffsetsReachedTrigger)
@@ -190,7 +199,9 @@ def test_a_target_is_worked_out_as_soon_as_the_broker_answers(
     commit(10, 4)
     connect("127.0.0.1:1")
     monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 1.0)
-    sensor = OffsetsReachedSensor(task_id="s", group_id=group, deferrable=True, poke_interval=0)
+    sensor = OffsetsReachedSensor(
+        task_id="s", group_id=group, deferrable=True, poke_interval=0, target="latest"
+    )
     monkeypatch.setattr(sensor.log, "warning", lambda *_: connect(bootstrap_servers))
     assert sensor.execute({})["reached"] is True
 
@@ -198,7 +209,7 @@ def test_a_target_is_worked_out_as_soon_as_the_broker_answers(
 def test_the_receipt_of_a_plan_only_is_no_target(group, topic, commit):
     commit(0, 0)
     plan = ResetOffsetsOperator(task_id="r", group_id=group, to_offset="latest", plan_only=True).execute({})
-    with pytest.raises(AirflowFailException, match="was not carried out"):
+    with pytest.raises(UsageError, match="was not carried out"):
         OffsetsReachedSensor(task_id="s", group_id=group, target=plan).execute({})
 
 
@@ -207,7 +218,9 @@ def test_a_rescheduled_sensor_keeps_its_target_where_airflow_keeps_state(group, 
     context = {"task_state_store": Store(), "ti": TaskInstance()}
 
     def look_once():
-        return OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule").execute(context)
+        return OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule", target="latest").execute(
+            context
+        )
 
     with pytest.raises(AirflowRescheduleException):
         look_once()
@@ -220,7 +233,9 @@ def test_a_rescheduled_sensor_keeps_its_target_where_airflow_keeps_state(group, 
 def test_a_rescheduled_sensor_without_such_state_is_refused_the_log_end(group, commit):
     commit(5, 4)
     with pytest.raises(AirflowFailException, match="needs Airflow 3.3"):
-        OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule").execute({"ti": TaskInstance()})
+        OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule", target="latest").execute(
+            {"ti": TaskInstance()}
+        )
 
 
 def write_checkpoint(root: Path, topic: str, offsets: dict[str, int], batch: int) -> str:
@@ -234,7 +249,7 @@ def write_checkpoint(root: Path, topic: str, offsets: dict[str, int], batch: int
 
 def test_without_a_group_the_position_is_the_checkpoints(topic, tmp_path):
     location = write_checkpoint(tmp_path, topic, {"0": 10, "1": 3, "2": 0}, batch=0)
-    sensor = ConsumerGroupLagSensor(task_id="s", checkpoint_location=location)
+    sensor = ConsumerGroupLagSensor(task_id="s", checkpoint_location=location, max_lag=0)
     looked = sensor.poke({})
     assert (looked.is_done, looked.xcom_value["total_lag"], looked.xcom_value["position"]) == (
         False,
@@ -259,5 +274,5 @@ def test_with_both_the_position_is_the_groups_unless_said_otherwise(group, topic
     commit(5, 4)
     both = {"group_id": group, "checkpoint_location": location}
     assert ConsumerGroupLagSensor(task_id="s", **both, max_lag=5).execute({})["total_lag"] == 5
-    reading = OffsetsReachedSensor(task_id="s", **both, position="checkpoint").execute({})
+    reading = OffsetsReachedSensor(task_id="s", **both, target="latest", position="checkpoint").execute({})
     assert reading["position"] == "checkpoint"

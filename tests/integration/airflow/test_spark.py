@@ -117,7 +117,7 @@ def test_an_always_on_query_is_committed_while_it_runs(
         query.processAllAvailable()
         commit(context, group_id=group, checkpoint_location=location)
         assert holds(group) == {0: 21, 1: 0}
-        reading = OffsetsReachedSensor(task_id="gate", group_id=group).execute(context)
+        reading = OffsetsReachedSensor(task_id="gate", group_id=group, target="latest").execute(context)
         assert reading["reached"] is True
     finally:
         query.stop()

@@ -1,4 +1,4 @@
-"""What do many waits cost that one thread looks for, and does one of them spoil the others?"""
+"""Many waits that share one thread: what they cost, and that none of them spoils the others."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from contextlib import AsyncExitStack, aclosing
 import pytest
 from waiting import again
 
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.triggers import poll as sharing
-from airflow_kafka_offsets.triggers import shared_poller as owner
-from airflow_kafka_offsets.triggers.poll import looks
-from airflow_kafka_offsets.triggers.poll_request import PollRequest, next_polls
+from airflow_kafka_offsets.triggers import poll, shared_poller
+from airflow_kafka_offsets.triggers.poll import polls
+from airflow_kafka_offsets.triggers.poll_request import PollRequest, next_requests
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
@@ -49,14 +49,14 @@ class CountingClient(OffsetsClient):
 
 @pytest.fixture
 def clients(monkeypatch):
-    """The clients that owners make."""
+    """The clients that the pollers make."""
     made = []
 
     def make(config, keep):
         made.append(CountingClient(config, timeout=5, keep=keep))
         return made[-1]
 
-    monkeypatch.setattr(sharing, "_open", make)
+    monkeypatch.setattr(poll, "_open", make)
     return made
 
 
@@ -73,7 +73,7 @@ def nothing_is_left():
     ):
         time.sleep(0.05)
     assert left == []
-    assert sharing._owners == {}
+    assert poll._pollers == {}
 
 
 @pytest.fixture
@@ -93,12 +93,12 @@ def groups(new_group, make_topic, produce, commit):
     return make
 
 
-def look_at(waits, times, interval=1.0):
-    """Look at waits so many times; return the outcomes of each."""
+def poll_for(waits, times, interval=1.0):
+    """Poll for waits so many times; return the outcomes of each."""
 
     async def run():
         async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(aclosing(looks(wait, interval))) for wait in waits]
+            streams = [await stack.enter_async_context(aclosing(polls(wait, interval))) for wait in waits]
 
             async def take(stream):
                 return [await asyncio.wait_for(anext(stream), DEADLINE) for _ in range(times)]
@@ -110,8 +110,12 @@ def look_at(waits, times, interval=1.0):
 
 def test_a_round_asks_for_each_group_and_for_the_logs_once(groups, clients):
     (first, second, third), topics = groups(3, topics=2)
-    waits = [LagWait(group_id=group, topics=topic) for group in (first, second, third) for topic in topics]
-    outcomes = look_at(waits * 5, times=3)
+    waits = [
+        LagWait(group_id=group, topics=topic, max_lag=0)
+        for group in (first, second, third)
+        for topic in topics
+    ]
+    outcomes = poll_for(waits * 5, times=3)
     assert all(
         isinstance(outcome, Reading) and outcome.lags[0].total == 5 for each in outcomes for outcome in each
     )
@@ -120,20 +124,20 @@ def test_a_round_asks_for_each_group_and_for_the_logs_once(groups, clients):
     assert sorted(last_round) == sorted(
         [("committed", first), ("committed", second), ("committed", third), ("log_ranges", 2)]
     )
-    # Positions first: a live group only looks further behind.
+    # Positions first: a live group can only seem further behind.
     assert last_round[-1] == ("log_ranges", 2)
     assert sum(question == "partitions" for question, _ in client.asked) <= 2
 
 
 def test_waits_that_come_later_fall_into_step(groups, clients):
     (group,), (topic,) = groups(1)
-    wait = LagWait(group_id=group, topics=topic)
+    wait = LagWait(group_id=group, topics=topic, max_lag=0)
 
     async def run():
         async with AsyncExitStack() as stack:
             streams = []
             for _ in range(4):
-                streams.append(await stack.enter_async_context(aclosing(looks(wait, 1.0))))
+                streams.append(await stack.enter_async_context(aclosing(polls(wait, 1.0))))
                 await anext(streams[-1])
                 await asyncio.sleep(0.15)
             for _ in range(3):
@@ -146,11 +150,11 @@ def test_waits_that_come_later_fall_into_step(groups, clients):
     assert asyncio.run(run()) == [("committed", group), ("log_ranges", 1)]
 
 
-def test_more_groups_than_consumers_are_all_looked_at(groups, clients, monkeypatch):
-    monkeypatch.setattr(sharing, "CONSUMERS", 12)
-    monkeypatch.setattr(owner, "COLD_PER_SECOND", 40)
+def test_more_groups_than_consumers_are_all_polled(groups, clients, monkeypatch):
+    monkeypatch.setattr(poll, "CONSUMERS", 12)
+    monkeypatch.setattr(shared_poller, "COLD_PER_SECOND", 40)
     many, (topic,) = groups(25)
-    outcomes = look_at([LagWait(group_id=group, topics=topic) for group in many], times=2)
+    outcomes = poll_for([LagWait(group_id=group, topics=topic, max_lag=0) for group in many], times=2)
     assert all(outcome.lags[0].total == 5 for each in outcomes for outcome in each)
     (client,) = clients
     assert len(client._session.connections._kept) <= 12
@@ -158,21 +162,24 @@ def test_more_groups_than_consumers_are_all_looked_at(groups, clients, monkeypat
 
 def test_a_topic_that_is_not_there_is_the_error_of_its_own_wait_only(groups, clients):
     (group,), (topic,) = groups(1)
-    waits = [LagWait(group_id=group, topics="no-such-topic"), LagWait(group_id=group, topics=topic)]
+    waits = [
+        LagWait(group_id=group, topics="no-such-topic", max_lag=0),
+        LagWait(group_id=group, topics=topic, max_lag=0),
+    ]
     missing = ReachedWait(group_id=group, target={topic: {"0": 1}, "gone": {"0": 1}})
-    bad, good, gone = look_at([*waits, missing], times=2)
+    bad, good, gone = poll_for([*waits, missing], times=2)
     assert all(isinstance(outcome, UnknownTopicPartitionError) for outcome in bad + gone)
     assert all(isinstance(outcome, Reading) for outcome in good)
 
 
 def test_a_checkpoint_that_does_not_answer_keeps_nobody_else_waiting(groups, clients, monkeypatch, tmp_path):
-    monkeypatch.setattr(owner, "PATIENCE", 0.5)
+    monkeypatch.setattr(shared_poller, "PATIENCE", 0.5)
     (group,), (topic,) = groups(1)
-    silent = LagWait(checkpoint_location=str(tmp_path))
+    silent = LagWait(checkpoint_location=str(tmp_path), max_lag=0)
     release = threading.Event()
-    monkeypatch.setattr(type(silent.checkpoint), "read", lambda self: release.wait(DEADLINE))
+    monkeypatch.setattr(SparkCheckpoint, "read", lambda self: release.wait(DEADLINE))
     try:
-        no_answer, answer = look_at([silent, LagWait(group_id=group, topics=topic)], times=2)
+        no_answer, answer = poll_for([silent, LagWait(group_id=group, topics=topic, max_lag=0)], times=2)
     finally:
         release.set()
     assert all("the storage did not answer within 0.5 s" in str(outcome) for outcome in no_answer)
@@ -187,8 +194,9 @@ def test_an_error_nobody_thought_of_ends_one_wait_and_not_the_thread(groups, cli
         def judge(self, client, positions):
             raise ZeroDivisionError("oops")
 
-    broken, fine = look_at(
-        [Broken(group_id=group, topics=topic), LagWait(group_id=group, topics=topic)], times=2
+    broken, fine = poll_for(
+        [Broken(group_id=group, topics=topic, max_lag=0), LagWait(group_id=group, topics=topic, max_lag=0)],
+        times=2,
     )
     assert all(isinstance(outcome, ZeroDivisionError) for outcome in broken)
     assert all(isinstance(outcome, Reading) for outcome in fine)
@@ -199,7 +207,7 @@ def test_a_connection_that_is_refused_is_read_again_by_who_comes_next(
     wrong, groups, bootstrap_servers, monkeypatch
 ):
     (group,), (topic,) = groups(1)
-    wait = LagWait(group_id=group, topics=topic)
+    wait = LagWait(group_id=group, topics=topic, max_lag=0)
     servers = {"bootstrap.servers": bootstrap_servers}
 
     def connect(**extra):
@@ -208,10 +216,10 @@ def test_a_connection_that_is_refused_is_read_again_by_who_comes_next(
 
     async def run():
         connect(**wrong)
-        async with aclosing(looks(wait, 1.0)) as first:
+        async with aclosing(polls(wait, 1.0)) as first:
             refused = await anext(first)
             connect()
-            async with aclosing(looks(wait, 1.0)) as second:
+            async with aclosing(polls(wait, 1.0)) as second:
                 return refused, await anext(second)
 
     refused, answer = asyncio.run(run())
@@ -248,7 +256,7 @@ def test_who_keeps_waiting_gets_the_corrected_connection_too(groups, bootstrap_s
 
     async def run():
         connect(**{"security.protocol": "nonsense"})
-        async with aclosing(looks(LagWait(group_id=group, topics=topic), 1.0)) as outcomes:
+        async with aclosing(polls(LagWait(group_id=group, topics=topic, max_lag=0), 1.0)) as outcomes:
             refused = await anext(outcomes)
             connect()
             return refused, await asyncio.wait_for(anext(outcomes), DEADLINE)
@@ -261,78 +269,80 @@ def test_who_keeps_waiting_gets_the_corrected_connection_too(groups, bootstrap_s
 def test_a_thread_that_ended_is_replaced(groups, clients, monkeypatch):
     (group,), (topic,) = groups(1)
     broken = [RuntimeError("can't start new thread")]
-    read = owner.SharedPoller._read_checkpoints
+    read = shared_poller.SharedPoller._read_checkpoints
 
     def read_checkpoints(self, batch, storage):
         if broken:
             raise broken.pop()
         return read(self, batch, storage)
 
-    monkeypatch.setattr(owner.SharedPoller, "_read_checkpoints", read_checkpoints)
-    ((error, answer),) = look_at([LagWait(group_id=group, topics=topic)], times=2)
+    monkeypatch.setattr(shared_poller.SharedPoller, "_read_checkpoints", read_checkpoints)
+    ((error, answer),) = poll_for([LagWait(group_id=group, topics=topic, max_lag=0)], times=2)
     assert "can't start new thread" in str(error)
     assert isinstance(answer, Reading)
 
 
-def ticket(interval, longest=None, ends=float("inf"), group="g"):
-    return PollRequest(LagWait(group_id=group), interval, longest or interval, ends, None, None)
+def request(interval, longest=None, ends=float("inf"), group="g"):
+    return PollRequest(
+        LagWait(group_id=group, max_lag=0), interval, longest or interval, ends, None, outcomes=None
+    )
 
 
-def looked_at(tickets, until, groups=48, took=0.5):
-    """When each wait is looked at: the owner's choice, on a clock of the test's own."""
-    now, times = 0.0, {each: [] for each in tickets}
+def polled_at(requests, until, groups=48, took=0.5):
+    """When each wait is polled: the poller's choice, on a clock of the test's own."""
+    now, times = 0.0, {each: [] for each in requests}
     while now < until:
-        near = [each for each in tickets if each.early <= now]
+        near = [each for each in requests if each.early <= now]
         if not any(each.due <= now for each in near):
-            now = min(each.due for each in tickets)
+            now = min(each.due for each in requests)
             continue
-        for each in next_polls(near, now, groups):
+        for each in next_requests(near, now, groups):
             times[each].append(now)
-            each.put_off(now, 1.0)
+            each.schedule(now, 1.0)
         now += took
     return times
 
 
 def test_a_long_interval_beside_a_short_one_stays_long():
-    short, long = ticket(10.0), ticket(3600.0)
-    times = looked_at([short, long], until=8 * 3600)[long]
+    short, long = request(10.0), request(3600.0)
+    times = polled_at([short, long], until=8 * 3600)[long]
     assert len(times) in (8, 9)
 
 
 def test_an_interval_that_grows_beside_a_steady_one_grows_as_it_would_alone():
     def grown(*others):
-        growing = ticket(60.0, longest=3600.0)
-        return len(looked_at([growing, *others], until=6 * 3600)[growing])
+        growing = request(60.0, longest=3600.0)
+        return len(polled_at([growing, *others], until=6 * 3600)[growing])
 
-    assert abs(grown() - grown(ticket(10.0))) <= 2
+    assert abs(grown() - grown(request(10.0))) <= 2
 
 
-def test_the_last_look_is_at_the_end_of_the_wait():
-    growing = ticket(60.0, longest=100_000.0, ends=5_000.0)
-    assert 5_000.0 in looked_at([growing], until=6_000)[growing]
+def test_the_last_poll_is_at_the_end_of_the_wait():
+    growing = request(60.0, longest=100_000.0, ends=5_000.0)
+    assert 5_000.0 in polled_at([growing], until=6_000)[growing]
 
 
 def test_nobody_is_left_out_when_there_are_more_groups_than_one_round_takes():
-    waits = [ticket(10.0, group=f"g{number}") for number in range(250)]
+    waits = [request(10.0, group=f"g{number}") for number in range(250)]
     for each in waits[:100]:
         each.in_trouble = True
-    times = looked_at(waits, until=200.0, took=6.0)
+    times = polled_at(waits, until=200.0, took=6.0)
     assert min(map(len, times.values())) >= 5
 
 
 def test_a_checkpoint_that_is_not_there_is_an_error_only_where_it_is_the_position(groups, clients, tmp_path):
     (group,), (topic,) = groups(1)
     location = str(tmp_path / "later")
-    position = LagWait(checkpoint_location=location)
-    beside = LagWait(group_id=group, topics=topic, checkpoint_location=location)
-    missing, answer = look_at([position, beside], times=2)
+    position = LagWait(checkpoint_location=location, max_lag=0)
+    beside = LagWait(group_id=group, topics=topic, checkpoint_location=location, max_lag=0)
+    missing, answer = poll_for([position, beside], times=2)
     assert all("later" in str(outcome) for outcome in missing)
     assert all(isinstance(outcome, Reading) for outcome in answer)
 
 
 def test_trouble_of_some_is_put_behind_the_others(groups, clients, monkeypatch):
-    """Two waits that each take all of a round's patience do not keep a third one from its looks for good."""
-    monkeypatch.setattr(owner, "PATIENCE", 0.2)
+    """Two waits that each take all of a round's patience do not keep a third one from its polls for good."""
+    monkeypatch.setattr(shared_poller, "PATIENCE", 0.2)
     (group,), (topic,) = groups(1)
 
     class Away(LagWait):
@@ -340,6 +350,10 @@ def test_trouble_of_some_is_put_behind_the_others(groups, clients, monkeypatch):
             time.sleep(0.25)
             raise BrokerUnavailableError("away", code="_TRANSPORT")
 
-    waits = [Away(group_id="a"), Away(group_id="b"), LagWait(group_id=group, topics=topic)]
-    *_, outcomes = look_at(waits, times=3)
+    waits = [
+        Away(group_id="a", max_lag=0),
+        Away(group_id="b", max_lag=0),
+        LagWait(group_id=group, topics=topic, max_lag=0),
+    ]
+    *_, outcomes = poll_for(waits, times=3)
     assert isinstance(outcomes[-1], Reading)

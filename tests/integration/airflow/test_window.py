@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.operators import window as planning
-from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.task import window_file as files
 
@@ -98,7 +98,7 @@ def plan(run, **parameters):
 
 def commit(window, run=None, **parameters):
     context = run.context() if run else {"ti": TaskInstance(Run())}
-    receipt = CommitOffsetsOperator(task_id="commit", window=window, **parameters).execute(context)
+    receipt = CommitOffsetWindowOperator(task_id="commit", window=window, **parameters).execute(context)
     assert receipt["verified"]
     return receipt
 
@@ -210,11 +210,7 @@ def test_a_group_that_stands_elsewhere_is_told_in_the_log(run, topic, group, cap
         ({"start": NOON, "end": NOON}, "CronDataIntervalTimetable"),
         ({"start": ONE, "end": HALF}, "is after end"),
         ({"end": datetime(2999, 1, 1, tzinfo=timezone.utc)}, "is in the future"),
-        ({"start": "", "end": ONE}, "start='' is nothing, and it was given"),
-        ({"start": "yesterday"}, "start='?yesterday'?: expected 'committed', 'earliest', a time"),
-        ({"end": "earliest"}, "end=earliest: expected 'latest', a time"),
         ({"max_records": 0}, "max_records=0: expected 1 or more"),
-        ({"max_records": "all"}, "max_records=all: expected a whole number"),
         ({"topics_pattern": "("}, "is not a regular expression"),
     ],
 )

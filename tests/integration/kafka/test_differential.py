@@ -24,9 +24,11 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.commit import apply_plans
-from airflow_kafka_offsets.moves.group_reset import parse_scenario, plan_resets
+from airflow_kafka_offsets.moves.apply import apply
+from airflow_kafka_offsets.moves.group_reset import plan_resets
+from airflow_kafka_offsets.moves.scenario import parse_scenario
 
 pytestmark = pytest.mark.integration
 
@@ -372,10 +374,10 @@ def check(batch, client, oracle, new_group, folder):
         assert bool(plan.refusals) in REFUSED[verdict], (verdict, plan.refusals)
     if any(plan.refusals for plan in plans):
         with pytest.raises(PlanRefusedError):
-            apply_plans(client, plans, CommitMetadata(tool="test"))
+            apply(client, PipelinePlan(plans), CommitMetadata(tool="test"))
         assert oracle.committed(*mine) == before
         plans = plan_resets(client, scopes, scenario, now=now, on_out_of_range="clamp", on_no_commit="latest")
-    apply_plans(client, plans, CommitMetadata(tool="test"))
+    apply(client, PipelinePlan(plans), CommitMetadata(tool="test"))
 
     # Where one group makes Kafka's tool fail, what becomes of the others is left to chance.
     runs = [[twin] for twin in theirs] if "no commit" in verdicts and batch.scenario == "shift" else [theirs]

@@ -24,10 +24,11 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.reset_scenarios import ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.moves.commit import apply_plans
+from airflow_kafka_offsets.moves.apply import apply
 from airflow_kafka_offsets.moves.group_reset import active_groups, plan_resets
 
 pytestmark = pytest.mark.integration
@@ -387,7 +388,7 @@ def test_a_commit_and_a_reset_wait_until_a_windows_commit_that_was_killed_is_out
             else:
                 now = datetime.now(tz=timezone.utc)
                 plans = plan_resets(own, {group: TopicScope()}, ToOffset.parse("latest"), now=now)
-                apply_plans(own, plans, CommitMetadata())
+                apply(own, PipelinePlan(plans), CommitMetadata())
 
     with ThreadPoolExecutor(len(groups)) as pool:
         list(pool.map(move, groups))

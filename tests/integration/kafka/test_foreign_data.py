@@ -8,13 +8,14 @@ from datetime import datetime, timezone
 import pytest
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.commit import plan_moves
-from airflow_kafka_offsets.moves.group_reset import parse_scenario, plan_resets
-from airflow_kafka_offsets.moves.window import committed_by
+from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.group_reset import plan_resets
+from airflow_kafka_offsets.moves.scenario import parse_scenario
+from airflow_kafka_offsets.moves.window_checks import committed_by
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +45,7 @@ def test_commits_with_any_metadata_are_planned_upon(client, make_topic, new_grou
 
     assert plan.after == {partition: 0}
     assert not committed_by(client, Groups.parse(group, topic), "dag", "run")
-    (move,) = plan_moves(client, {group: {partition: 0}}, source={}, query="ours")
+    (move,) = plan_commits(client, GroupOffsets({group: {partition: 0}}), source={}, query="ours")
     assert "\n".join(move.refusals).isprintable()
 
 
@@ -55,7 +56,7 @@ def test_the_metadata_of_another_query_are_shown_without_what_would_move_the_cur
     partition = TopicPartition(topic, 0)
     client.commit(group, {partition: 0}, json.dumps({"query": "other\x1b[2J\nrefused: nothing", "batch": 3}))
 
-    (plan,) = plan_moves(client, {group: {partition: 0}}, source={}, query="ours")
+    (plan,) = plan_commits(client, GroupOffsets({group: {partition: 0}}), source={}, query="ours")
 
     (refusal,) = plan.refusals
     assert r"other\x1b[2J\nrefused: nothing" in refusal

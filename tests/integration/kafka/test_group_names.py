@@ -133,5 +133,5 @@ def test_a_topic_that_cannot_be_is_not_handed_to_the_client(client, topic):
 
 @pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 0, -1, 3_601])
 def test_a_client_has_a_time_that_the_calls_can_have(bootstrap_servers, timeout):
-    with pytest.raises(UsageError, match=r"^timeout=.*: expected seconds above 0, at most 3600"):
+    with pytest.raises(UsageError, match=r"^timeout=.*: expected seconds, .* above 0 and of at most 3600"):
         OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=timeout)

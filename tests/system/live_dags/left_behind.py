@@ -1,4 +1,4 @@
-"""Two triggers with a name that an older version took: one watches an asset, the other goes on for a sensor."""
+"""Two triggers with a name that an older version took: one watches an asset, the other continues for a sensor."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from airflow_kafka_offsets.triggers.event import LagEventTrigger
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
-    from airflow_kafka_offsets.triggers.wait import WaitTrigger
-
 TOPIC = os.environ["LEFT_TOPIC"]
 
 
@@ -28,9 +26,9 @@ def left_behind(trigger: BaseTrigger) -> Any:
 class OlderSensor(ConsumerGroupLagSensor):
     """Defers as an older version did."""
 
-    def make_trigger(self, wait: Any, **pace: Any) -> WaitTrigger:
-        """Return the trigger that goes on with the wait."""
-        return left_behind(super().make_trigger(wait, **pace))
+    def defer(self, *, trigger: BaseTrigger, **parameters: Any) -> None:
+        """Defer with the trigger of an older version."""
+        super().defer(trigger=left_behind(trigger), **parameters)
 
 
 watched = LagEventTrigger(group_id="left", topics=[TOPIC], min_lag=1, poll_interval=1)

@@ -6,7 +6,7 @@ import os
 
 from airflow.sdk import DAG
 
-from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
@@ -14,4 +14,4 @@ pipeline = KafkaPipeline(group_id=os.environ["WINDOWS_GROUP"], topics=[os.enviro
 
 with DAG("windows", schedule=None, max_active_runs=1):
     plan = PlanOffsetWindowOperator(task_id="plan", on_no_commit="earliest", **pipeline)
-    CommitOffsetsOperator(task_id="commit", window=plan.output, outlets=[pipeline.asset], **pipeline)
+    CommitOffsetWindowOperator(task_id="commit", window=plan.output, outlets=[pipeline.asset], **pipeline)

@@ -33,16 +33,16 @@ def read_to_the_end(checkpoint: Path) -> None:
 
 def killed_once(checkpoint: Path) -> None:
     """Kill the reset between checkpoint and groups, once, if that is asked for."""
-    written = apply.commit_plans
+    written = apply.commit_groups
 
-    def commit_plans(*args: object) -> None:
+    def commit_groups(*args: object) -> None:
         wish = checkpoint / "kill"
         if wish.exists():
             wish.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         written(*args)
 
-    apply.commit_plans = commit_plans
+    apply.commit_groups = commit_groups
 
 
 for name in ("cleared", "given_up", "skipped", "half_way"):

@@ -54,6 +54,9 @@ def test_lists_of_pipelines_are_mapped():
             "found pipelines and group_id, checkpoint_location, kafka_config_id",
         ),
         ({"pipelines": [ORDERS], "kafka_config_id": "main"}, "found pipelines and kafka_config_id"),
+        ({"pipelines": []}, "task t: pipelines=.*with one in it at least"),
+        ({"pipelines": "orders"}, "task t: pipelines: .*is not JSON"),
+        ({"pipelines": '"orders"'}, "task t: pipelines=orders: expected a list of KafkaPipeline"),
     ],
 )
 def test_what_is_checked_is_named_in_exactly_one_way(parameters, says):
@@ -64,9 +67,22 @@ def test_what_is_checked_is_named_in_exactly_one_way(parameters, says):
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"pipelines": []}, "with one in it at least"),
-        ({"pipelines": "orders"}, "is not JSON"),
-        ({"pipelines": '"orders"'}, "expected a list of KafkaPipeline"),
+        ({"grace": "soon"}, "task t: grace=soon: expected seconds"),
+        ({"on_drift": "shrug"}, "task t: on_drift='shrug': expected one of 'fail', 'warn'"),
+    ],
+)
+def test_literals_are_checked_when_the_dag_is_parsed_and_templates_when_the_task_runs(parameters, says):
+    with pytest.raises(UsageError, match=says):
+        CheckOffsetDriftOperator(task_id="t", **ORDERS, **parameters)
+    task = CheckOffsetDriftOperator(task_id="t", **ORDERS, **dict.fromkeys(parameters, "{{ it }}"))
+    task.render_template_fields({"it": next(iter(parameters.values()))})
+    with pytest.raises(AirflowFailException, match=says.removeprefix("task t: ")):
+        task.execute({})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
         ({"pipelines": ["orders"]}, "in place of a KafkaPipeline or a dict"),
         ({"pipelines": [{"group": "orders"}]}, "found an entry with group; expected group_id"),
         ({"pipelines": [{**ORDERS, "grace": 5}]}, "expected group_id and"),
@@ -75,8 +91,6 @@ def test_what_is_checked_is_named_in_exactly_one_way(parameters, says):
             "holds a password",
         ),
         ({"pipelines": [{"group_id": "g"}]}, "it has no checkpoint_location"),
-        ({**ORDERS, "grace": "soon"}, "expected seconds"),
-        ({**ORDERS, "on_drift": "shrug"}, "on_drift='shrug'"),
     ],
 )
 def test_bad_input_fails_at_once_with_a_plain_sentence(parameters, says):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from airflow.sdk import DAG
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import SCENARIOS, ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -19,23 +21,30 @@ from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
+from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 
 ORDERS = {"group_id": "orders", "checkpoint_location": "/cp/orders"}
 GIVEN = {
     CommitOffsetsOperator: ORDERS,
+    CommitOffsetWindowOperator: {"group_id": "orders", "window": "/window.json"},
     ResetOffsetsOperator: ORDERS | {"to_offset": "earliest"},
     RestoreOffsetsOperator: ORDERS,
     PlanOffsetWindowOperator: {"group_id": "orders"},
     CheckOffsetDriftOperator: ORDERS,
-    ConsumerGroupLagSensor: ORDERS,
-    OffsetsReachedSensor: ORDERS,
+    ConsumerGroupLagSensor: ORDERS | {"max_lag": 0},
+    OffsetsReachedSensor: ORDERS | {"target": "latest"},
     TopicReachedSensor: ORDERS | {"target": "2026-03-01T00:00:00Z"},
 }
 OPTIONS = [(operator, name) for operator in GIVEN for name in operator.template_fields]
 ALONE = {
     "pipelines": {"group_id": None, "checkpoint_location": None},
     "offsets": {"checkpoint_location": None},
+    "store_table": {"store_conn_id": "db"},
+    "store_pipeline": {"store_conn_id": "db"},
+    "window_conn_id": {"window_file": "/window.json"},
+    "on_no_commit": {"checkpoint_location": None, "to_offset": "current"},
+    "idle_after": {"on_idle_partition": "ignore"},
 }
 CONTEXT = {"nothing": None, "ti": None}
 
@@ -50,7 +59,8 @@ def rendered(operator, *, native=False, context=CONTEXT, **parameters):
 @pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
 @pytest.mark.parametrize(("operator", "name"), OPTIONS, ids=lambda value: getattr(value, "__name__", value))
 def test_an_option_that_renders_to_nothing_is_refused_by_its_name(operator, name, native):
-    given = GIVEN[operator] | ALONE.get(name, {}) | {name: "{{ nothing }}"}
+    alone = {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
+    given = GIVEN[operator] | alone | {name: "{{ nothing }}"}
     task = rendered(operator, native=native, **given)
     if operator is ResetOffsetsOperator and name in SCENARIOS:
         task.check_given()
@@ -150,7 +160,7 @@ def test_a_restore_with_a_receipt_that_a_text_does_not_find_is_refused():
 def test_a_window_whose_plan_has_no_xcom_is_refused():
     with DAG("d"):
         plan = PlanOffsetWindowOperator(task_id="plan", group_id="orders")
-        task = CommitOffsetsOperator(task_id="t", group_id="orders", window=plan.output)
+        task = CommitOffsetWindowOperator(task_id="t", group_id="orders", window=plan.output)
     context = {"ti": Ti()}
     task.render_template_fields(context)
     with pytest.raises(AirflowFailException, match="window=.* rendered to None.*A task has no XCom if"):
@@ -206,39 +216,112 @@ def test_names_that_cannot_be_names_are_refused_when_the_dag_is_parsed(operator,
         operator(task_id="t", **GIVEN[operator] | names)
 
 
+LAG, REACHED, TOPIC = (
+    {"group_id": "g", "max_lag": 0},
+    {"group_id": "g", "target": "latest"},
+    {"topics": "a", "target": "2026-03-01"},
+)
+TIME = "2026-03-01T00:00:00Z"
+CANNOT_BE = [
+    (ConsumerGroupLagSensor, LAG | {"max_lag": -1}, "max_lag=-1: expected 0 or more, as a whole number"),
+    (ConsumerGroupLagSensor, LAG | {"max_lag": "1e3"}, "max_lag=1e3: expected 0 or more"),
+    (ConsumerGroupLagSensor, LAG | {"max_lag": float("nan")}, "max_lag=nan: expected 0 or more"),
+    (ConsumerGroupLagSensor, LAG | {"max_partition_lag": True}, "max_partition_lag=True: expected 0 or more"),
+    (ConsumerGroupLagSensor, LAG | {"max_time_lag": "soon"}, "max_time_lag=soon: expected seconds"),
+    (ConsumerGroupLagSensor, LAG | {"on_no_commit": "zero"}, "on_no_commit='zero': expected one of 'fail'"),
+    (ConsumerGroupLagSensor, LAG | {"position": "grop"}, "position='grop': expected one of 'group'"),
+    (ConsumerGroupLagSensor, LAG | {"position": "checkpoint"}, "no checkpoint_location: name the checkpoint"),
+    (ConsumerGroupLagSensor, LAG | {"isolation_level": "dirty"}, "isolation_level='dirty': expected one of"),
+    (
+        ConsumerGroupLagSensor,
+        {"group_id": "g"},
+        "no threshold: give max_lag, max_partition_lag or max_time_lag",
+    ),
+    (OffsetsReachedSensor, REACHED | {"tolerance": "a"}, "tolerance=a: expected 0 or more"),
+    (OffsetsReachedSensor, REACHED | {"stalled_after": "-1"}, "stalled_after=-1: expected seconds"),
+    (OffsetsReachedSensor, REACHED | {"stalled_after": 0}, "stalled_after=0: expected seconds, .* above 0"),
+    (OffsetsReachedSensor, REACHED | {"target": "lastest"}, "target=lastest: expected a time"),
+    (OffsetsReachedSensor, REACHED | {"target": {"a": {"0": -1}}}, "target"),
+    (OffsetsReachedSensor, REACHED | {"target": None}, "target is missing: give 'latest', a time"),
+    (TopicReachedSensor, TOPIC | {"target": "noon"}, "target=noon: expected a time"),
+    (TopicReachedSensor, TOPIC | {"on_idle_partition": "skip"}, "on_idle_partition='skip': expected one of"),
+    (TopicReachedSensor, TOPIC | {"idle_after": 60}, "idle_after is given, and no idle partition is ignored"),
+    (TopicReachedSensor, {"target": TIME}, "no topic to read: give topics"),
+]
+
+
+@pytest.mark.parametrize(("sensor", "parameters", "says"), CANNOT_BE)
+def test_parameters_that_cannot_be_are_refused_when_the_dag_is_parsed(sensor, parameters, says):
+    with pytest.raises(UsageError, match=f"^task gate: .*{says}"):
+        sensor(task_id="gate", **parameters)
+
+
+def test_a_sensor_of_a_topic_has_no_position():
+    with pytest.raises(TypeError, match="position"):
+        TopicReachedSensor(task_id="gate", position="group", **TOPIC)
+
+
+@pytest.mark.parametrize("sensor", [OffsetsReachedSensor, TopicReachedSensor])
+def test_a_target_has_no_default(sensor):
+    with pytest.raises(TypeError, match="target"):
+        sensor(task_id="gate", group_id="g")
+
+
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("parameters", "says"),
     [
-        (
-            lambda: ConsumerGroupLagSensor(task_id="t", group_id="g", max_lag=-1),
-            "max_lag=-1: expected 0 or more",
-        ),
-        (lambda: ConsumerGroupLagSensor(task_id="t", group_id="g", max_lag="10"), "max_lag='10': expected 0"),
-        (
-            lambda: ConsumerGroupLagSensor(task_id="t", group_id="g", max_partition_lag=True),
-            "max_partition_lag",
-        ),
-        (lambda: ConsumerGroupLagSensor(task_id="t", group_id="g", max_lag=float("nan")), "max_lag=nan"),
-        (lambda: ConsumerGroupLagSensor(task_id="t", group_id="g", max_time_lag="soon"), "max_time_lag=soon"),
-        (lambda: OffsetsReachedSensor(task_id="t", group_id="g", tolerance="1"), "tolerance='1'"),
-        (lambda: OffsetsReachedSensor(task_id="t", group_id="g", stalled_after="-1"), "stalled_after=-1"),
-        (lambda: TopicReachedSensor(task_id="t", topics="a", target="x", idle_after=""), "idle_after="),
-        (
-            lambda: LagEventTrigger(group_id="g", min_lag="10"),
-            "min_lag='10': expected 0 or more, as a number",
-        ),
-        (lambda: LagEventTrigger(group_id="g", min_lag=-1), "min_lag=-1"),
-        (lambda: LagEventTrigger(group_id="g", min_lag=1, tolerance="1"), "tolerance='1'"),
-        (lambda: LagEventTrigger(group_id="g", min_lag=1, poll_interval="60"), "poll_interval='60'"),
-        (lambda: LagEventTrigger(group_id="g", min_lag=1, topics=""), "topics: found"),
-        (lambda: LagEventTrigger(group_id="None", min_lag=1), "group_id: found None"),
-        (lambda: LagEventTrigger(group_id="", checkpoint_location="/cp", min_lag=1), "group_id: found"),
-        (lambda: LagEventTrigger(group_id="g", min_lag=1, checkpoint_conn_id=""), "checkpoint_conn_id=''"),
+        ({"min_lag": "a"}, "min_lag=a: expected 0 or more, as a whole number"),
+        ({"min_lag": -1}, "min_lag=-1"),
+        ({"min_lag": 1, "tolerance": 1.5}, "tolerance=1.5"),
+        ({"min_lag": 1, "poll_interval": 0}, "poll_interval=0: expected seconds, .* above 0"),
+        ({"min_lag": 1, "refire_after": "PT"}, "refire_after=PT: expected seconds"),
+        ({"min_lag": 1, "topics": ""}, "topics: found"),
+        ({"min_lag": 1, "group_id": "None"}, "group_id: found None"),
+        ({"min_lag": 1, "group_id": "", "checkpoint_location": "/cp"}, "group_id: found"),
+        ({"min_lag": 1, "checkpoint_conn_id": ""}, "checkpoint_conn_id=''"),
     ],
 )
-def test_thresholds_that_are_none_are_refused_when_the_dag_is_parsed(make, says):
+def test_an_event_trigger_refuses_what_cannot_be(parameters, says):
     with pytest.raises(UsageError, match=says):
-        make()
+        LagEventTrigger(**{"group_id": "g"} | parameters)
+
+
+@pytest.mark.parametrize("duration", [600, 600.0, "600", "PT10M", timedelta(minutes=10)])
+def test_a_duration_is_seconds_a_timedelta_or_iso_8601(duration):
+    trigger = LagEventTrigger(
+        group_id="g", min_time_lag=duration, refire_after=duration, poll_interval=duration
+    )
+    assert (trigger.min_time_lag, trigger.refire_after, trigger.poll_interval) == (600, 600, 600)
+    task = ConsumerGroupLagSensor(
+        task_id="t", group_id="g", max_time_lag=duration, stalled_after=duration, topics="a"
+    )
+    wait = task.make_wait(WaitMemory({}))
+    assert (wait.max_time_lag, wait.stalled_after) == (600, 600)
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
+def test_what_one_run_may_need_otherwise_is_templated(native):
+    parameters = {
+        "max_lag": "5",
+        "max_partition_lag": "3",
+        "max_time_lag": "PT1M",
+        "tolerance": "1",
+        "on_no_commit": "earliest",
+        "position": "group",
+        "isolation_level": "read_committed",
+        "stalled_after": "90",
+    }
+    templates = {name: f"{{{{ {name} }}}}" for name in parameters}
+    task = rendered(ConsumerGroupLagSensor, native=native, group_id="g", **templates, context=parameters)
+    wait = task.make_wait(WaitMemory({}))
+    found = {name: getattr(wait, name) for name in parameters}
+    assert found == parameters | {
+        "max_lag": 5,
+        "max_partition_lag": 3,
+        "max_time_lag": 60,
+        "tolerance": 1,
+        "stalled_after": 90,
+    }
 
 
 def test_templates_are_not_judged_before_they_are_rendered():
@@ -246,9 +329,59 @@ def test_templates_are_not_judged_before_they_are_rendered():
         task_id="t",
         group_id={"orders": "{{ group }}"},
         topics=["{{ topic }}"],
+        max_lag="{{ records }}",
         max_time_lag="{{ minutes }}",
+        on_no_commit="{{ policy }}",
         stalled_after="{% if x %}1{% endif %}",
     )
     with DAG("d"):
         names = EmptyOperator(task_id="names")
-        ConsumerGroupLagSensor(task_id="t", group_id=names.output, topics=names.output["topics"])
+        ConsumerGroupLagSensor(task_id="t", group_id=names.output, topics=names.output["topics"], max_lag=0)
+        OffsetsReachedSensor(task_id="u", group_id="g", target=names.output)
+
+
+# -- mapped tasks --
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
+@pytest.mark.parametrize(
+    ("pipeline", "label"),
+    [
+        ({"group_id": "42"}, "42"),
+        ({"group_id": "orders-{{ env }}"}, "orders-test"),
+        ({"group_id": {"orders": "a", "clicks": "{{ env }}", "views": "a"}}, "a, test"),
+        ({"checkpoint_location": "/cp/{{ env }}"}, "/cp/test"),
+        ({"topics": ["orders", "clicks"], "target": TIME}, "orders, clicks"),
+    ],
+)
+def test_a_mapped_task_is_called_after_its_group(pipeline, label, native):
+    sensor = TopicReachedSensor if "target" in pipeline else OffsetsReachedSensor
+    with DAG("d", render_template_as_native_obj=native) as dag:
+        given = {} if "target" in pipeline else {"target": "latest"}
+        mapped = sensor.partial(task_id="t", **given).expand_kwargs([pipeline])
+    ti = SimpleNamespace(map_index=0)
+    context = {
+        "env": "test",
+        "ti": ti,
+        "dag": dag,
+        "dag_run": SimpleNamespace(conf={}),
+        "map_index_template": None,
+    }
+    mapped.render_template_fields(context)
+    template = dag.get_template_env().from_string(context["map_index_template"])
+    assert template.render(context) == label
+
+
+def test_the_name_of_a_mapped_task_may_be_given():
+    with DAG("d") as dag:
+        mapped = ConsumerGroupLagSensor.partial(
+            task_id="t", max_lag=0, map_index_template="{{ mine }}"
+        ).expand(group_id=["a", "b"])
+    context = {
+        "ti": SimpleNamespace(map_index=0),
+        "dag": dag,
+        "dag_run": SimpleNamespace(conf={}),
+        "map_index_template": mapped.map_index_template,
+    }
+    mapped.render_template_fields(context)
+    assert context["map_index_template"] == "{{ mine }}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, TaskGroup
@@ -10,6 +12,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
@@ -18,47 +21,55 @@ from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 
 ORDERS = KafkaPipeline(group_id="orders", checkpoint_location="s3a://lake/cp/orders", kafka_config_id="main")
+reset_to_earliest = partial(ResetOffsetsOperator, to_offset="earliest")
 EVERYTHING = (
     CommitOffsetsOperator,
-    ResetOffsetsOperator,
+    partial(CommitOffsetWindowOperator, window="/window.json"),
+    reset_to_earliest,
     RestoreOffsetsOperator,
     PlanOffsetWindowOperator,
     ConsumerGroupLagSensor,
     OffsetsReachedSensor,
 )
-REWINDING = (ResetOffsetsOperator, RestoreOffsetsOperator)
+NEEDED = {ConsumerGroupLagSensor: {"max_lag": 0}, OffsetsReachedSensor: {"target": "latest"}}
+"""What a task needs besides the names of a pipeline."""
+MOVING = (reset_to_earliest, RestoreOffsetsOperator)
 
 
 @pytest.mark.parametrize("operator", EVERYTHING)
 def test_a_pipeline_is_unpacked_into_every_operator(operator):
-    task = operator(task_id="t", **ORDERS)
+    task = operator(task_id="t", **ORDERS, **NEEDED.get(operator, {}))
     assert {name: getattr(task, name) for name in PIPELINE_PARAMETERS} == dict(ORDERS)
 
 
 @pytest.mark.parametrize("operator", EVERYTHING)
 def test_a_pipeline_is_given_once_for_a_dag_or_a_group_of_tasks(operator):
     with DAG("d", default_args=dict(ORDERS)):
-        in_dag = operator(task_id="t")
+        in_dag = operator(task_id="t", **NEEDED.get(operator, {}))
     with DAG("e"), TaskGroup("g", default_args=dict(ORDERS)):
-        in_group = operator(task_id="t")
+        in_group = operator(task_id="t", **NEEDED.get(operator, {}))
     assert in_dag.kafka_config_id == in_group.kafka_config_id == "main"
     assert in_dag.group_id == in_group.group_id == "orders"
 
 
 @pytest.mark.parametrize("operator", EVERYTHING)
 def test_all_five_parameters_are_templated(operator):
-    assert set(PIPELINE_PARAMETERS) <= set(operator.template_fields)
     task = operator(
-        task_id="t", group_id="{{ name }}-g", topics=["{{ name }}"], checkpoint_location="/{{ name }}"
+        task_id="t",
+        group_id="{{ name }}-g",
+        topics=["{{ name }}"],
+        checkpoint_location="/{{ name }}",
+        **NEEDED.get(operator, {}),
     )
+    assert set(PIPELINE_PARAMETERS) <= set(task.template_fields)
     task.render_template_fields({"name": "orders"})
     assert (task.group_id, task.topics, task.checkpoint_location) == ("orders-g", ["orders"], "/orders")
 
 
 @pytest.mark.parametrize("operator", EVERYTHING)
 def test_every_template_field_is_a_parameter_of_the_same_name(operator):
-    task = operator(task_id="t", **ORDERS)
-    for field in operator.template_fields:
+    task = operator(task_id="t", **ORDERS, **NEEDED.get(operator, {}))
+    for field in task.template_fields:
         assert hasattr(task, field)
 
 
@@ -68,12 +79,12 @@ def test_pipelines_are_mapped():
     assert mapped.operator_class is CommitOffsetsOperator
 
 
-@pytest.mark.parametrize("operator", REWINDING)
+@pytest.mark.parametrize("operator", MOVING)
 def test_what_moves_a_pipeline_back_and_forth_runs_once_at_a_time_by_default(operator):
     assert operator(task_id="t", group_id="g").max_active_tis_per_dag == 1
 
 
-@pytest.mark.parametrize("operator", REWINDING)
+@pytest.mark.parametrize("operator", MOVING)
 def test_what_may_happen_to_a_checkpoint_is_a_parameter_of_both(operator):
     policy = {
         "pending_batch": "discard",
@@ -84,7 +95,7 @@ def test_what_may_happen_to_a_checkpoint_is_a_parameter_of_both(operator):
     task = operator(task_id="t", quiet_period=3.5, **policy, **ORDERS)
     assert {name: getattr(task, name) for name in policy} == policy
     assert task.quiet_period == 3.5
-    assert {"pending_batch", "sink", "sink_location"} <= set(operator.template_fields)
+    assert {*policy, "quiet_period"} <= set(task.template_fields)
     task = operator(task_id="t", sink="{{ name }}", sink_location="/{{ name }}", **ORDERS)
     task.render_template_fields({"name": "file"})
     assert (task.sink, task.sink_location) == ("file", "/file")
@@ -104,7 +115,7 @@ def test_a_restore_is_the_teardown_of_its_reset_and_takes_its_receipt():
     assert restore.on_failure_fail_dagrun is True
 
 
-@pytest.mark.parametrize("operator", [CommitOffsetsOperator, *REWINDING])
+@pytest.mark.parametrize("operator", [CommitOffsetsOperator, CommitOffsetWindowOperator, *MOVING])
 def test_a_group_is_asked_for_when_the_dag_is_written(operator):
     with pytest.raises(UsageError, match="group_id is missing"):
         operator(task_id="t")
@@ -112,8 +123,8 @@ def test_a_group_is_asked_for_when_the_dag_is_written(operator):
 
 @pytest.mark.parametrize("sensor", [ConsumerGroupLagSensor, OffsetsReachedSensor])
 def test_a_position_is_asked_for_when_the_dag_is_written(sensor):
-    with pytest.raises(UsageError, match="no position to look at"):
-        sensor(task_id="t")
+    with pytest.raises(UsageError, match="no position to read"):
+        sensor(task_id="t", **NEEDED[sensor])
 
 
 def test_something_to_commit_is_asked_for_when_the_dag_is_written():
@@ -121,15 +132,20 @@ def test_something_to_commit_is_asked_for_when_the_dag_is_written():
         CommitOffsetsOperator(task_id="t", group_id="g")
 
 
-def test_a_window_is_or_offsets_are_committed():
-    with pytest.raises(UsageError, match="offsets and window are both given"):
-        CommitOffsetsOperator(task_id="t", group_id="g", offsets={"orders": {"0": 1}}, window={})
+def test_offsets_are_given_or_a_store_is():
+    with pytest.raises(UsageError, match="offsets and store_conn_id are both given"):
+        CommitOffsetsOperator(task_id="t", group_id="g", offsets={"orders": {"0": 1}}, store_conn_id="db")
+
+
+def test_a_window_to_commit_is_asked_for_when_the_dag_is_written():
+    with pytest.raises(UsageError, match="task t: window is missing"):
+        CommitOffsetWindowOperator(task_id="t", group_id="g")
 
 
 def test_a_planned_window_goes_to_the_job_and_to_the_commit():
     with DAG("d"), TaskGroup("g"):
         plan = PlanOffsetWindowOperator(task_id="plan", **ORDERS)
-        commit = CommitOffsetsOperator(task_id="commit", window=plan.output, **ORDERS)
+        commit = CommitOffsetWindowOperator(task_id="commit", window=plan.output, **ORDERS)
     assert plan.spark_conf() == {WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='g.plan', key='window') }}"}
     assert commit.upstream_task_ids == {"g.plan"}
 

@@ -50,7 +50,7 @@ def plan(group):
 def told(outlets, group_id, context, *committed):
     plans = [plan(group) for group in committed or (group_id,)]
     outlets.check(context, "kafka_default", [group_id])
-    outlets.tell(context, "kafka_default", plans, CommitMetadata(batch=7))
+    outlets.send(context, "kafka_default", plans, CommitMetadata(batch=7))
     return outlets.present
 
 
@@ -89,7 +89,7 @@ def test_the_asset_of_another_group_is_refused_where_the_task_is_not_mapped():
 def test_a_group_of_the_task_that_has_nothing_to_commit_this_time_is_not_told():
     outlets = GroupOutlets(ASSETS[:2])
     outlets.check(context(), "kafka_default", ["orders-0", "orders-1"])
-    outlets.tell(context(), "kafka_default", [plan("orders-1")], CommitMetadata())
+    outlets.send(context(), "kafka_default", [plan("orders-1")], CommitMetadata())
     assert outlets.present == [ASSETS[1]]
 
 
@@ -106,9 +106,9 @@ def test_an_alias_stands_for_the_groups_that_are_committed(supervisor):
     alias, run = AssetAlias("all orders"), context()
     outlets = GroupOutlets([alias])
     plans = [plan("orders-3"), plan("orders-4")]
-    outlets.tell(run, "kafka_default", plans, CommitMetadata(batch=1))
+    outlets.send(run, "kafka_default", plans, CommitMetadata(batch=1))
     # A commit that finds its checkpoint moved begins again.
-    outlets.tell(run, "kafka_default", plans, CommitMetadata(batch=2))
+    outlets.send(run, "kafka_default", plans, CommitMetadata(batch=2))
     assert outlets.present == [alias]
     assert [event.extra["batch_id"] for event in run["outlet_events"][alias].asset_alias_events] == [2, 2]
     added = {

@@ -24,7 +24,7 @@ REFUSED = [
     (ConsumerGroupLagTrigger, {**BLANK, "max_lag": 0}),
     (ConsumerGroupLagTrigger, {"group_id": " orders", "max_lag": 0}),
     (OffsetsReachedTrigger, {**BLANK, "target": {"orders": {"0": 1}}}),
-    (TopicReachedTrigger, {"topics": ["orders"], "target": "2026-03-01", "idle_after": float("inf")}),
+    (TopicReachedTrigger, {"topics": ["orders"], "target": "a while ago"}),
 ]
 WAITS = [(kind, parameters) for kind, parameters in REFUSED if kind is not LagEventTrigger]
 

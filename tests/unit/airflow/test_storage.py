@@ -49,7 +49,7 @@ def test_a_password_in_the_location_is_refused_here_too():
 def uses_of(conn_id):
     """What opens a storage with a connection, by the parameter that names it."""
     pipeline = {"checkpoint_location": "s3a://lake/cp", "checkpoint_conn_id": conn_id}
-    sensor = ConsumerGroupLagSensor(task_id="s", **pipeline)
+    sensor = ConsumerGroupLagSensor(task_id="s", **pipeline, max_lag=0)
     return {
         "checkpoint_conn_id": [
             lambda: spark_checkpoint("s3a://lake/cp", conn_id),

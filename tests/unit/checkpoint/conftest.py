@@ -7,14 +7,21 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from checkpoint_moves import THREE, carry_out
+from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
+from airflow_kafka_offsets.errors import PlanRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from fsspec import AbstractFileSystem
+
+    from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+
+    Files = Callable[[Path], dict[str, bytes]]
 
 QUERY_ID = "975d5cb5-daf7-40c6-ad83-ae84395a7b2a"
 
@@ -151,3 +158,38 @@ def spark_starts() -> Callable[[Path], tuple[int, int]]:
         return committed, planned
 
     return check
+
+
+@pytest.fixture
+def three(checkpoint: Callable[..., Path], with_checksums: Callable[[Path], Path]) -> Path:
+    """The checkpoint of a query that has finished the batches 0 to 2."""
+    return with_checksums(checkpoint(THREE, [0, 1, 2]))
+
+
+@pytest.fixture
+def begun(checkpoint: Callable[..., Path], with_checksums: Callable[[Path], Path]) -> Path:
+    """The checkpoint of a query that has finished the batches 0 to 2, and was stopped in batch 3."""
+    return with_checksums(checkpoint(THREE | {3: 9}, [0, 1, 2]))
+
+
+@pytest.fixture
+def assert_refused(files: Files) -> Callable[..., None]:
+    """assert_refused(root, plan, *texts): it has these refusals and no others, and nothing is written."""
+
+    def check(root: Path, checkpoint_plan: CheckpointPlan, *says: str) -> None:
+        before = files(root)
+        with pytest.raises(PlanRefusedError) as refused:
+            carry_out(root, checkpoint_plan)
+        assert len(refused.value.refusals) == len(says), refused.value.refusals
+        for text, refusal in zip(says, refused.value.refusals, strict=True):
+            assert text in refusal
+        assert files(root) == before
+
+    return check
+
+
+@pytest.fixture
+def memory() -> Iterator[MemoryFileSystem]:
+    yield MemoryFileSystem()
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]

@@ -19,14 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from airflow_kafka_offsets.checkpoint.archive import archive_of_run
-from airflow_kafka_offsets.checkpoint.move import (
-    apply_checkpoint_plan,
-    plan_seek,
-    plan_truncate,
-    plan_undo,
-    resume,
-)
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.open_moves import resume
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
@@ -40,7 +36,7 @@ if TYPE_CHECKING:
     Query = Callable[[Path], Path]
 
 ORDERS_0, PAID_0 = TopicPartition("orders", 0), TopicPartition("paid", 0)
-DISCARD = CheckpointPolicy(pending_batch="discard", sink="foreachBatch")
+DISCARD = CheckpointPolicy(pending_batch="discard", sink="idempotent")
 TOKEN = "one-task-run"
 AT_MOST = 80
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -56,8 +52,9 @@ def seek(spark: SparkCheckpoint) -> None:
 def seek_of_a_task(spark: SparkCheckpoint) -> None:
     """A seek whose retry takes up the archive of the first try, as a task does."""
     checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD)
-    if (kept := archive_of_run(spark, TOKEN)) is not None:
-        checkpoint_plan = resume(spark, checkpoint_plan, kept)
+    kept = [each for each in read_archives(spark) if each.by.token == TOKEN and not each.undone]
+    if kept:
+        checkpoint_plan = resume(spark, checkpoint_plan, kept[-1])
     apply_checkpoint_plan(
         spark,
         checkpoint_plan,

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.checkpoint.log import (
     SourceOffset,
     check_commit_log,
-    decode,
     kafka_offsets,
     parse_offset_log,
     parse_query_id,
@@ -18,6 +17,7 @@ from airflow_kafka_offsets.checkpoint.log import (
 from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.model.formats import offsets_text
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
+from airflow_kafka_offsets.storage import decode
 
 NAME = "s3a://lake/cp/offsets/7"
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795228309758,"conf":{}}'

@@ -9,10 +9,10 @@ from airflow_kafka_offsets.model.backlog import Backlog
 HERE = "here"
 
 
-def told(looks, refire_after=100):
-    """The times at which a backlog is told, of looks [(time, whether records wait, the position)]."""
+def reported(polls, refire_after=100):
+    """The times at which a backlog is reported, of polls [(time, whether records wait, the position)]."""
     backlog, times = Backlog(), []
-    for now, waiting, *position in looks:
+    for now, waiting, *position in polls:
         where = str(position[0]) if position else HERE
         backlog, news = backlog.seen(waiting, now, refire_after, position=where)
         times += [now] * news
@@ -23,36 +23,36 @@ def restarted(backlog):
     return Backlog.from_json(backlog.as_json())
 
 
-def test_a_backlog_is_told_when_it_begins_and_not_while_it_stays():
-    assert told([(0, False), (10, True), (20, True), (30, True)]) == [10]
+def test_a_backlog_is_reported_when_it_begins_and_not_while_it_stays():
+    assert reported([(0, False), (10, True), (20, True), (30, True)]) == [10]
 
 
 def test_each_crossing_is_told():
-    assert told([(0, True), (10, False), (20, True), (30, False), (40, True)]) == [0, 20, 40]
+    assert reported([(0, True), (10, False), (20, True), (30, False), (40, True)]) == [0, 20, 40]
 
 
-def test_a_backlog_that_stays_is_told_again():
-    assert told([(at, True) for at in range(0, 301, 50)]) == [0, 100, 200, 300]
+def test_a_backlog_that_stays_is_reported_again():
+    assert reported([(at, True) for at in range(0, 301, 50)]) == [0, 100, 200, 300]
 
 
 def test_a_clock_that_was_set_back_does_not_silence_it():
-    assert told([(1000, True), (10, True), (20, True)]) == [1000, 10]
+    assert reported([(1000, True), (10, True), (20, True)]) == [1000, 10]
 
 
-def test_what_is_left_after_the_position_has_moved_is_told_when_it_has_come_to_rest():
-    assert told([(0, True, 5), (10, True, 5), (20, True, 9), (30, True, 9), (40, True, 9)]) == [0, 30]
+def test_what_is_left_after_the_position_has_moved_is_reported_when_it_has_come_to_rest():
+    assert reported([(0, True, 5), (10, True, 5), (20, True, 9), (30, True, 9), (40, True, 9)]) == [0, 30]
 
 
 @pytest.mark.parametrize("elsewhere", [9, 1, None], ids=["forward", "back", "forgotten"])
 def test_each_way_of_moving_counts(elsewhere):
-    assert told([(0, True, 5), (10, True, elsewhere), (20, True, elsewhere)]) == [0, 20]
+    assert reported([(0, True, 5), (10, True, elsewhere), (20, True, elsewhere)]) == [0, 20]
 
 
-def test_a_reader_that_moves_from_look_to_look_is_told_of_at_the_slow_pace_only():
-    assert told([(at, True, at) for at in range(0, 301, 10)]) == [0, 100, 200, 300]
+def test_a_reader_that_moves_from_poll_to_poll_is_reported_at_the_slow_pace_only():
+    assert reported([(at, True, at) for at in range(0, 301, 10)]) == [0, 100, 200, 300]
 
 
-def test_a_restart_costs_a_look_and_tells_nothing_twice():
+def test_a_restart_costs_a_poll_and_reports_nothing_twice():
     backlog, _ = Backlog().seen(True, 0, 100, position="5")
     backlog, news = restarted(backlog).seen(True, 10, 100, position="5")
     assert not news
@@ -62,8 +62,8 @@ def test_a_restart_costs_a_look_and_tells_nothing_twice():
     assert news
 
 
-@pytest.mark.parametrize("looks_a_run", [1, 3])
-def test_twelve_bursts_that_are_each_left_waiting_are_each_told(looks_a_run):
+@pytest.mark.parametrize("polls_a_run", [1, 3])
+def test_twelve_bursts_that_are_each_left_waiting_are_each_reported(polls_a_run):
     """A run commits what there was when it began, and by then the next burst is there."""
     backlog, position, end, runs, at = Backlog(), 0, 50, 0, 0.0
     while runs < 12:
@@ -72,7 +72,7 @@ def test_twelve_bursts_that_are_each_left_waiting_are_each_told(looks_a_run):
         backlog, news = backlog.seen(end - position >= 40, at, 600, position=str(position))
         if news:
             runs += 1
-            for _ in range(looks_a_run):
+            for _ in range(polls_a_run):
                 at += 5
                 backlog, news = backlog.seen(end - position >= 40, at, 600, position=str(position))
                 assert not news, "the run has not committed yet"
@@ -88,15 +88,15 @@ def test_what_is_not_a_backlog_is_nothing_known(kept):
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 2)), max_size=60), st.integers(1, 10))
-def test_it_is_told_at_every_crossing_at_every_rest_elsewhere_and_never_more_often_than_asked(
-    looks, refire_after
+def test_it_is_reported_at_every_crossing_at_every_rest_elsewhere_and_never_more_often_than_asked(
+    polls, refire_after
 ):
-    times = told([(at, waiting, where) for at, (waiting, where) in enumerate(looks)], refire_after)
+    times = reported([(at, waiting, where) for at, (waiting, where) in enumerate(polls)], refire_after)
     last = None
-    for at, (waiting, where) in enumerate(looks):
-        began = waiting and (at == 0 or not looks[at - 1][0])
-        rests = waiting and not began and looks[at - 1][1] == where
-        elsewhere = last is not None and where != looks[last][1]
+    for at, (waiting, where) in enumerate(polls):
+        began = waiting and (at == 0 or not polls[at - 1][0])
+        rests = waiting and not began and polls[at - 1][1] == where
+        elsewhere = last is not None and where != polls[last][1]
         over = last is not None and at - last >= refire_after
         assert (at in times) == (began or (rests and elsewhere) or (waiting and over)), at
         if at in times:

@@ -24,9 +24,10 @@ from airflow_kafka_offsets.model.offsets import (
     check_partitions,
 )
 from airflow_kafka_offsets.model.parameters import (
-    check_seconds,
     iso_time,
+    parse_count,
     parse_duration,
+    parse_seconds,
     parse_time,
     timestamp_ms,
 )
@@ -88,7 +89,8 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "to_datetime": lambda value: timestamp_ms(ToDatetime.parse(value).moment),
     "by_duration": ByDuration.parse,
     "grace": parse_grace,
-    "seconds": lambda value: check_seconds(value, "timeout"),
+    "count": lambda value: parse_count(value, "max_lag"),
+    "seconds": lambda value: parse_seconds(value, "timeout"),
     "start": WindowBound.start,
     "end": WindowBound.end,
 }
@@ -180,10 +182,10 @@ def test_a_duration_of_no_calendar_is_refused(value):
         parse_duration(value, "grace")
 
 
-@pytest.mark.parametrize("value", [float("inf"), float("nan"), 0, -1, 3_601, True, "5", None])
-def test_seconds_are_a_number_in_their_range(value):
-    with pytest.raises(UsageError, match=r"^timeout=.*: expected seconds above 0, at most 3600"):
-        check_seconds(value, "timeout", most=3_600)
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 0, -1, 3_601, True, "PT2H"])
+def test_seconds_have_a_range(value):
+    with pytest.raises(UsageError, match=r"^timeout=.*: expected seconds, .* above 0 and of at most 3600"):
+        parse_seconds(value, "timeout", most=3_600, zero=False)
 
 
 @pytest.mark.parametrize(

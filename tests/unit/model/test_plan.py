@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import CommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of
-from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
@@ -24,13 +24,13 @@ def test_a_plan_lays_before_and_after_beside_the_log():
     assert plan.after == {A: 30, B: 50}
     assert plan.changed == 2
     assert plan.records == 60
-    plan.check()
+    check_plans([plan])
 
 
 @pytest.mark.parametrize(("offset", "says"), [(9, "1 records were deleted by retention"), (101, "recreated")])
 def test_an_offset_outside_the_log_is_refused_by_default(offset, says):
     with pytest.raises(PlanRefusedError, match=says):
-        make({A: offset}).check()
+        check_plans([make({A: offset})])
 
 
 @pytest.mark.parametrize(("offset", "end"), [(9, 10), (101, 100)])
@@ -48,14 +48,14 @@ def test_an_offset_outside_the_log_is_left_alone_when_asked_and_said():
 
 def test_going_backwards_is_refused_unless_allowed():
     with pytest.raises(PlanRefusedError, match="would go backwards on orders-0"):
-        make({A: 19}, allow_rewind=False).check()
+        check_plans([make({A: 19}, allow_rewind=False)])
     assert make({A: 19}).after == {A: 19}
 
 
 def test_all_reasons_are_given_at_once():
     plan = make({A: 200, B: 60}, refusals=["found before"])
     with pytest.raises(PlanRefusedError) as refused:
-        plan.check()
+        check_plans([plan])
     assert len(refused.value.refusals) == 3
     assert str(refused.value).startswith("nothing was changed")
 

@@ -14,9 +14,8 @@ from airflow_kafka_offsets.model.reset_scenarios import (
     FromFile,
     ShiftBy,
     ToOffset,
-    is_relative,
     offsets_at_time,
-    standing,
+    starting_points,
     targets_in_log,
 )
 
@@ -71,21 +70,21 @@ def test_other_durations_are_refused(value):
 
 
 @pytest.mark.parametrize(
-    ("policy", "stands"), [("earliest", {A: 2, B: 1}), ("latest", {A: 9, B: 1}), ("skip", {B: 1})]
+    ("policy", "starts"), [("earliest", {A: 2, B: 1}), ("latest", {A: 9, B: 1}), ("skip", {B: 1})]
 )
-def test_a_partition_without_a_commit_stands_where_the_policy_says(policy, stands):
-    assert standing({A: None, B: 1}, LOGS, policy) == stands
+def test_a_partition_without_a_commit_stands_where_the_policy_says(policy, starts):
+    assert starting_points({A: None, B: 1}, LOGS, policy) == starts
 
 
 def test_without_a_policy_a_missing_commit_is_refused():
     with pytest.raises(PlanRefusedError, match="t-1 has no committed offset"):
-        standing({A: 5, B: None}, LOGS, "fail")
+        starting_points({A: 5, B: None}, LOGS, "fail")
 
 
 def test_only_scenarios_that_move_on_when_applied_again_are_relative():
     relative = [ShiftBy(1), ByDuration(timedelta(1)), ToOffset("latest")]
     absolute = [ToOffset(5), ToOffset("earliest"), ToOffset("current"), ToOffset({A: 1}), FromFile("f", "")]
-    assert [is_relative(scenario) for scenario in relative + absolute] == [True] * 3 + [False] * 5
+    assert [scenario.relative for scenario in relative + absolute] == [True] * 3 + [False] * 5
 
 
 def test_a_file_for_one_group_is_not_taken_for_several():

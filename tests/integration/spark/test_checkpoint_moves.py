@@ -10,8 +10,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.log import kafka_offsets
-from airflow_kafka_offsets.checkpoint.move import apply_checkpoint_plan, plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -30,7 +31,7 @@ MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 READ = {0: 9, 1: 5, 2: 7}
 """Where the query stands that the tests move, after its batches 0, 1 and 2."""
-DISCARD = CheckpointPolicy(pending_batch="discard", sink="foreachBatch")
+DISCARD = CheckpointPolicy(pending_batch="discard", sink="idempotent")
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +329,7 @@ def test_a_query_with_state_that_may_be_moved_counts_the_records_of_a_seek_back_
 
 def test_a_query_with_state_counts_exactly_after_a_truncate(topic, stateful, count, in_kafka):
     ends = _ends(stateful, 0)
-    truncate(stateful, 0, CheckpointPolicy(sink="foreachBatch"))
+    truncate(stateful, 0, CheckpointPolicy(sink="idempotent"))
     # There is something to count again, and it comes in another number of batches than at first.
     assert len(in_kafka(topic, ends)) > 10
     assert count(topic, stateful) == {0: 13, 1: 5, 2: 9}
@@ -346,7 +347,7 @@ def test_a_query_with_state_counts_exactly_after_a_truncate_to_before_a_snapshot
             # What Spark's maintenance writes, each minute, of the newest version: the state as a whole. Here a
             # batch changes all of it, and both files have one form.
             shutil.copy(store / f"{version}.delta", store / f"{version}.snapshot")
-    truncate(location, 0, CheckpointPolicy(sink="foreachBatch"))
+    truncate(location, 0, CheckpointPolicy(sink="idempotent"))
     assert count(topic, location) == {0: 6}
     produce(topic, {0: 1})
     # Spark loads what the last run has left behind.
@@ -358,7 +359,7 @@ def test_an_unfinished_batch_of_a_query_with_state_is_not_discarded(topic, state
     _forget_commit(stateful, newest)
     before = _files(stateful)
     with pytest.raises(PlanRefusedError, match="state, which may hold the batch already"):
-        seek(stateful, topic, {0: 4}, CheckpointPolicy("discard", "foreachBatch", allow_state=True))
+        seek(stateful, topic, {0: 4}, CheckpointPolicy("discard", "idempotent", allow_state=True))
     assert _files(stateful) == before
 
 
@@ -368,7 +369,7 @@ def test_an_unfinished_batch_of_a_query_with_state_is_not_discarded(topic, state
 def test_after_a_truncate_everything_after_the_batch_is_read_again_from_its_id_on(
     topic, plain, read, in_kafka
 ):
-    truncate(plain, 0, CheckpointPolicy(sink="foreachBatch"))
+    truncate(plain, 0, CheckpointPolicy(sink="idempotent"))
     assert read(topic, plain) == {1: in_kafka(topic, {0: 4, 1: 3, 2: 3})}
 
 
@@ -486,7 +487,7 @@ def test_a_truncate_that_is_taken_back_at_once_leaves_the_files_as_they_were(top
 def test_a_truncate_after_which_the_query_has_run_is_taken_back_to_the_saved_offsets(
     topic, plain, read, in_kafka
 ):
-    truncate(plain, 0, CheckpointPolicy(sink="foreachBatch"))
+    truncate(plain, 0, CheckpointPolicy(sink="idempotent"))
     # The ids are below the newest one that there was before.
     assert list(read(topic, plain)) == [1]
     undo(plain)

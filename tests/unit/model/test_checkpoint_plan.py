@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     sources_json,
 )
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
+from airflow_kafka_offsets.model.plan import check_plans
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PAID = TopicPartition("paid", 0)
@@ -74,16 +75,17 @@ def test_a_sink_that_a_template_left_empty_is_none_of_the_sinks(nothing):
         CheckpointPolicy.parse("fail", nothing, None, False)
 
 
-def test_foreachbatch_is_an_old_name_of_idempotent():
-    assert CheckpointPolicy(sink="foreachBatch") == CheckpointPolicy(sink="idempotent")
-    assert CheckpointPolicy.parse("discard", "foreachBatch", None, False).sink == "idempotent"
-
-
 @pytest.mark.parametrize("sink", get_args(Sink))
 def test_a_policy_is_read_from_texts(sink):
-    assert CheckpointPolicy.parse("discard", sink, "s3a://lake/out", True) == CheckpointPolicy(
-        "discard", sink, "s3a://lake/out", True
-    )
+    location = "s3a://lake/out" if sink == "file" else None
+    expected = CheckpointPolicy("discard", sink, location, True)
+    assert CheckpointPolicy.parse("discard", sink, location, "true") == expected
+
+
+@pytest.mark.parametrize("sink", ["delta", None])
+def test_a_location_of_another_sink_than_a_file_sink_is_refused_as_nobody_reads_it(sink):
+    with pytest.raises(UsageError, match=f"sink_location=/out would be ignored with sink={sink!r}"):
+        CheckpointPolicy.parse("fail", sink, "/out", False)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +100,9 @@ def test_a_policy_is_read_from_texts(sink):
             "for any other sink: seek only",
         ),
         (("fail", "ForeachBatch", None, False), r"sink='ForeachBatch': expected 'idempotent'"),
-        (("fail", None, None, "False"), r"allow_state='False': expected True or False, not a text"),
-        (("fail", None, None, None), r"allow_state=None: expected True or False"),
-        (("fail", None, None, 1), r"allow_state=1: expected True or False"),
+        (("fail", None, None, "no"), r"allow_state=no: expected true or false"),
+        (("fail", None, None, None), r"allow_state=None: expected true or false"),
+        (("fail", None, None, 1), r"allow_state=1: expected true or false"),
     ],
 )
 def test_a_value_outside_its_choices_is_refused_with_the_choices(values, says):
@@ -155,9 +157,9 @@ def test_a_table_of_no_change_says_so():
 
 
 def test_a_plan_with_refusals_must_not_be_carried_out():
-    checkpoint_plan().check()
+    check_plans([checkpoint_plan()])
     with pytest.raises(PlanRefusedError) as refused:
-        checkpoint_plan(refusals=("one", "two")).check()
+        check_plans([checkpoint_plan(refusals=("one", "two"))])
     assert refused.value.refusals == ("one", "two")
 
 

@@ -1,0 +1,91 @@
+"""Moves of a checkpoint that were begun and not finished: found, refused, or taken up again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+from airflow_kafka_offsets.checkpoint.archive import Archive, digest, newest_archive
+from airflow_kafka_offsets.checkpoint.guards import Survey, take_survey
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import MoveUnfinishedError
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+
+
+def unfinished_move(checkpoint: SparkCheckpoint) -> Archive | None:
+    """
+    Return the move that was begun and not finished, ``None`` if there is none.
+
+    If the query has run since, its position is what counts, and the move is over.
+
+    :raises CheckpointError: if the checkpoint cannot be read.
+    """
+    kept = newest_archive(checkpoint)
+    if kept is None or kept.over:
+        return None
+    return None if has_run_since(checkpoint, kept) else kept
+
+
+def has_run_since(checkpoint: SparkCheckpoint, kept: Archive, survey: Survey | None = None) -> bool:
+    """
+    Return whether the query has planned or finished a batch since a move.
+
+    :param survey: the checkpoint's, if it was taken already.
+    """
+    survey = survey or take_survey(checkpoint)
+    if max(survey.planned) > kept.newest_planned or max(survey.committed) > kept.newest_committed:
+        return True
+    # Half a move, too, is one or the other, file by file.
+    return any(digest(checkpoint.read_file(path)) not in known for path, known in kept.files.items())
+
+
+def unfinished_refusal(checkpoint: SparkCheckpoint, kept: Archive) -> MoveUnfinishedError:
+    """Return the error for whoever meets a move that was begun and not finished."""
+    return MoveUnfinishedError(
+        [
+            f"{checkpoint.location}: move {kept} was begun and not finished: it is under way, or has stopped half-way. The "
+            "same task, or the same command, finishes it when it runs again; 'airflow-kafka-offsets group restore GROUP "
+            f"--checkpoint {checkpoint.location} --archive {kept.undoes or kept.name}' "
+            f"{'finishes it' if kept.undoes else 'takes it back'}"
+        ],
+        retriable=True,
+    )
+
+
+def fingerprint(*request: object) -> str:
+    """Return a short text that is the same for the same request."""
+    text = json.dumps(request, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def same_request(
+    checkpoint: SparkCheckpoint, survey: Survey, request: str, undoes: str | None = None
+) -> Archive | None:
+    """
+    Return the move that this request has begun before and not finished, ``None`` if nothing is unfinished.
+
+    :param undoes: a move that may be unfinished: it is taken back.
+    :raises MoveUnfinishedError: if another request has begun it.
+    """
+    kept = newest_archive(checkpoint)
+    if kept is None or kept.over or kept.name == undoes or has_run_since(checkpoint, kept, survey):
+        return None
+    if kept.request != request:
+        raise unfinished_refusal(checkpoint, kept)
+    return kept
+
+
+def resume(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, kept: Archive) -> CheckpointPlan:
+    """
+    Return a plan as the rest of a move that was interrupted: what was overwritten is in that move's archive.
+
+    :param checkpoint_plan: the plan, made on what the interrupted move has left.
+    :param kept: the archive of the interrupted move.
+    """
+    if has_run_since(checkpoint, kept):
+        return checkpoint_plan
+    removed = [path for path, (_, after) in kept.files.items() if after is None]
+    batches = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))
+    discarded = tuple(batch for batch in batches if batch > kept.batch_id)
+    return replace(checkpoint_plan, before=kept.before, archive=kept.name, discarded=discarded, resumes=True)

@@ -1,0 +1,134 @@
+"""
+The moves of a checkpoint that a commit knows of, so that a commit notices a move that overtakes it.
+
+Every move of a checkpoint writes an archive before it changes anything. A commit reads the archives before it reads the
+position, before it writes and after it has written: what changed in between is a move. Each commit carries the number
+of the newest move that it knew, so that a commit that was overtaken, and whose process then died, does not keep the group
+at the old position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.checkpoint.archive import (
+    Archive,
+    newest_archive,
+    read_archives,
+    read_attachment,
+)
+from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, unfinished_refusal
+from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import Commits, TopicPartition, summarize
+from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_images
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+@dataclass(frozen=True)
+class KnownMoves:
+    """
+    The moves of a checkpoint, as they were before its position was read.
+
+    :param checkpoint: the checkpoint.
+    :param newest: the newest move; ``None`` if it was never moved.
+    """
+
+    checkpoint: SparkCheckpoint
+    newest: Archive | None
+
+    @classmethod
+    def of(cls, checkpoint: SparkCheckpoint) -> KnownMoves:
+        """
+        Read the moves of a checkpoint, before its position is read.
+
+        :raises MoveUnfinishedError: if a move was begun and not finished.
+        """
+        newest = newest_archive(checkpoint)
+        if newest is not None and not newest.over and not has_run_since(checkpoint, newest):
+            raise unfinished_refusal(checkpoint, newest)
+        return cls(checkpoint, newest)
+
+    @property
+    def number(self) -> int:
+        """Number of the newest move, 0 without one; goes into the commit's metadata."""
+        return 0 if self.newest is None else self.newest.number
+
+    def check(self, outcome: str) -> None:
+        """
+        Check that no move has begun since.
+
+        :param outcome: what was written, for the error text.
+        :raises CheckpointMovedError: if one has.
+        """
+        now = newest_archive(self.checkpoint)
+        if now is not None and now.number != self.number:
+            raise CheckpointMovedError(
+                f"{self.checkpoint.location}: move {now} began while its position was being committed; {outcome}"
+            )
+
+    def check_work(
+        self, run: CommitMetadata, positions: Mapping[TopicPartition, int], client: OffsetsClient
+    ) -> None:
+        """
+        Check that the query has worked since a reset of this same run has moved it back.
+
+        :param run: the run that commits.
+        :param positions: the checkpoint's.
+        :raises PlanRefusedError: if it has not: the job was marked, or did nothing.
+        """
+        moved = self.newest
+        if moved is None or not run.run or moved.undone or not moved.name.endswith("-seek"):
+            return
+        if (moved.by.dag, moved.by.run) != (run.dag, run.run) or has_run_since(self.checkpoint, moved):
+            return
+        # Where it moved forward, to the end of the log, there was nothing to read when it was moved.
+        back = {
+            tp
+            for source, offsets in moved.after.items()
+            for tp, offset in offsets.items()
+            if offset < moved.before.get(source, {}).get(tp, 0)
+        }
+        logs = client.log_ranges(back & positions.keys())
+        unread = [tp for tp in logs if positions[tp] < logs[tp].end]
+        if unread:
+            raise PlanRefusedError(
+                [
+                    f"{self.checkpoint.location}: task {moved.by.task} of this run moved it (archive {moved.name}), and the query "
+                    f"has finished no batch since, although there are records to read on {summarize(unread)}: run the job "
+                    "again, or clear it with this task"
+                ],
+                retriable=True,
+            )
+
+    def may_go_back(self, query: str, group_id: str, commits: Commits) -> Collection[TopicPartition]:
+        """
+        Return the partitions in which a group is where an overtaken commit has put it.
+
+        That is a commit from this checkpoint, made when a later move of checkpoint and group was not known.
+        """
+        known: dict[TopicPartition, int] = {}
+        for tp, commit in commits.items():
+            made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+            if made is not None and made.query == query and made.move is not None and made.move < self.number:
+                known[tp] = made.move
+        if not known:
+            return ()
+        later = [
+            each
+            for each in read_archives(self.checkpoint)
+            if not each.undone and each.number > min(known.values())
+        ]
+        moves = {
+            each.number: read_images(read_attachment(self.checkpoint, each, GROUPS_FILE))[1] for each in later
+        }
+        return {
+            tp
+            for tp, move in known.items()
+            if any(number > move and tp in groups.get(group_id, ()) for number, groups in moves.items())
+        }

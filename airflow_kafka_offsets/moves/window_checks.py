@@ -1,0 +1,140 @@
+"""Checks of an offset window against the broker: lost records, topics that were created again, the group's commits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, WindowMismatchError
+from airflow_kafka_offsets.kafka.positions import group_positions
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.window import OffsetWindow
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+log = logging.getLogger(__name__)
+
+
+def check_window(client: OffsetsClient, window: OffsetWindow, named: Groups) -> None:
+    """
+    See whether a window that was planned earlier can still be read.
+
+    :raises PlanRefusedError: if not: retention has taken records of it, or a topic was recreated.
+    """
+    refusals = [*created_again(client, window), *window.refusals(client.log_ranges(window.ranges))]
+    if refusals:
+        raise PlanRefusedError(refusals)
+    if named.group_id is not None:
+        log_elsewhere(window, window_positions(client, named.within(TopicScope.of(window.ranges))))
+
+
+def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
+    """
+    Return which topics of a window were deleted and created again since it was planned, as their ids show.
+
+    :raises BrokerError: if the ids were known then, and cannot be had now.
+    """
+    planned = window.source.get("topic_ids")
+    topics = {tp.topic for tp in window.ranges}
+    known = (
+        {topic: planned[topic] for topic in topics & planned.keys()} if isinstance(planned, Mapping) else {}
+    )
+    if not known:
+        return []
+    now = client.topic_ids(known)
+    others = sorted(topic for topic, found in now.items() if found != known[topic])
+    if not others:
+        return []
+    return [
+        f"{', '.join(map(repr, others))} was deleted and created again since the window was planned (topic id "
+        f"{shorten(known[others[0]])} then, {now[others[0]]} now), or the connection leads to another cluster: the window's "
+        "offsets mean other records by now; trigger a new run"
+    ]
+
+
+def committed_by(client: OffsetsClient, named: Groups, dag: str, run: str) -> bool:
+    """Whether a run of a DAG made one of the groups' present commits, as their metadata shows."""
+    for group, topics in named.scopes().items():
+        try:
+            partitions = group_positions(client, group, topics)
+        except NoCommitError:
+            continue
+        for commit in client.committed(group, partitions).values():
+            made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+            if made is not None and made.run == run and made.dag in ("", dag):
+                return True
+    return False
+
+
+def window_positions(client: OffsetsClient, named: Groups) -> Positions:
+    """Return where the groups stand in their topics, ``None`` for no commit; nothing without a group."""
+    if named.group_id is None:
+        return {}
+    positions: Positions = {}
+    for group, topics in named.scopes().items():
+        positions |= group_positions(client, group, topics)
+    return positions
+
+
+def deleted_before(
+    client: OffsetsClient, starts: Offsets, logs: Mapping[TopicPartition, LogRange], moment: datetime
+) -> list[str]:
+    """Return where the log starts later than the window: records of the window may be gone, and nobody can count them."""
+    doubtful = {tp: offset for tp, offset in starts.items() if 0 < offset == logs[tp].start < logs[tp].end}
+    times = client.record_times(doubtful) if doubtful else {}
+    asked = timestamp_ms(moment)
+    gone = {tp: time for tp, time in times.items() if time is not None and time > asked}
+    unseen = sorted(set(doubtful) - set(times))
+    if unseen:
+        log.warning(
+            "Whether retention has deleted records of the window could not be seen on %s", summarize(unseen)
+        )
+    if not gone:
+        return []
+    tp, time = next(iter(sorted(gone.items())))
+    return [
+        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset {logs[tp].start}, "
+        f"{iso_time(time)}): records before that, {sum(logs[tp].start for tp in gone)} in all, were deleted by retention, and "
+        "some of them may be the window's; start later, or with 'earliest'"
+    ]
+
+
+def emptied(window: OffsetWindow, positions: Positions, logs: Mapping[TopicPartition, LogRange]) -> list[str]:
+    """Return where retention has left nothing, so that nobody knows whether the window's records were there."""
+    emptied = [
+        tp
+        for tp in window.ranges
+        if 0 < logs[tp].start == logs[tp].end and (positions.get(tp) or 0) < logs[tp].start
+    ]
+    if not emptied:
+        return []
+    log.warning(
+        "Retention has deleted all records, some of which may be the window's, on %s", summarize(emptied)
+    )
+    if window:
+        return []
+    return [
+        f"the window is empty, and retention has deleted all records of {summarize(emptied)}, "
+        f"{sum(logs[tp].start for tp in emptied)} in all: some of them may be the window's; if that is as it should be, "
+        "start with 'earliest', or leave the partitions out with topics="
+    ]
+
+
+def log_elsewhere(window: OffsetWindow, positions: Positions) -> None:
+    """Log that the window can be read, but not be committed while the group is where it is."""
+    try:
+        window.to_commit(
+            "the group", {tp: positions[tp] for tp in window.ranges} if positions else window.committed
+        )
+    except WindowMismatchError as error:
+        log.warning(
+            "Committing this window would be refused now, since the group is elsewhere: %s", error.differences
+        )

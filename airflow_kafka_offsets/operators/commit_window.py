@@ -1,0 +1,101 @@
+"""Commits the end of an offset window, after the job has read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_kafka_offsets.model.formats import offsets_json
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.moves.window_commit import WindowWrite, plan_window_commits, window_targets
+from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
+from airflow_kafka_offsets.task.window_file import load_window
+from airflow_kafka_offsets.task.window_memory import CommitMemory
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.operators.base import Reader
+
+
+class CommitOffsetWindowOperator(OffsetsOperator):
+    """
+    Commit the end of an offset window to the groups that stand at its start.
+
+    In each partition: where the group is at the window's start, its end is written; where it is at the end already, there
+    is nothing to do. If it is anywhere else in one of them, nothing is written at all. A window that was planned without
+    a commit in a partition needs that there is none still. All groups are compared before the first write, and each again
+    as it is written.
+
+    On Airflow 3.3 and later a task that is cleared after it has committed its window is done where the group has come to
+    the window's end, or further, in every partition.
+
+    Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
+    before and after.
+
+    :param window: what ``PlanOffsetWindowOperator`` returned, its JSON, or the URI of its file. (templated)
+    :param window_conn_id: Airflow connection of the window file's storage. (templated)
+    :param fenced: join the group while it is compared and written, so that nobody else can commit in between. It takes as
+        long as the broker lets the first member of a group wait (``group.initial.rebalance.delay.ms``, 3 seconds by
+        default). Without it another commit may come between. (templated)
+    :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the partition, for an
+        end that is outside the log by now. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *OffsetsOperator.template_fields,
+        "window",
+        "window_conn_id",
+        "fenced",
+        "on_out_of_range",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **OffsetsOperator.template_fields_renderers,
+        "window": "json",
+    }
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "fenced": parse_switch,
+        "on_out_of_range": choice(OutOfRangePolicy),
+    }
+
+    def __init__(
+        self,
+        *,
+        window: Mapping[str, Any] | str | None = None,
+        window_conn_id: str | None = None,
+        fenced: bool | str = True,
+        on_out_of_range: OutOfRangePolicy | str = "fail",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.window = window
+        self.window_conn_id = window_conn_id
+        self.fenced = fenced
+        self.on_out_of_range = on_out_of_range
+        if window is None:
+            raise self.misused("window is missing: give the output of PlanOffsetWindowOperator")
+        self.check_parameters()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Commit the window's end, and return the receipt."""
+        with self.refusing():
+            window = load_window(self.window, self.window_conn_id)
+            targets = window_targets(window, self.named())
+            groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
+            memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
+            with self.open_client() as client:
+                plans = plan_window_commits(
+                    client,
+                    window,
+                    targets,
+                    source={"window": dict(window.source)},
+                    on_out_of_range=self.read("on_out_of_range"),
+                    committed_at=memory.committed_at,
+                )
+                write = WindowWrite(window, self.read("fenced"))
+                receipt = self.carry_out(
+                    context, client, PipelinePlan(plans), commit_metadata(context), write=write
+                )
+                memory.keep()
+                return receipt

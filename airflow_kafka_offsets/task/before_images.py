@@ -1,0 +1,75 @@
+"""Keeps what groups held before a move, over the tries of its task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.kafka.positions import last_commits
+from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
+from airflow_kafka_offsets.model.offsets import Positions
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.task.clears import clear_mark
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+
+
+class BeforeImages:
+    """
+    What the groups held before the first write, over retries and Clears of the task.
+
+    Airflow forgets a task's XCom when it retries; what is to be restored is what was there at first. Airflow 3.3 keeps
+    a task's state: there it is also known whether an earlier try has stopped half-way.
+
+    :param context: of the task.
+    """
+
+    _KEY = "kafka_offsets.before"
+
+    def __init__(self, context: Context) -> None:
+        self._store: Any = context.get("task_state_store")
+        self._mark = clear_mark(context)
+        kept = self._store.get(self._KEY) if self._store is not None else None
+        self._kept: Mapping[str, Any] = kept if isinstance(kept, Mapping) else {}
+
+    @property
+    def interrupted(self) -> bool | None:
+        """Whether an earlier try has written and not come to its end; ``None`` if that is not known."""
+        return None if self._store is None else bool(self._kept) and not self._kept.get("done")
+
+    def keep(
+        self, plan: PipelinePlan, client: OffsetsClient, by: CommitMetadata, *, goes_on: bool
+    ) -> PipelinePlan:
+        """
+        Return the plan with what the groups held before the first write, which is kept from now on.
+
+        :param goes_on: whether the task goes on from its move also after a Clear: tasks come after it.
+        """
+        if self._store is None:
+            return plan
+        if self._kept and (goes_on or self.interrupted or self._kept.get("mark") == self._mark):
+            known = [group for group in plan.groups if group.group_id in self._kept["groups"]]
+            plan = plan.with_before({group.group_id: self._before(group, client, by) for group in known})
+        groups: Any = {group.group_id: offsets_json(group.before) for group in plan.groups if group.before}
+        self._kept = {"mark": self._mark, "groups": groups, "done": False}
+        self._store.set(self._KEY, self._kept)
+        return plan
+
+    def _before(self, plan: OffsetPlan, client: OffsetsClient, by: CommitMetadata) -> Positions:
+        """Return what a group held in the partitions that an earlier try has written."""
+        first = parse_positions(self._kept["groups"][plan.group_id])
+        return {
+            tp: first[tp]
+            for tp, commit in last_commits(client, plan.group_id, plan.before).items()
+            if tp in first and commit is not None and commit.by is not None and commit.by.same_task(by)
+        }
+
+    def finish(self) -> None:
+        """Note that the task has done all of it."""
+        if self._store is not None:
+            self._store.set(self._KEY, {**self._kept, "mark": self._mark, "done": True})

@@ -1,0 +1,178 @@
+"""Parameters that are written in the DAG's file are checked when it is parsed, templates when the task runs."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
+
+GROUP = {"group_id": "orders"}
+ORDERS = GROUP | {"checkpoint_location": "/cp/orders"}
+OFFSETS = GROUP | {"offsets": {"orders": {"0": 1}}}
+WINDOW = GROUP | {"window": "/window.json"}
+RESET = ORDERS | {"to_offset": "earliest"}
+
+WRONG = [
+    (CommitOffsetsOperator, ORDERS, "on_out_of_range", "clmap", "='clmap': expected one of 'fail'"),
+    (CommitOffsetsOperator, ORDERS, "allow_rewind", "no", "=no: expected true or false"),
+    (CommitOffsetsOperator, ORDERS, "allow_new_query", 1, "=1: expected true or false"),
+    (CommitOffsetsOperator, GROUP, "offsets", {"orders": {"0": "x"}}, ": "),
+    (CommitOffsetWindowOperator, WINDOW, "fenced", "yes", "=yes: expected true or false"),
+    (CommitOffsetWindowOperator, WINDOW, "on_out_of_range", "clmap", "='clmap': expected one of"),
+    (ResetOffsetsOperator, RESET, "on_out_of_range", "clmap", "='clmap': expected one of"),
+    (ResetOffsetsOperator, RESET, "plan_only", "maybe", "=maybe: expected true or false"),
+    (ResetOffsetsOperator, RESET, "allow_state", "yes", "=yes: expected true or false"),
+    (ResetOffsetsOperator, RESET, "quiet_period", "soon", "=soon: expected seconds"),
+    (ResetOffsetsOperator, RESET, "quiet_period", "P2D", "=P2D: expected seconds.* of at most"),
+    (ResetOffsetsOperator, RESET, "pending_batch", "drop", "='drop': expected one of 'fail', 'discard'"),
+    (ResetOffsetsOperator, RESET, "sink", "parquet", "='parquet': expected 'idempotent'"),
+    (ResetOffsetsOperator, GROUP | {"shift_by": 1}, "on_no_commit", "zero", "='zero': expected one of"),
+    (ResetOffsetsOperator, ORDERS, "to_offset", "lates", "=lates: expected a whole number"),
+    (ResetOffsetsOperator, ORDERS, "to_datetime", "yesterday", "=yesterday: expected a time"),
+    (ResetOffsetsOperator, ORDERS, "shift_by", "far", "=far: expected a whole number"),
+    (ResetOffsetsOperator, ORDERS, "by_duration", "1 day", "=1 day: expected seconds"),
+    (RestoreOffsetsOperator, ORDERS, "when", "never", "='never': expected one of 'failed', 'always'"),
+    (RestoreOffsetsOperator, ORDERS, "on_no_commit", "latest", "='latest': expected one of 'skip'"),
+    (PlanOffsetWindowOperator, GROUP, "on_empty", "go", "='go': expected one of 'skip', 'fail', 'continue'"),
+    (PlanOffsetWindowOperator, GROUP, "on_no_commit", "zero", "='zero': expected one of"),
+    (PlanOffsetWindowOperator, GROUP, "start", "", "=: expected 'committed', 'earliest', a time"),
+    (
+        PlanOffsetWindowOperator,
+        GROUP,
+        "start",
+        "yesterday",
+        "=yesterday: expected 'committed', 'earliest', a time",
+    ),
+    (PlanOffsetWindowOperator, GROUP, "start", "latest", "=latest: expected 'committed', 'earliest'"),
+    (PlanOffsetWindowOperator, GROUP, "end", "earliest", "=earliest: expected 'latest'"),
+    (PlanOffsetWindowOperator, GROUP, "max_records", "many", "=many: expected 0 or more, as a whole number"),
+]
+
+
+@pytest.mark.parametrize(("operator", "names", "parameter", "value", "says"), WRONG)
+def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter, value, says):
+    with pytest.raises(UsageError, match=f"^task wrong: {parameter}{says}"):
+        operator(task_id="wrong", **names, **{parameter: value})
+
+
+@pytest.mark.parametrize(
+    ("operator", "names", "parameter", "value", "says"),
+    [case for case in WRONG if case[2] not in ("offsets", "start", "end")],
+)
+def test_a_template_is_left_for_the_task(operator, names, parameter, value, says):
+    with DAG("d", render_template_as_native_obj=True):
+        task = operator(task_id="later", **names, **{parameter: "{{ it }}"})
+    task.render_template_fields({"it": value})
+    assert getattr(task, parameter) == value
+
+
+@pytest.mark.parametrize("value", ["true", "True", True])
+def test_a_switch_may_come_from_the_run(value):
+    for operator, names, switch in (
+        (CommitOffsetsOperator, ORDERS, "allow_rewind"),
+        (CommitOffsetsOperator, ORDERS, "allow_new_query"),
+        (CommitOffsetWindowOperator, WINDOW, "fenced"),
+        (ResetOffsetsOperator, RESET, "plan_only"),
+        (ResetOffsetsOperator, RESET, "allow_state"),
+        (RestoreOffsetsOperator, ORDERS, "allow_state"),
+    ):
+        with DAG("d"):
+            task = operator(task_id="t", **names, **{switch: "{{ params.it }}"})
+        task.render_template_fields({"params": {"it": value}})
+        assert task.read(switch) is True
+
+
+def test_a_switch_that_is_no_switch_fails_the_task_at_once():
+    task = ResetOffsetsOperator(task_id="t", **RESET, plan_only="{{ it }}")
+    task.render_template_fields({"it": "perhaps"})
+    with pytest.raises(AirflowFailException, match="plan_only=perhaps: expected true or false"):
+        task.execute({})
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "says"),
+    [
+        ({}, "found none of them; expected exactly one of to_offset, to_datetime"),
+        ({"to_offset": ""}, "found none of them"),
+        ({"to_offset": 1, "shift_by": -1}, "found to_offset=1, shift_by=-1; expected exactly one"),
+    ],
+)
+def test_a_reset_without_one_scenario_is_refused_when_the_dag_is_parsed(scenarios, says):
+    with pytest.raises(UsageError, match=f"^task t: {says}"):
+        ResetOffsetsOperator(task_id="t", **ORDERS, **scenarios)
+
+
+@pytest.mark.parametrize(
+    "scenarios",
+    [
+        {"to_offset": "{{ params.to }}", "shift_by": "{{ params.by }}"},
+        {"to_offset": "{{ params.to }}", "shift_by": 5},
+    ],
+)
+def test_templates_may_fill_in_the_scenario(scenarios):
+    ResetOffsetsOperator(task_id="t", **ORDERS, **scenarios)
+
+
+@pytest.mark.parametrize(
+    ("operator", "parameters", "says"),
+    [
+        (CommitOffsetsOperator, OFFSETS | {"allow_new_query": True}, "allow_new_query would be ignored with"),
+        (
+            CommitOffsetsOperator,
+            GROUP | {"store_conn_id": "db", "allow_new_query": "{{ params.it }}"},
+            "allow_new_query would be ignored with offsets or store_conn_id",
+        ),
+        (
+            CommitOffsetsOperator,
+            ORDERS | {"store_table": "t", "store_pipeline": "p"},
+            "store_table and store_pipeline would be ignored without store_conn_id",
+        ),
+        (PlanOffsetWindowOperator, GROUP | {"window_conn_id": "lake"}, "ignored without window_file"),
+        (
+            PlanOffsetWindowOperator,
+            GROUP | {"start": "earliest", "on_no_commit": "skip"},
+            "on_no_commit would be ignored with a start that is not 'committed'",
+        ),
+        (
+            PlanOffsetWindowOperator,
+            GROUP | {"topics": "orders", "topics_pattern": "orders.*"},
+            "topics and topics_pattern are both given",
+        ),
+        (ResetOffsetsOperator, RESET | {"on_no_commit": "skip"}, "on_no_commit would be ignored with check"),
+        (
+            ResetOffsetsOperator,
+            GROUP | {"to_datetime": "{{ params.since }}", "on_no_commit": "skip"},
+            "on_no_commit would be ignored with to_datetime",
+        ),
+        (
+            ResetOffsetsOperator,
+            GROUP | {"to_offset": "latest", "sink": "kafka", "quiet_period": 0},
+            "sink and quiet_period would be ignored without checkpoint_location",
+        ),
+        (
+            RestoreOffsetsOperator,
+            GROUP | {"pending_batch": "discard", "allow_state": True},
+            "pending_batch and allow_state would be ignored without checkpoint_location",
+        ),
+        (
+            RestoreOffsetsOperator,
+            GROUP | {"from_file": "/before.csv", "on_no_commit": "earliest"},
+            "on_no_commit would be ignored with from_file",
+        ),
+        (
+            RestoreOffsetsOperator,
+            GROUP | {"from_file": "/before.csv", "receipt": {}},
+            "receipt and from_file are both given",
+        ),
+    ],
+)
+def test_an_option_that_nothing_would_read_is_refused(operator, parameters, says):
+    with pytest.raises(UsageError, match=f"^task t: .*{says}"):
+        operator(task_id="t", **parameters)

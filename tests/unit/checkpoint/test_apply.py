@@ -1,0 +1,211 @@
+"""A move waits until the query is quiet, and is not carried out on another checkpoint than it was planned on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from checkpoint_moves import DISCARD, ORDERS_0, TimelessFileSystem, carry_out, offset_of, seek, truncate, undo
+
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import (
+    PlanRefusedError,
+)
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Files = Callable[[Path], dict[str, bytes]]
+    SparkStarts = Callable[[Path], tuple[int, int]]
+
+
+def written_ago(root: Path, seconds: float) -> None:
+    for path in root.rglob("*"):
+        if path.is_file():
+            os.utime(path, (time.time() - seconds,) * 2)
+
+
+@pytest.fixture
+def waiting() -> Iterator[Callable[[Callable[[], object]], None]]:
+    """waiting(action): runs the action in a thread as soon as a move begins to wait."""
+    logger = logging.getLogger("airflow_kafka_offsets.checkpoint.apply_move")
+    level = logger.level
+    handlers: list[logging.Handler] = []
+    threads: list[threading.Thread] = []
+
+    class _Starts(logging.Handler):
+        def __init__(self, action: Callable[[], object]) -> None:
+            super().__init__()
+            self.action = action
+
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.msg.startswith("Waiting"):
+                threads.append(threading.Thread(target=self.action))
+                threads[-1].start()
+                threads[-1].join()
+
+    def when_waiting(action: Callable[[], object]) -> None:
+        handlers.append(_Starts(action))
+        logger.addHandler(handlers[-1])
+        logger.setLevel(logging.INFO)
+
+    yield when_waiting
+    for handler in handlers:
+        logger.removeHandler(handler)
+    logger.setLevel(level)
+    assert threads, "the move did not wait"
+
+
+def test_a_move_waits_after_a_fresh_write(three: Path, waiting: Callable[..., None]) -> None:
+    waiting(lambda: None)
+    begun_at = time.monotonic()
+
+    carry_out(three, seek(three), quiet_period=0.3)
+
+    assert time.monotonic() - begun_at > 0.1
+    assert offset_of(three) == 3
+
+
+def test_a_move_waits_for_no_longer_than_the_period_where_the_storages_clock_is_ahead(three: Path) -> None:
+    written_ago(three, -3600)
+    begun_at = time.monotonic()
+
+    carry_out(three, seek(three), quiet_period=0.3)
+
+    assert 0.3 <= time.monotonic() - begun_at < 30
+
+
+def test_a_move_does_not_wait_where_nothing_was_written_for_that_long(
+    three: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written_ago(three, 120)
+
+    with caplog.at_level(logging.INFO):
+        carry_out(three, seek(three), quiet_period=60)
+
+    assert "Waiting" not in caplog.text
+    assert offset_of(three) == 3
+
+
+def test_a_period_of_0_does_not_wait(three: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        carry_out(three, seek(three), quiet_period=0)
+
+    assert "Waiting" not in caplog.text
+
+
+def test_a_move_without_a_step_does_not_wait(three: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        carry_out(three, seek(three, 7), quiet_period=60)
+
+    assert "Waiting" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda root: shutil.copy(root / "offsets/2", root / "offsets/3"),
+        lambda root: [shutil.copy(root / d / "2", root / d / "3") for d in ("offsets", "commits")],
+        lambda root: os.utime(root / "commits/2", (1, 1)),
+    ],
+    ids=["a batch begins", "a batch is finished", "a commit is written again"],
+)
+def test_a_write_while_a_move_waits_is_a_running_query(
+    write: Callable[[Path], object], three: Path, files: Files, waiting: Callable[..., None]
+) -> None:
+    checkpoint_plan = seek(three)
+    after: dict[str, bytes] = {}
+
+    def spark() -> None:
+        write(three)
+        after.update(files(three))
+
+    waiting(spark)
+
+    with pytest.raises(
+        PlanRefusedError, match=r"was written to within the last 0\.3 s: the query is running"
+    ):
+        carry_out(three, checkpoint_plan, quiet_period=0.3)
+    assert files(three) == after
+
+
+def test_a_move_waits_on_a_storage_that_does_not_tell_when_files_were_written(
+    three: Path, waiting: Callable[..., None]
+) -> None:
+    written_ago(three, 3600)
+    waiting(lambda: None)
+    spark = SparkCheckpoint(str(three), fs=TimelessFileSystem())
+    begun_at = time.monotonic()
+
+    apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0.3)
+
+    assert time.monotonic() - begun_at >= 0.3
+    assert offset_of(three) == 3
+
+
+def test_a_batch_that_begins_is_seen_on_a_storage_without_times(
+    three: Path, files: Files, waiting: Callable[..., None]
+) -> None:
+    spark = SparkCheckpoint(str(three), fs=TimelessFileSystem())
+    before = files(three)
+    waiting(lambda: shutil.copy(three / "offsets/2", three / "offsets/3"))
+
+    with pytest.raises(PlanRefusedError, match="the query is running"):
+        apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0.3)
+    assert files(three) == before | {"offsets/3": before["offsets/2"]}
+
+
+MOVES: dict[str, Callable[[Path], CheckpointPlan]] = {
+    "seek": seek,
+    "truncate": lambda root: truncate(root, 1, sink="noop"),
+    "undo": undo,
+}
+
+
+@pytest.mark.parametrize("kind", MOVES)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        lambda write: write({2: 8}, []),
+        lambda write: write({3: 8}, [3]),
+        lambda write: write({3: 8}, []),
+    ],
+    ids=["the newest offsets are others", "a batch was finished", "a batch was begun"],
+)
+def test_a_plan_is_refused_once_the_checkpoint_is_another(
+    changes: Callable[[Callable[..., Path]], object],
+    kind: str,
+    three: Path,
+    checkpoint: Callable[..., Path],
+    files: Files,
+) -> None:
+    if kind == "undo":
+        carry_out(three, seek(three))
+    checkpoint_plan = MOVES[kind](three)
+    changes(checkpoint)
+    before = files(three)
+
+    with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
+        carry_out(three, checkpoint_plan)
+    assert files(three) == before
+
+
+def test_a_batch_that_was_to_be_discarded_and_has_been_finished_is_not_discarded(
+    begun: Path, checkpoint: Callable[..., Path], files: Files
+) -> None:
+    checkpoint_plan = seek(begun, **DISCARD)
+    checkpoint({}, [3])
+    before = files(begun)
+
+    with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
+        carry_out(begun, checkpoint_plan)
+    assert files(begun) == before

@@ -1,0 +1,191 @@
+"""An archive that was damaged, or leads elsewhere, is refused; archives keep their order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from checkpoint_moves import carry_out, offset_of, seek, truncate, undo
+
+from airflow_kafka_offsets.checkpoint.archive import digest, next_name, read_archives
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    CheckpointFormatError,
+    PlanRefusedError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Files = Callable[[Path], dict[str, bytes]]
+    SparkStarts = Callable[[Path], tuple[int, int]]
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda copy: copy.write_bytes(copy.read_bytes()[:-1]), "changed"),
+        (lambda copy: copy.unlink(), "gone"),
+    ],
+    ids=["cut off", "gone"],
+)
+def test_a_damaged_copy_is_not_put_back(
+    damage: Callable[[Path], object], says: str, three: Path, files: Files
+) -> None:
+    carry_out(three, seek(three))
+    damage(three / "_kafka_offsets/0001-seek/offsets/2")
+    before = files(three)
+
+    with pytest.raises(
+        CheckpointError, match=f"_kafka_offsets/0001-seek/offsets/2: is {says} since it was kept"
+    ):
+        undo(three)
+    assert files(three) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: "[]",
+        lambda text: "\udcff",
+        lambda text: text.replace('"version": 1', '"version": 2'),
+        lambda text: text.replace('"newest_planned"', '"newest"'),
+        lambda text: text.replace('"orders"', '"or ders"'),
+        lambda text: text.replace('"files": {', '"files": [], "was": {'),
+    ],
+    ids=["half", "empty", "a list", "no text", "version 2", "a field less", "no topic", "files"],
+)
+def test_a_damaged_manifest_is_named_and_nothing_is_put_back(
+    damage: Callable[[str], str], three: Path, files: Files
+) -> None:
+    carry_out(three, seek(three))
+    manifest = three / "_kafka_offsets/0001-seek/manifest.json"
+    manifest.write_text(damage(manifest.read_text()), errors="surrogateescape")
+    before = files(three)
+
+    with pytest.raises(CheckpointFormatError, match="_kafka_offsets/0001-seek/manifest.json: cannot be read"):
+        undo(three)
+    assert files(three) == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../7",
+        "/tmp/7",
+        "offsets/../../7",
+        "offsets/./2",
+        "metadata",
+        "state/0/0/1.delta",
+        "offsets/",
+        "offsets/2\n",
+    ],
+)
+def test_a_manifest_that_leads_anywhere_but_to_batches_is_refused(
+    path: str, three: Path, files: Files
+) -> None:
+    carry_out(three, seek(three))
+    manifest = three / "_kafka_offsets/0001-seek/manifest.json"
+    text = json.loads(manifest.read_text())
+    text["files"] = {path: {"before": None, "after": digest((three / "offsets/2").read_bytes())}}
+    manifest.write_text(json.dumps(text))
+    (three.parent / "7").write_text("another's")
+    before = files(three.parent)
+
+    with pytest.raises(CheckpointFormatError, match="entry 1 of files is no batch in offsets or commits"):
+        undo(three)
+    assert files(three.parent) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "hunter2",
+        lambda text: text.replace('"version": 1', '"version": "hunter2"'),
+        lambda text: text.replace('"batch_id": 2', '"batch_id": "hunter2"'),
+        lambda text: text.replace('"undoes": null', '"undoes": ["hunter2"]'),
+        lambda text: text.replace('"orders"', '"hunter2 "'),
+        lambda text: text.replace('"files": {', '"files": {"hunter2": {},'),
+        lambda text: text.replace('"query_id"', '"hunter2": 1, "hunter2": 1, "id"'),
+    ],
+    ids=["no JSON", "version", "batch", "undoes", "topic", "files", "twice"],
+)
+def test_what_is_in_a_manifest_that_is_none_is_not_shown(damage: Callable[[str], str], three: Path) -> None:
+    carry_out(three, seek(three))
+    manifest = three / "_kafka_offsets/0001-seek/manifest.json"
+    manifest.write_text(damage(manifest.read_text()))
+
+    with pytest.raises(CheckpointFormatError, match="expected a manifest of version 1") as refused:
+        undo(three)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["../7", "/tmp/7", "offsets//7", "offsets/../7", "a\0b", ""])
+def test_nothing_is_written_or_removed_outside_of_a_checkpoint(path: str, three: Path) -> None:
+    spark = SparkCheckpoint(str(three))
+
+    with pytest.raises(CheckpointError, match="is not the path of a file below the checkpoint"):
+        spark.write_file(path, b"")
+    with pytest.raises(CheckpointError, match="is not the path of a file below the checkpoint"):
+        spark.remove_file(path)
+
+
+@pytest.mark.parametrize("linked", ["offsets", "commits", "_kafka_offsets", "state"])
+def test_a_checkpoint_is_not_changed_through_a_symbolic_link(
+    linked: str, three: Path, files: Files, tmp_path: Path
+) -> None:
+    (three / "state/0/0").mkdir(parents=True)
+    for version in ("2.delta", "3.delta", "3.snapshot"):
+        (three / "state/0/0" / version).write_bytes(b"")
+    elsewhere = tmp_path / "elsewhere"
+    (three / linked).rename(elsewhere) if linked != "_kafka_offsets" else elsewhere.mkdir()
+    (three / linked).symlink_to(elsewhere)
+    before = files(tmp_path)
+
+    with pytest.raises((CheckpointError, PlanRefusedError), match=f"{linked}: is a symbolic link"):
+        carry_out(three, truncate(three, 1, sink="noop"))
+    assert files(tmp_path) == before
+
+
+def test_a_batch_that_is_a_symbolic_link_is_replaced_and_what_it_leads_to_stays(
+    three: Path, tmp_path: Path
+) -> None:
+    elsewhere = (three / "offsets/2").rename(tmp_path / "elsewhere")
+    before = elsewhere.read_bytes()
+    (three / "offsets/2").symlink_to(elsewhere)
+
+    carry_out(three, seek(three))
+
+    assert elsewhere.read_bytes() == before
+    assert not (three / "offsets/2").is_symlink()
+
+
+def test_an_archive_without_a_manifest_is_ignored_and_its_number_not_used_again(three: Path) -> None:
+    half = three / "_kafka_offsets/0001-seek/offsets"
+    half.mkdir(parents=True)
+    (half / "2").write_text("half a copy")
+
+    with pytest.raises(CheckpointError, match="found no move to take back; there are: none"):
+        undo(three)
+    assert carry_out(three, seek(three)).archive == "0002-seek"
+    assert carry_out(three, undo(three)).undoes == "0002-seek"
+    assert offset_of(three) == 7
+
+
+def test_archives_are_ordered_by_number_also_beyond_four_digits(three: Path) -> None:
+    (three / "_kafka_offsets/9999-undo").mkdir(parents=True)
+    (three / "_kafka_offsets/notes").mkdir()
+    spark = SparkCheckpoint(str(three))
+    assert next_name(spark, "seek") == "10000-seek"
+
+    carry_out(three, seek(three, 1))
+    (three / "_kafka_offsets/10000-seek").rename(three / "_kafka_offsets/9999-seek")
+    carry_out(three, seek(three, 2))
+
+    assert [archive.name for archive in read_archives(spark)] == ["9999-seek", "10000-seek"]
+    assert undo(three).undoes == "10000-seek"

@@ -1,0 +1,201 @@
+"""Files are written, replaced and removed on every kind of storage."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from checkpoint_moves import ORDERS_0, THREE, TimelessFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+)
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.storage import modified, remove_file, replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fsspec import AbstractFileSystem
+
+    Files = Callable[[Path], dict[str, bytes]]
+    SparkStarts = Callable[[Path], tuple[int, int]]
+
+
+class _RenamingFileSystem(MemoryFileSystem):
+    """A storage on which a write may be seen in part, and a rename may not."""
+
+    protocol = ("renaming",)
+    cachable = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[str] = []
+
+    def pipe_file(self, path: str, value: bytes, *args: Any, **kwargs: Any) -> None:
+        self.written.append(path.rpartition("/")[2])
+        super().pipe_file(path, value, *args, **kwargs)
+
+
+@pytest.fixture(params=["local", "memory", "renaming", "s3"])
+def storage(
+    request: pytest.FixtureRequest, tmp_path: Path, memory: MemoryFileSystem
+) -> tuple[AbstractFileSystem, str, str]:
+    """A file system, a directory on it, and the URI of that."""
+    if request.param == "local":
+        return LocalFileSystem(), str(tmp_path / "on"), str(tmp_path / "on")
+    if request.param == "s3":
+        s3fs = pytest.importorskip("s3fs")
+        root = f"lake/{uuid.uuid4()}"
+        return s3fs.S3FileSystem(**request.getfixturevalue("storage_options")), root, f"s3a://{root}"
+    fs = memory if request.param == "memory" else _RenamingFileSystem()
+    return fs, "/lake/on", "memory://lake/on"
+
+
+def test_a_file_is_written_replaced_and_removed_on_every_storage(
+    storage: tuple[AbstractFileSystem, str, str],
+) -> None:
+    fs, root, _ = storage
+    path = f"{root}/new/directory/7"
+
+    replace_file(fs, path, b"first")
+    assert fs.cat_file(path) == b"first"
+    replace_file(fs, path, b"second, longer")
+    assert fs.cat_file(path) == b"second, longer"
+    fs.invalidate_cache()
+    assert [name.rpartition("/")[2] for name in fs.ls(f"{root}/new/directory", detail=False)] == ["7"]
+
+    remove_file(fs, path)
+    remove_file(fs, path)
+    assert not fs.exists(path)
+
+
+def test_the_time_of_a_write_is_told_with_its_zone(storage: tuple[AbstractFileSystem, str, str]) -> None:
+    fs, root, _ = storage
+    assert modified(fs, f"{root}/7") is None
+
+    replace_file(fs, f"{root}/7", b"text")
+
+    found = modified(fs, f"{root}/7")
+    assert found is not None
+    assert found.tzinfo is not None
+    assert abs(found.timestamp() - time.time()) < 60
+
+
+def test_a_storage_without_times_tells_none(tmp_path: Path) -> None:
+    (tmp_path / "7").write_bytes(b"text")
+
+    assert modified(TimelessFileSystem(), str(tmp_path / "7")) is None
+
+
+def test_a_file_takes_its_name_by_a_rename_where_a_write_could_be_seen_in_part(
+    memory: MemoryFileSystem,
+) -> None:
+    fs = _RenamingFileSystem()
+
+    replace_file(fs, "/lake/offsets/7", b"text")
+
+    (written,) = fs.written
+    assert written.startswith(".7.")
+    assert written.endswith(".tmp")
+
+
+def test_a_seek_and_its_undo_on_every_storage(
+    storage: tuple[AbstractFileSystem, str, str], write_checkpoint: Callable[..., str]
+) -> None:
+    fs, root, location = storage
+    write_checkpoint(fs, root, THREE | {3: 9}, [0, 1, 2])
+    before = {path: fs.cat_file(path) for path in fs.find(root)}
+    spark = SparkCheckpoint(location, fs=fs)
+    policy = CheckpointPolicy("discard", "kafka")
+
+    checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}}, policy)
+    apply_checkpoint_plan(spark, checkpoint_plan, quiet_period=0.2)
+
+    state = spark.read()
+    assert (state.batch_id, state.pending_batch_id) == (2, None)
+    assert state.kafka_offsets == {"0": {ORDERS_0: 3}}
+    assert [archive.name for archive in read_archives(spark)] == ["0001-seek"]
+
+    apply_checkpoint_plan(spark, plan_undo(spark), quiet_period=0)
+
+    fs.invalidate_cache()
+    after = {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path}
+    assert after == before
+    assert [archive.undone for archive in read_archives(spark)] == [True, False]
+
+
+def test_a_truncation_and_its_undo_on_every_storage(
+    storage: tuple[AbstractFileSystem, str, str], write_checkpoint: Callable[..., str]
+) -> None:
+    fs, root, location = storage
+    write_checkpoint(fs, root, THREE, [0, 1, 2])
+    before = {path: fs.cat_file(path) for path in fs.find(root)}
+    spark = SparkCheckpoint(location, fs=fs)
+
+    apply_checkpoint_plan(spark, plan_truncate(spark, 0, CheckpointPolicy(sink="noop")), quiet_period=0)
+    assert (spark.batches("offsets"), spark.batches("commits")) == ({0}, {0})
+
+    apply_checkpoint_plan(spark, plan_undo(spark), quiet_period=0)
+
+    fs.invalidate_cache()
+    assert {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path} == before
+
+
+class _KeepsFileSystem(_RenamingFileSystem):
+    """A storage whose rename leaves a file that is there as it is, without an error, as HDFS over HTTP does."""
+
+    def mv(self, path1: str, path2: str, *args: Any, **kwargs: Any) -> None:
+        if not self.exists(path2):
+            super().mv(path1, path2, *args, **kwargs)
+
+
+class _RefusesFileSystem(_KeepsFileSystem):
+    """A storage whose rename does not take a name that is there, as that of Databricks."""
+
+    def mv(self, path1: str, path2: str, *args: Any, **kwargs: Any) -> None:
+        if self.exists(path2):
+            raise FileExistsError(path2)
+        super().mv(path1, path2, *args, **kwargs)
+
+
+@pytest.mark.parametrize("driver", [_KeepsFileSystem, _RefusesFileSystem])
+def test_a_seek_where_a_rename_does_not_replace_fails_and_leaves_the_checkpoint_as_it_was(
+    driver: type[_KeepsFileSystem], memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
+) -> None:
+    fs = driver()
+    root = write_checkpoint(fs, "/lake/on", THREE, [0, 1, 2])
+    spark = SparkCheckpoint("memory://lake/on", fs=fs)
+    before = {path: fs.cat_file(path) for path in fs.find(root)}
+
+    with pytest.raises(CheckpointError):
+        apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0)
+
+    assert before.items() <= {path: fs.cat_file(path) for path in fs.find(root)}.items()
+    assert spark.read().kafka_offsets == {"0": {ORDERS_0: 7}}
+
+
+def test_a_storage_that_may_not_be_written_to_is_named_and_nothing_is_changed(
+    three: Path, files: Files
+) -> None:
+    class Forbidden(LocalFileSystem):
+        cachable = False
+
+        def makedirs(self, path: str, exist_ok: bool = False) -> None:
+            raise PermissionError("Access Denied")
+
+    spark = SparkCheckpoint(str(three), fs=Forbidden())
+    before = files(three)
+
+    with pytest.raises(CheckpointError, match=r"no permission to change it .Access Denied"):
+        apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0)
+    assert files(three) == before

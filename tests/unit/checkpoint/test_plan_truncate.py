@@ -1,0 +1,157 @@
+"""A truncation removes the newest batches, in an order that Spark can start from after each file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from checkpoint_moves import ORDERS_0, carry_out, truncate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Files = Callable[[Path], dict[str, bytes]]
+    SparkStarts = Callable[[Path], tuple[int, int]]
+
+
+def test_a_truncation_removes_newest_first_and_commits_before_offsets(begun: Path) -> None:
+    checkpoint_plan = truncate(begun, 0, sink="noop")
+
+    assert [(step.path, step.data) for step in checkpoint_plan.steps] == [
+        ("offsets/3", None),
+        ("commits/2", None),
+        ("offsets/2", None),
+        ("commits/1", None),
+        ("offsets/1", None),
+    ]
+    assert checkpoint_plan.discarded == (3,)
+    assert checkpoint_plan.after == {"0": {ORDERS_0: 5}}
+
+
+def test_a_truncation_to_the_newest_batch_changes_nothing_and_needs_no_sink(
+    three: Path, files: Files
+) -> None:
+    before = files(three)
+
+    checkpoint_plan = carry_out(three, truncate(three, 2))
+
+    assert checkpoint_plan.steps == ()
+    assert files(three) == before
+
+
+@pytest.mark.parametrize("batch_id", [-1, 3, 4])
+def test_only_a_finished_batch_can_be_truncated_to(
+    batch_id: int, begun: Path, assert_refused: Callable[..., None]
+) -> None:
+    assert_refused(
+        begun,
+        truncate(begun, batch_id, sink="noop"),
+        f"batch {batch_id} is not there as a finished batch; there are 0 to 2",
+    )
+
+
+def test_a_truncation_needs_the_batch_before_too(
+    checkpoint: Callable[..., Path], assert_refused: Callable[..., None]
+) -> None:
+    root = checkpoint({5: 1, 6: 2, 8: 4, 9: 5}, [5, 6, 8, 9])
+
+    assert_refused(
+        root,
+        truncate(root, 5, sink="noop"),
+        "offsets/4 is not there",
+    )
+    assert_refused(root, truncate(root, 8, sink="noop"), "offsets/7 is not there")
+    assert truncate(root, 6, sink="noop").refusals == ()
+
+
+@pytest.mark.parametrize("line", ['{"logOffset":0}', "17", "-"])
+def test_a_query_with_a_source_that_is_not_kafka_is_not_truncated(
+    line: str, checkpoint: Callable[..., Path], assert_refused: Callable[..., None]
+) -> None:
+    log = f'v1\n{{"batchTimestampMs":1}}\n{{"orders":{{"0":7}}}}\n{line}'
+    root = checkpoint({0: log, 1: log}, [0, 1])
+
+    assert_refused(root, truncate(root, 0, sink="noop"), "source 1 is not Kafka and keeps a log of its own")
+
+
+STATES = {
+    "deltas": ("0/0/{}.delta",),
+    "a snapshot": ("0/0/{}.snapshot",),
+    "RocksDB": ("0/0/{}.zip",),
+    "RocksDB's changelog": ("0/0/{}.changelog",),
+    "the second format": ("0/0/{}_398e234e-009d-48da-9dae-7f95254395dd.zip",),
+    "the second format's changelog": ("0/0/{}_398e234e-009d-48da-9dae-7f95254395dd.changelog",),
+    "a join": ("0/0/left-keyToNumValues/{}.delta", "0/0/right-keyToNumValues/{}.delta"),
+    "two operators": ("0/0/{}.delta", "1/0/{}.delta"),
+}
+
+
+def keep_state(root: Path, names: tuple[str, ...], versions: range) -> None:
+    for name in names:
+        for version in versions:
+            path = root / "state" / name.format(version)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"state %d" % version)
+    (root / "state/0/0/_metadata").mkdir(parents=True, exist_ok=True)
+    (root / "state/0/0/_metadata/schema").write_bytes(b"schema")
+
+
+@pytest.mark.parametrize("names", STATES.values(), ids=STATES)
+def test_a_query_with_state_is_truncated_to_a_batch_whose_state_is_kept(
+    names: tuple[str, ...], three: Path, assert_refused: Callable[..., None], spark_starts: SparkStarts
+) -> None:
+    keep_state(three, names, range(2, 4))  # version 1, the state after batch 0, is not kept any more
+
+    assert_refused(
+        three, truncate(three, 0, sink="noop"), "the state after batch 0 (version 1) is not kept any more"
+    )
+    carry_out(three, truncate(three, 1, sink="noop"))
+
+    assert spark_starts(three) == (1, 1)
+
+
+def test_the_state_of_every_operator_must_be_kept(three: Path, assert_refused: Callable[..., None]) -> None:
+    keep_state(three, ("0/0/{}.delta",), range(1, 4))
+    keep_state(three, ("1/0/{}.delta",), range(3, 4))
+
+    assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is not kept any more")
+
+
+@pytest.mark.parametrize("name", ["12.delta", "2.delta.crc", ".2.delta.crc", "2_x.tmp"])
+def test_other_files_are_not_taken_for_the_state_of_a_version(
+    name: str, three: Path, assert_refused: Callable[..., None]
+) -> None:
+    keep_state(three, (f"0/0/{name}",), range(1))
+
+    assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is not kept any more")
+
+
+def test_whole_states_of_removed_batches_go_with_their_checksums_and_changes_stay(
+    three: Path, files: Files
+) -> None:
+    for names in STATES["deltas"], STATES["a join"]:
+        keep_state(three, names, range(1, 4))
+    stores = ["state/0/0", "state/0/1", "state/0/0/left-keyToNumValues"]
+    for store in stores:
+        (three / store).mkdir(exist_ok=True)
+        for name in (
+            "2.snapshot",
+            ".2.snapshot.crc",
+            "3.delta",
+            "3.snapshot",
+            ".3.snapshot.crc",
+            "3.snapshot.crc",
+        ):
+            (three / store / name).write_bytes(b"state")
+    keep_state(three, ("1/0/{}.changelog", "1/0/{}.zip", "2/0/{}.zip"), range(1, 4))
+    before = files(three)
+
+    checkpoint_plan = carry_out(three, truncate(three, 1, sink="noop"))
+
+    gone = {path for path in before.keys() - files(three).keys() if path.startswith("state/")}
+    expected = {f"{store}/3.snapshot" for store in stores} | {"state/1/0/3.zip"}
+    assert set(checkpoint_plan.derived) == expected
+    assert gone == expected | {
+        f"{store}/{name}" for store in stores for name in (".3.snapshot.crc", "3.snapshot.crc")
+    }

@@ -1,0 +1,228 @@
+"""Recorded checkpoints of every Spark version are moved, and put back or refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from checkpoint_moves import DISCARD, carry_out, case_of, sparks_own, truncate, undo
+
+from airflow_kafka_offsets.checkpoint.log import parse_offset_log
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import (
+    CheckpointFormatError,
+)
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Files = Callable[[Path], dict[str, bytes]]
+    SparkStarts = Callable[[Path], tuple[int, int]]
+
+RECORDED = sorted(path.parent for path in (Path(__file__).parents[2] / "checkpoints").glob("*/expected.json"))
+
+
+@pytest.mark.parametrize(
+    "directory", [path for path in RECORDED if case_of(path) != "async-progress"], ids=lambda path: path.name
+)
+def test_spark_starts_from_what_it_has_written(directory: Path, spark_starts: SparkStarts) -> None:
+    expected = json.loads((directory / "expected.json").read_text())
+
+    assert spark_starts(directory / "checkpoint")[0] == expected["batch"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda root: (root / "offsets/2").unlink(),
+        lambda root: (root / "offsets/1").unlink(),
+        lambda root: (root / "commits/2").write_text(""),
+        lambda root: (root / "offsets/2").write_text((root / "offsets/2").read_text()[:-3]),
+        lambda root: (root / "offsets/2").write_text((root / "offsets/2").read_text() + "\n"),
+        lambda root: [(root / "commits" / name).unlink() for name in ("2", ".2.crc", "1", ".1.crc")],
+        lambda root: (root / "commits/2").unlink(),
+        lambda root: (root / "offsets/2.tmp").write_text(""),
+    ],
+    ids=[
+        "newest gone",
+        "one before gone",
+        "empty commit",
+        "cut off",
+        "other content",
+        "two without commit",
+        "checksum left",
+        "visible file",
+    ],
+)
+def test_spark_does_not_start_from_a_damaged_checkpoint(
+    damage: Callable[[Path], object], three: Path, spark_starts: SparkStarts
+) -> None:
+    assert spark_starts(three) == (2, 2)
+
+    damage(three)
+
+    with pytest.raises((AssertionError, CheckpointFormatError)):
+        spark_starts(three)
+
+
+# --- recorded checkpoints
+
+REFUSED = {
+    "stateful": "the query keeps state",
+    "stateful-ckpt-v2": "the query keeps state",
+    "uncommitted-last": "batch 2 was begun and not finished: running the query once would finish it",
+    "async-progress": "is not there, and Spark starts only if the two newest batches are",
+    "continuous": "has no metadata, as in continuous mode",
+}
+ALLOWED_BY = {
+    "stateful": {"allow_state": True},
+    "stateful-ckpt-v2": {"allow_state": True},
+    "uncommitted-last": DISCARD,
+}
+NEVER = ("async-progress", "continuous")
+
+
+def targets_of(checkpoint: SparkCheckpoint, to: str) -> dict[str, dict[TopicPartition, int]]:
+    """Every partition to 0, or half of them to offsets before and after their own."""
+    offsets = checkpoint.read().kafka_offsets
+    if to == "zero":
+        return {source: dict.fromkeys(found, 0) for source, found in offsets.items()}
+    return {
+        source: {
+            tp: offset + (5 if tp.partition else -1) for tp, offset in found.items() if tp.partition != 1
+        }
+        for source, found in offsets.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "directory", [path for path in RECORDED if case_of(path) in REFUSED], ids=lambda path: path.name
+)
+def test_a_recorded_checkpoint_that_must_not_be_moved_so_is_refused_with_the_reason(
+    directory: Path, tmp_path: Path, assert_refused: Callable[..., None]
+) -> None:
+    root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
+    spark = SparkCheckpoint(str(root))
+
+    assert_refused(root, plan_seek(spark, targets_of(spark, "zero")), REFUSED[case_of(directory)])
+
+
+@pytest.mark.parametrize(
+    "directory", [path for path in RECORDED if case_of(path) in NEVER], ids=lambda path: path.name
+)
+def test_a_recorded_checkpoint_that_spark_would_not_start_from_is_refused_whatever_is_allowed(
+    directory: Path, tmp_path: Path, assert_refused: Callable[..., None]
+) -> None:
+    root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
+    spark = SparkCheckpoint(str(root))
+    policy = CheckpointPolicy("discard", "noop", None, allow_state=True)
+
+    assert_refused(root, plan_seek(spark, targets_of(spark, "zero"), policy), REFUSED[case_of(directory)])
+
+
+@pytest.mark.parametrize("to", ["zero", "others"])
+@pytest.mark.parametrize(
+    "directory", [path for path in RECORDED if case_of(path) not in NEVER], ids=lambda path: path.name
+)
+def test_a_recorded_checkpoint_is_sought_in_its_newest_offsets_alone_and_put_back(
+    directory: Path, to: str, tmp_path: Path, files: Files, spark_starts: SparkStarts
+) -> None:
+    root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
+    original = files(root)
+    spark = SparkCheckpoint(str(root))
+    state = spark.read()
+    targets = targets_of(spark, to)
+    wanted = {source: offsets | targets[source] for source, offsets in state.kafka_offsets.items()}
+    newest = f"offsets/{state.batch_id}"
+    discarded = [] if state.pending_batch_id is None else [f"offsets/{state.pending_batch_id}"]
+
+    checkpoint_plan = plan_seek(spark, targets, CheckpointPolicy(**ALLOWED_BY.get(case_of(directory), {})))
+    assert files(root) == original
+    carry_out(root, checkpoint_plan)
+
+    found = files(root)
+    archived = {
+        path.removeprefix("_kafka_offsets/0001-seek/"): found[path] for path in found if path[0] == "_"
+    }
+    assert archived.pop("manifest.json")
+    assert archived.pop("done") == b""
+    assert archived == {path: original[path] for path in (newest, *discarded)}
+    touched = [newest, *discarded]
+    checksums = {path.replace("/", "/.") + ".crc" for path in touched}
+    assert original.keys() - found.keys() == {*discarded, *checksums}
+    assert [path for path in original if path in found and found[path] != original[path]] == [newest]
+    assert spark_starts(root) == (state.batch_id, state.batch_id)
+
+    before = parse_offset_log(original[newest].decode(), newest)
+    after = parse_offset_log(found[newest].decode(), newest)
+    assert (after.version, after.lines[:2]) == (before.version, before.lines[:2])
+    assert len(after.lines) == len(before.lines)
+    for number, source in enumerate(before.sources, 2):
+        name = "" if before.version == 1 else f"{source.source}:"
+        if source.source in wanted:
+            line = json.loads(after.lines[number].removeprefix(name))
+            assert {TopicPartition(t, int(p)): o for t, ps in line.items() for p, o in ps.items()} == wanted[
+                source.source
+            ]
+            assert after.lines[number].startswith(name)
+        else:
+            assert after.lines[number] == before.lines[number]
+    assert spark.read().kafka_offsets == wanted
+
+    carry_out(root, plan_undo(spark))
+
+    assert sparks_own(files(root)) == sparks_own(original)
+    assert original.keys() - files(root).keys() == checksums
+    spark_starts(root)
+
+
+@pytest.mark.parametrize(("case", "batch_id"), [("plain", 1), ("plain", 0), ("purged", 11)])
+@pytest.mark.parametrize("version", ["3.5.4", "4.0.0", "4.2.0"])
+def test_a_recorded_checkpoint_is_truncated_and_put_back(
+    case: str, batch_id: int, version: str, tmp_path: Path, files: Files, spark_starts: SparkStarts
+) -> None:
+    recorded = RECORDED[0].parent / f"spark-{version}-{case}" / "checkpoint"
+    root = shutil.copytree(recorded, tmp_path / "cp")
+    original = files(root)
+    newest = SparkCheckpoint(str(root)).read().batch_id or 0
+
+    carry_out(root, truncate(root, batch_id, sink="noop"))
+
+    removed = range(batch_id + 1, newest + 1)
+    gone = {
+        f"{directory}/{name}"
+        for directory in ("offsets", "commits")
+        for number in removed
+        for name in (f"{number}", f".{number}.crc")
+    }
+    found = {path: data for path, data in files(root).items() if path[0] != "_"}
+    assert found == {path: data for path, data in original.items() if path not in gone}
+    assert spark_starts(root) == (batch_id, batch_id)
+
+    carry_out(root, undo(root))
+
+    assert sparks_own(files(root)) == sparks_own(original)
+    spark_starts(root)
+
+
+@pytest.mark.parametrize(
+    "directory", [path for path in RECORDED if "stateful" in path.name], ids=lambda path: path.name
+)
+def test_a_recorded_query_with_state_is_truncated_with_its_state_as_it_is(
+    directory: Path, tmp_path: Path, files: Files, spark_starts: SparkStarts
+) -> None:
+    root = shutil.copytree(directory / "checkpoint", tmp_path / "cp")
+    original = files(root)
+
+    carry_out(root, truncate(root, 1, sink="idempotent"))
+
+    assert spark_starts(root) == (1, 1)
+    assert {p: d for p, d in files(root).items() if p.startswith("state/")} == {
+        p: d for p, d in original.items() if p.startswith("state/")
+    }
