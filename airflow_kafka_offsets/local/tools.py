@@ -49,17 +49,17 @@ def describe_group(bootstrap_servers: str, group: str) -> str:
         done = subprocess.run(
             [*tool_command(CONSUMER_GROUPS), *arguments],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             timeout=_TIMEOUT,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise SetupError(f"kafka-consumer-groups did not finish within {_TIMEOUT:g} s") from error
+    output = f"{done.stdout}\n{done.stderr}"
     # It exits 0 also when it fails.
-    if done.returncode or "\nError: " in f"\n{done.stdout}":
-        raise SetupError(f"kafka-consumer-groups could not describe {group!r}: {done.stdout.strip()}")
+    if done.returncode or "\nError: " in f"\n{output}":
+        raise SetupError(f"kafka-consumer-groups could not describe {group!r}: {output.strip()}")
     return done.stdout
 
 
