@@ -1,4 +1,4 @@
-"""What is a pipeline called? Its five names, given once and passed on to every task that needs them."""
+"""Names of a pipeline, given once and passed on to every task that needs them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """
 What a reset that was cleared, and the teardown that takes a reset back, conclude from the tasks of their run.
 
-Airflow clears a setup and its teardown with any task between them, and leaves the tasks alone that were not selected. It
-skips what is left of a run that is given up, runs the teardown, and counts a skipped task as no failure. So neither of
-the two can go by failures alone.
+Airflow clears a setup and its teardown with any task between them, leaves alone the tasks that were not selected, skips what
+is left of a run that is given up, runs its teardown, and counts no skipped task as a failure: failures alone decide nothing.
 """
 
 from __future__ import annotations
@@ -23,20 +22,16 @@ TaskStates = Mapping[str, Sequence["str | None"]]
 
 @dataclass(frozen=True)
 class Work:
-    """
-    The tasks between a reset and its teardown: those that read again what was moved.
-
-    :param states: of these tasks.
-    :param downstream: task id -> the tasks of them that come after it.
-    """
+    """The tasks between a reset and its teardown: those that read again what was moved."""
 
     states: TaskStates
     downstream: Mapping[str, Collection[str]]
+    """Task id -> the tasks of them that come after it."""
 
     @property
     def done(self) -> list[str]:
         """Tasks all of whose instances have succeeded."""
-        return sorted(task for task, states in self.states.items() if _all(states, {SUCCESS}))
+        return sorted(task for task, states in self.states.items() if set(states) == {SUCCESS})
 
     @property
     def not_done(self) -> list[str]:
@@ -96,14 +91,9 @@ def is_finished(
     def since(tp: TopicPartition, commit: LastCommit | None) -> bool:
         if commit is None or commit.offset < reached.get(tp, 0):
             return False
-        by = commit.by
-        if by is None:
+        if (by := commit.by) is None:
             return True
         overtaken = move is not None and by.move is not None and by.move < move
         return not overtaken and by.identity not in movers
 
     return bool(commits) and all(since(tp, commit) for tp, commit in commits.items())
-
-
-def _all(states: Sequence[str | None], wanted: Collection[str]) -> bool:
-    return bool(states) and all(state in wanted for state in states)

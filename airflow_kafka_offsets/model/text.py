@@ -27,11 +27,8 @@ def printable(text: str) -> str:
 
     For whatever other clients of the broker have chosen: metadata, names of groups and members.
     """
-    if text.isprintable():
-        return text
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in text
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
     )
 
 

@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.formats import (
     parse_positions,
 )
 from airflow_kafka_offsets.model.offsets import (
-    LogRange,
+    Logs,
     OffsetRange,
     Offsets,
     Positions,
@@ -96,7 +96,7 @@ class OffsetWindow:
         }
         return replace(self, ranges=ranges)
 
-    def lost(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, int]:
+    def lost(self, logs: Logs) -> dict[TopicPartition, int]:
         """Return how many offsets of each partition the log no longer holds, for those that lost some."""
         return {
             tp: min(logs[tp].start, offsets.end) - offsets.start
@@ -104,13 +104,8 @@ class OffsetWindow:
             if offsets.start < offsets.end and logs[tp].start > offsets.start
         }
 
-    def refusals(self, logs: Mapping[TopicPartition, LogRange]) -> list[str]:
-        """
-        Say why the window cannot be read: retention has taken records of it, or its end is beyond the log.
-
-        :param logs: what the logs of at least these partitions hold.
-        :return: the reasons, none if it can.
-        """
+    def refusals(self, logs: Logs) -> list[str]:
+        """Return why the window cannot be read: retention has taken records of it, or its end is beyond the log."""
         refusals = []
         if lost := self.lost(logs):
             first = next(iter(lost))
@@ -119,8 +114,7 @@ class OffsetWindow:
                 f"({first}: the window starts at {self.ranges[first].start}, the log at {logs[first].start}); to go on with "
                 "what is left, move the group there with ResetOffsetsOperator, or plan a window that starts later"
             )
-        beyond = [tp for tp, offsets in sorted(self.ranges.items()) if offsets.end > logs[tp].end]
-        if beyond:
+        if beyond := [tp for tp, offsets in sorted(self.ranges.items()) if offsets.end > logs[tp].end]:
             first = beyond[0]
             refusals.append(
                 f"the window ends beyond the log on {summarize(beyond)} ({first}: the window ends at "
@@ -145,8 +139,7 @@ class OffsetWindow:
         :raises WindowMismatchError: if it is anywhere else in one of them.
         """
         expected, end = self.committed, self.end
-        elsewhere = [tp for tp in end if positions[tp] not in (end[tp], expected[tp])]
-        if elsewhere:
+        if elsewhere := [tp for tp in end if positions[tp] not in (end[tp], expected[tp])]:
             movers = {tp: who for tp in elsewhere if (who := committer((metadata or {}).get(tp)))}
             raise WindowMismatchError(
                 where, {tp: (positions[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
@@ -159,10 +152,10 @@ class OffsetWindow:
 
     def only(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
         """Return the part of the window that is in some partitions."""
-        kept = set(partitions)
+        kept = self.ranges.keys() & set(partitions)
         return replace(
             self,
-            ranges={tp: offsets for tp, offsets in self.ranges.items() if tp in kept},
+            ranges={tp: self.ranges[tp] for tp in sorted(kept)},
             without_commit=self.without_commit & kept,
         )
 

@@ -12,6 +12,7 @@ from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     choice,
     exactly_one,
+    is_nothing,
     parse_switch,
 )
 from airflow_kafka_offsets.model.recovery import Work
@@ -21,7 +22,7 @@ from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.scenario import parse_scenario
 from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
 from airflow_kafka_offsets.task.before_images import BeforeImages
-from airflow_kafka_offsets.task.given import is_nothing, is_template
+from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
 from airflow_kafka_offsets.task.xcom import push_result
 

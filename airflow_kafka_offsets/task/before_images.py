@@ -25,8 +25,6 @@ class BeforeImages:
 
     Airflow forgets a task's XCom when it retries; what is to be restored is what was there at first. Airflow 3.3 keeps
     a task's state: there it is also known whether an earlier try has stopped half-way.
-
-    :param context: of the task.
     """
 
     _KEY = "kafka_offsets.before"

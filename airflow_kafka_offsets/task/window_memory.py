@@ -1,9 +1,8 @@
 """
 Windows that a run has had before.
 
-What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a
-task's own state over retries and clearing, for as long as the run is known; a window file keeps it on any
-version.
+What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a task's own state
+for as long as the run is known; a window file keeps the window on any version.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class WindowMemory:
     """
     What is known of the windows that one task has planned in one run.
 
-    :param context: the task's.
     :param window_file: URI of the file that the window is written to, if any.
     :param conn_id: Airflow connection of the file's storage.
     """
@@ -93,9 +91,8 @@ class WindowMemory:
         """
         Refuse to plan from where the group is now for a run that may have had a window.
 
-        A task that has not run before had none. One that is only tried again had none that anybody used, for
-        what follows runs after it has succeeded. With the task's own state, what is not kept was never
-        planned.
+        A task that has not run before had none. One that is only tried again had none that anybody used, since what
+        follows runs after it has succeeded. With the task's own state, what is not kept was never planned.
 
         :raises PlanRefusedError: if the run was cleared, or has committed.
         """
@@ -122,9 +119,7 @@ class CommitMemory:
     """
     What a task knows of the window that it has committed, over retries and Clear (Airflow 3.3 and later).
 
-    :param context: the task's.
-    :param window: the window that is to be committed.
-    :param groups: the groups, and what else has to be the same for it to be the same commit.
+    :param same: the groups, and what else has to be the same for it to be the same commit.
     """
 
     def __init__(self, context: Context, window: OffsetWindow, **same: Any) -> None:

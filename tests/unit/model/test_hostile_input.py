@@ -167,9 +167,8 @@ def test_a_number_that_python_cannot_show_is_read_or_refused(name, sign):
 
 @given(st.integers() | st.sampled_from([1_700_000_000_000_000, 2**63 - 1, -(2**63)]))
 def test_every_time_that_a_record_may_have_can_be_shown(milliseconds):
-    assert str(milliseconds // 1_000_000_000)[:3] in iso_time(milliseconds) or iso_time(
-        milliseconds
-    ).endswith("Z")
+    shown = iso_time(milliseconds)
+    assert shown.endswith("Z") or str(milliseconds) in shown
 
 
 def test_a_time_in_microseconds_is_shown_as_the_number_that_it_is():
