@@ -65,11 +65,7 @@ class CheckpointPolicy:
     def parse(
         cls, pending_batch: object, sink: object, sink_location: object, allow_state: object
     ) -> CheckpointPolicy:
-        """
-        Read the parameters of an operator.
-
-        :raises UsageError: naming the parameter, what was found and the choices.
-        """
+        """Read the parameters of an operator; an error names the parameter, what was found and the choices."""
         policy = cls(
             one_of(pending_batch, PendingBatch, "pending_batch"),
             None if sink is None else parse_sink(sink),
@@ -223,12 +219,7 @@ class CheckpointReceipt:
 
 
 def read_checkpoint_receipt(value: object, *, show: Show = shorten) -> CheckpointReceipt | None:
-    """
-    Read the checkpoint's part of a receipt; ``None`` if no checkpoint was moved.
-
-    :param value: the whole receipt.
-    :raises OffsetsFormatError: if the part is not as :meth:`CheckpointPlan.receipt` gives it.
-    """
+    """Read the checkpoint's part of a whole receipt; ``None`` if no checkpoint was moved."""
     part = value.get("checkpoint") if isinstance(value, Mapping) else None
     if part is None:
         return None
@@ -253,11 +244,7 @@ def sources_json(sources: Mapping[str, Offsets]) -> dict[str, Any]:
 
 
 def read_sources(value: object, what: str, *, show: Show = shorten) -> dict[str, Offsets]:
-    """
-    Read what :func:`sources_json` returned.
-
-    :raises OffsetsFormatError: if it is anything else.
-    """
+    """Read what :func:`sources_json` returned; anything else is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or not all(isinstance(source, str) for source in value):
         raise OffsetsFormatError(f"{what}: found {show(value)}; expected offsets by source")
     return {

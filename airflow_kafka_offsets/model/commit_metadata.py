@@ -23,19 +23,8 @@ MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 200
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
 _NUMBERS = ("map_index", "batch", "move", "partitions", "at")
-_LEAST_NEEDED_FIRST = (
-    "user",
-    "partitions",
-    "at",
-    "task",
-    "dag",
-    "tool",
-    "map_index",
-    "run",
-    "batch",
-    "move",
-    "token",
-)
+_FIRST_TO_GO = ("user", "partitions", "at", "task", "dag", "tool")
+_LAST_TO_GO = ("map_index", "run", "batch", "move", "token", "key", "query")
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 _MOST_CHARACTERS = 65_536
@@ -82,7 +71,7 @@ class CommitMetadata:
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
         values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
-        for least in ("", *_LEAST_NEEDED_FIRST, "key", "query"):
+        for least in ("", *_FIRST_TO_GO, *_LAST_TO_GO):
             values.pop(least, None)
             if least == "task" and self.identity:
                 values["key"] = self.identity
@@ -105,11 +94,10 @@ class CommitMetadata:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON, without what is empty."""
-        empty = ("", None)
         return {
-            name: at
-            for name, at in asdict(self).items()
-            if at not in empty and (name, at) != ("map_index", -1)
+            name: value
+            for name, value in asdict(self).items()
+            if value not in ("", None) and (name, value) != ("map_index", -1)
         }
 
     @classmethod
@@ -165,12 +153,7 @@ def committer(text: str | None) -> str:
 
 
 def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
-    """
-    Return why a query must not commit to a group that another query follows, ``None`` if none does.
-
-    :param commits: the group's commits; one with unreadable metadata counts as another client's.
-    :param query: id of the query that commits.
-    """
+    """Return why the query that commits must not: the group follows another one; ``None`` if it does not."""
     texts = {tp: commit.metadata for tp, commit in sorted(commits.items()) if commit is not None}
     for text in texts.values():
         metadata = CommitMetadata.parse(text)

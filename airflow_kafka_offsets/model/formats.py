@@ -160,15 +160,15 @@ def _csv_rows(text: str) -> list[tuple[int, list[str]]]:
 def _csv_offset(number: int, row: list[str], columns: int) -> tuple[TopicPartition, int]:
     if len(row) != columns:
         raise _malformed_line(number, f"{len(row)} columns", columns)
-    topic, partition, offset = (cell.strip() for cell in row[-3:])
-    partition_number = _partition(partition)
+    topic, text, offset = (cell.strip() for cell in row[-3:])
+    partition = _partition(text)
     if not is_topic_name(topic):
         raise _malformed_line(number, f"no topic in column {columns - 2}", columns)
-    if partition_number is None:
+    if partition is None:
         raise _malformed_line(number, f"no partition in column {columns - 1}", columns)
     if not _OFFSET.fullmatch(offset) or int(offset) > MAX_OFFSET:
         raise _malformed_line(number, f"no offset in column {columns}", columns)
-    return TopicPartition(topic, partition_number), int(offset)
+    return TopicPartition(topic, partition), int(offset)
 
 
 def format_csv(groups: Mapping[str, Mapping[TopicPartition, int]]) -> str:

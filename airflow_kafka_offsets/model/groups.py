@@ -43,12 +43,7 @@ class GroupOffsets:
 
 @dataclass(frozen=True)
 class Groups:
-    """
-    The groups and topics that a pipeline names.
-
-    :param group_id: see :data:`GroupIds`; ``None`` where no group is involved, only topics.
-    :param scope: the topics and partitions that are allowed.
-    """
+    """The groups and topics that a pipeline names; ``group_id`` is ``None`` where only topics are involved."""
 
     group_id: GroupIds | None = None
     scope: TopicScope = field(default_factory=TopicScope)

@@ -237,11 +237,7 @@ class Lag:
 
 
 def remaining(positions: Mapping[TopicPartition, int | None], target: Offsets, tolerance: int = 0) -> Offsets:
-    """
-    Return how many offsets each partition is short of its target, all of them without a position; empty when it is reached.
-
-    :param tolerance: offsets that a partition with a position may be short.
-    """
+    """Return how many offsets each partition is short of its target, all without a position; empty when reached."""
     short = {tp: end - (positions.get(tp) or 0) for tp, end in sorted(target.items())}
     return {tp: rest for tp, rest in short.items() if rest > (0 if positions.get(tp) is None else tolerance)}
 

@@ -111,11 +111,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def check_partitions(partitions: Iterable[TopicPartition]) -> None:
-    """
-    Refuse partitions that cannot exist, before the client sees them: some names end the process.
-
-    :raises UsageError: naming the first one.
-    """
+    """Refuse partitions that cannot exist, before the client sees them: some names end the process."""
     for topic, partition in partitions:
         if not is_topic_name(topic):
             raise UsageError(f"found {shorten(repr(topic))}; expected the name of a topic")

@@ -34,12 +34,7 @@ GROUPS_FILE = "groups.json"
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """
-    What moves together.
-
-    :param groups: a plan for each group.
-    :param checkpoint: its plan, ``None`` where only groups move.
-    """
+    """What moves together: a plan for each group, and the checkpoint's, ``None`` where only groups move."""
 
     groups: Sequence[OffsetPlan]
     checkpoint: CheckpointPlan | None = None
@@ -52,11 +47,7 @@ class PipelinePlan:
         return cls([replace(plan, source={**plan.source, **where}) for plan in groups], of)
 
     def check(self) -> None:
-        """
-        Refuse the whole move if one part of it must not be carried out.
-
-        :raises PlanRefusedError: with every reason of every part.
-        """
+        """Refuse the whole move, with every reason of every part, if one part of it must not be carried out."""
         check_plans([*([self.checkpoint] if self.checkpoint else []), *self.groups])
 
     @property
@@ -121,12 +112,7 @@ def offsets_after(plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:
 
 
 def read_images(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
-    """
-    Read what :meth:`PipelinePlan.images` has put into :data:`GROUPS_FILE`: where each group was and was to be.
-
-    :param text: empty for a move of no group.
-    :raises OffsetsFormatError: if it is anything else.
-    """
+    """Read :data:`GROUPS_FILE`: where each group was and was to be; the text is empty for a move of no group."""
     if not text:
         return {}, {}
     kept: Any = load_json(text, GROUPS_FILE, show=kind_of)

@@ -154,11 +154,7 @@ class OffsetPlan:
         return replace(self, notes=(*self.notes, f"{remark}: {summarize(names)}")) if names else self
 
     def verify(self, committed: Mapping[TopicPartition, int | None]) -> None:
-        """
-        Compare what was read back after the write with what was planned.
-
-        :raises CommitError: naming the partitions that differ.
-        """
+        """Refuse, with a CommitError, what was read back after the write if it is not what was planned."""
         differs = {
             tp: f"planned {after}, read back {committed.get(tp)}"
             for tp, after in self.after.items()

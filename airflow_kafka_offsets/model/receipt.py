@@ -56,11 +56,7 @@ class GroupReceipt:
 
 
 def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, ...]:
-    """
-    Read a receipt as :func:`receipt` gives it.
-
-    :raises OffsetsFormatError: if it is none, or of another version.
-    """
+    """Read a receipt as :func:`receipt` gives it; another version, or anything else, is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
         raise OffsetsFormatError(
             f"found {show(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return it"

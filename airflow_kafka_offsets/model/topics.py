@@ -115,11 +115,7 @@ class TopicScope:
         return replace(self, partitions=kept)
 
     def on_broker(self, partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
-        """
-        Return the partitions in scope of those that a broker has.
-
-        One that is named but not there is returned as well, so that whoever asks for it gets the broker's error.
-        """
+        """Return the partitions in scope of those that a broker has, and those that are named and not there."""
         found = (TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers)
         return sorted({tp for tp in found if tp in self}.union(self.numbered))
 

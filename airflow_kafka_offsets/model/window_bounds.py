@@ -71,11 +71,7 @@ class WindowBound:
 
 
 def check_bounds(start: WindowBound, end: WindowBound, now: datetime) -> None:
-    """
-    Refuse a window that cannot be one, before anything is asked.
-
-    :raises PlanRefusedError: if it has no length, ends before it starts, or ends in the future.
-    """
+    """Refuse a window that has no length, ends before it starts, or ends in the future, before anything is asked."""
     begins, ends = start.moment, end.moment
     refusals = []
     if begins is not None and begins == ends:

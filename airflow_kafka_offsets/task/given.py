@@ -82,11 +82,7 @@ class GivenOptions(_Base):
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
     def check_given(self) -> None:
-        """
-        Refuse options that were given and are nothing now.
-
-        :raises UsageError: naming the first one and its template.
-        """
+        """Refuse options that were given and are nothing now, naming the first one and its template."""
         templates = self._templates
         if templates is None:  # nothing was rendered
             templates = {name: getattr(self, name, None) for name in self.template_fields}
@@ -100,11 +96,7 @@ class GivenOptions(_Base):
 
 
 def check_rendered(name: str, given: object, found: object) -> None:
-    """
-    Refuse an option that was given and is nothing now, or a part of it whose template rendered to nothing.
-
-    :raises UsageError: naming it and its template.
-    """
+    """Refuse an option that was given and is nothing now, or a part of it whose template rendered to nothing."""
     parts = [] if given is None else [(name, given, found), *_templates_in(name, given, found)]
     for path, template, rendered in parts:
         if is_nothing(rendered):

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 def work_between(
     context: Context, first: BaseOperator | None, last: BaseOperator | None, *, without: Collection[str] = ()
 ) -> Work:
-    """
-    Return the tasks after one task and before another, with their states in this run; no teardowns.
-
-    :param first: ``None`` for no beginning; ``last`` likewise for no end.
-    """
+    """Return the tasks between two (``None``: no bound), with their states in this run; no teardowns."""
     after = None if first is None else _flat(first, upstream=False)
     before = None if last is None else _flat(last, upstream=True)
     named = after if before is None else before if after is None else after & before

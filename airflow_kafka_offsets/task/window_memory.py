@@ -54,11 +54,7 @@ class WindowMemory:
         self.run: dict[str, Any] = {name: getattr(ti, name, None) for name in RUN}
 
     def recall(self) -> OffsetWindow | None:
-        """
-        Return the window that was planned before, ``None`` if none was or it is not known.
-
-        :raises PlanRefusedError: if its file is gone, was changed, or is of another run.
-        """
+        """Return the window that was planned before, ``None`` if none was; one that was changed is refused."""
         stored: Any = self._store.get(_KEY) if self._store is not None else None
         if stored is not None and not isinstance(stored, Mapping):
             raise PlanRefusedError([f"what is kept with the task as {_KEY!r} is no window: clear it"])
@@ -99,12 +95,10 @@ class WindowMemory:
         if self._store is not None or not self._ran_before:
             return
         dag, run = str(self.run["dag_id"]), str(self.run["run_id"])
-        if self._cleared:
-            found = "was cleared"
-        elif named.group_id is not None and committed_by(client, named, dag, run):
-            found = "has committed already"
-        else:
+        has_group = named.group_id is not None
+        if not self._cleared and not (has_group and committed_by(client, named, dag, run)):
             return
+        found = "was cleared" if self._cleared else "has committed already"
         raise PlanRefusedError(
             [
                 f"this run {found}, and which records it read is not known any more; those from 'committed' "

@@ -52,11 +52,7 @@ class ReachedWait(Wait):
             raise UsageError("target is missing: give 'latest', a time, offsets or a receipt")
 
     def freeze(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> ReachedWait:
-        """
-        Return the wait with a target that no longer moves, without what ``topics`` leaves out.
-
-        :raises UsageError: if the target has nothing of what ``topics`` names.
-        """
+        """Return the wait with a target that no longer moves, without what ``topics`` leaves out."""
         scope = self.named.scope
         if isinstance(self.target, Mapping):
             named = {"target": self._target}
