@@ -1,4 +1,4 @@
-"""What can be asked and done from a terminal? ``airflow-kafka-offsets``, which needs no Airflow to run."""
+"""The command ``airflow-kafka-offsets``, which needs no running Airflow."""
 
 from __future__ import annotations
 
@@ -10,64 +10,64 @@ from typing import Any
 import click
 
 from airflow_kafka_offsets import __version__
-from airflow_kafka_offsets.cli.checkpoint import checkpoint
-from airflow_kafka_offsets.cli.drift import drift
-from airflow_kafka_offsets.cli.group import group
-from airflow_kafka_offsets.cli.options import (
-    REFUSED,
-    USAGE,
-    broker_config,
-    broker_options,
-    not_written,
-    output_option,
-    print_json,
-)
+from airflow_kafka_offsets.cli.checkpoint import checkpoint, drift
+from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, not_written, print_result
+from airflow_kafka_offsets.cli.group_moves import group
+from airflow_kafka_offsets.cli.options import broker_config, broker_options, combined, output_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+
+__all__ = ["cli", "main"]
+
+PROGRAM = "airflow-kafka-offsets"
+DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="airflow-kafka-offsets")
+@click.version_option(__version__, prog_name=PROGRAM)
 def cli() -> None:
-    """Kafka consumer offsets of Spark pipelines: look at them and move them."""
+    """Show and move the Kafka consumer offsets of Spark pipelines."""
 
 
-cli.add_command(checkpoint)
-cli.add_command(group)
-cli.add_command(drift)
+for command in (checkpoint, drift, group):
+    cli.add_command(command)
 
 
 @cli.command()
 @click.option(
-    "--package", "packages", multiple=True, metavar="GROUP:ARTIFACT:VERSION", help="As for --packages."
+    "--package",
+    "packages",
+    multiple=True,
+    metavar="GROUP:ARTIFACT:VERSION",
+    help="A package for Spark's --packages; may be repeated.",
 )
-@click.option("--jar", "jars", multiple=True, metavar="PATH", help="As for --jars.")
-@broker_options
+@click.option(
+    "--jar", "jars", multiple=True, metavar="PATH", help="A jar for Spark's --jars; may be repeated."
+)
+@combined("broker", dict, *broker_options)
 @output_option
-def doctor(packages: Sequence[str], jars: Sequence[str], output: str, **broker: Any) -> None:
+def doctor(packages: Sequence[str], jars: Sequence[str], broker: dict[str, Any], output: str) -> None:
     """Check this machine, and a broker if one is named."""
     from airflow_kafka_offsets.local.broker_checks import check_broker
     from airflow_kafka_offsets.local.environment import check_environment
 
     checks = check_environment(packages=packages, jars=jars)
-    if broker["bootstrap_server"] or broker["config_file"]:
-        checks += check_broker(
-            broker_config(broker["bootstrap_server"], broker["config_file"]), broker["timeout"]
-        )
-    if output == "json":
-        print_json({"checks": [check._asdict() for check in checks]})
-    else:
-        for check in checks:
-            click.echo(f"{check.status:5} {check.name}: {check.found}")
-            if check.remedy and check.status != "ok":
-                click.echo(f"      {check.remedy}")
+    timeout = broker.pop("timeout")
+    if any(broker.values()):
+        checks += check_broker(broker_config(**broker), timeout)
+    lines = []
+    for check in checks:
+        lines.append(f"{check.status:5} {check.name}: {check.found}")
+        if check.remedy and check.status != "ok":
+            lines.append(f"      {check.remedy}")
+    print_result(output, {"checks": [check._asdict() for check in checks]}, lines)
     if any(check.status == "fail" for check in checks):
         raise SystemExit(REFUSED)
 
 
 @cli.command()
-@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where its files go.")
+@click.option("--directory", type=DIRECTORY, help="Directory for its files. Default: a new one.")
 @click.option("--days", type=click.IntRange(1, 28), default=3, show_default=True, help="Days to run.")
-@click.option("--keep", is_flag=True, help="Leave Kafka running and say how to look around.")
+@click.option("--keep", is_flag=True, help="Leave Kafka running, and print commands to try on it.")
 def demo(directory: Path | None, days: int, keep: bool) -> None:
     """Run the whole job: real events, a real Kafka, a real Spark, three days of a DAG."""
     from airflow_kafka_offsets.local.demo import run_demo
@@ -77,48 +77,35 @@ def demo(directory: Path | None, days: int, keep: bool) -> None:
 
 @cli.group()
 def kafka() -> None:
-    """A Kafka on this machine, for trying things out."""
+    """A Kafka broker on this machine, for trials."""
 
 
-directory_option = click.option(
-    "--directory", type=click.Path(file_okay=False, path_type=Path), help="Where its data are kept."
-)
+directory_option = click.option("--directory", type=DIRECTORY, help="Directory of its data.")
 
 
 @kafka.command("start")
 @directory_option
-@click.option("--port", type=int, help="Port to listen on; a free one by default.")
+@click.option("--port", type=int, help="Port to listen on. Default: a free one.")
 @output_option
 def kafka_start(directory: Path | None, port: int | None, output: str) -> None:
-    """Start a Kafka in the background, or say where it runs already."""
+    """Start a Kafka broker in the background, or print the address of the one that runs."""
     from airflow_kafka_offsets.local.background import start_background
 
     broker = start_background(directory, port, progress=lambda line: click.echo(line, err=True))
-    if output == "json":
-        print_json(
-            {
-                "bootstrap_servers": broker.bootstrap_servers,
-                "pid": broker.pid,
-                "directory": str(broker.directory),
-                "log_file": str(broker.log_file),
-            }
-        )
-    else:
-        click.echo(f"Kafka runs at {broker.bootstrap_servers} (pid {broker.pid}, log {broker.log_file})")
+    value = {**broker._asdict(), "directory": broker.directory}
+    line = f"Kafka runs at {broker.bootstrap_servers} (pid {broker.pid}, log {broker.log_file})"
+    print_result(output, value, [line])
 
 
 @kafka.command("stop")
 @directory_option
 @output_option
 def kafka_stop(directory: Path | None, output: str) -> None:
-    """Stop the Kafka in the background; its data stay."""
+    """Stop the Kafka broker in the background; its data stay."""
     from airflow_kafka_offsets.local.background import stop_background
 
     stopped = stop_background(directory)
-    if output == "json":
-        print_json({"stopped": stopped})
-    else:
-        click.echo("Kafka is stopped" if stopped else "No Kafka was running")
+    print_result(output, {"stopped": stopped}, ["Kafka is stopped" if stopped else "No Kafka was running"])
 
 
 def main() -> None:
@@ -127,17 +114,14 @@ def main() -> None:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         _run()
-    except UsageError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(USAGE)
     except KafkaOffsetsError as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(REFUSED)
+        sys.exit(USAGE if isinstance(error, UsageError) else REFUSED)
 
 
 def _run() -> None:
     try:
-        cli()
+        cli(prog_name=PROGRAM)
     except OSError as error:
         if error.filename is not None:
             raise KafkaOffsetsError(f"{error.filename}: {error.strerror}") from error

@@ -1,33 +1,36 @@
-"""What can be asked and done from a terminal about Spark checkpoints?"""
+"""Commands about Spark checkpoints: show, seek, truncate, undo and drift."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
-from typing import Any
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.moves import (
-    SCENARIO_OPTIONS,
-    checkpoint_options,
-    checkpoint_policy,
-    execute_options,
-    finish,
-    is_executed,
-    out_of_range_option,
-    scenario_of,
-    scenario_options,
-)
+from airflow_kafka_offsets.cli.execution import REFUSED, Execution, move_options, print_result
 from airflow_kafka_offsets.cli.options import (
-    broker_options,
-    open_client,
+    checkpoint_argument,
+    client_options,
+    duration_option,
+    groups_argument,
+    out_of_range_option,
     output_option,
-    print_json,
-    print_rows,
+    scenario_options,
     topics_option,
 )
+from airflow_kafka_offsets.model.drift import reports_json
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.topics import TopicScope
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.groups import Groups
+    from airflow_kafka_offsets.model.reset_scenarios import Scenario
+
+__all__ = ["checkpoint", "drift"]
 
 
 @click.group()
@@ -36,19 +39,11 @@ def checkpoint() -> None:
 
 
 @checkpoint.command("show")
-@click.argument("uri")
+@checkpoint_argument
 @output_option
-def checkpoint_show(uri: str, output: str) -> None:
+def checkpoint_show(checkpoint: SparkCheckpoint, output: str) -> None:
     """Show the newest committed batch of the checkpoint at URI."""
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
-    state = SparkCheckpoint(uri).read()
-    if output == "json":
-        print_json(state.as_json())
-        return
-    click.echo(f"query    {state.query_id}")
-    click.echo(f"batch    {'none has finished' if state.batch_id is None else state.batch_id}")
-    click.echo(f"pending  {'none' if state.pending_batch_id is None else state.pending_batch_id}")
+    state = checkpoint.read()
     rows = [("SOURCE", "TOPIC", "PARTITION", "OFFSET")]
     for source in state.sources:
         if source.offsets is None:
@@ -58,117 +53,102 @@ def checkpoint_show(uri: str, output: str) -> None:
                 (source.source, tp.topic, str(tp.partition), str(end))
                 for tp, end in sorted(source.offsets.items())
             ]
-    print_rows(rows)
+    lines = [
+        f"query    {state.query_id}",
+        f"batch    {'none has finished' if state.batch_id is None else state.batch_id}",
+        f"pending  {'none' if state.pending_batch_id is None else state.pending_batch_id}",
+        *align(rows),
+    ]
+    print_result(output, state.as_json(), lines)
 
 
 @checkpoint.command("seek")
-@click.argument("uri")
+@checkpoint_argument
 @topics_option
 @scenario_options
-@out_of_range_option()
-@execute_options
-@checkpoint_options
-@broker_options
-@output_option
+@out_of_range_option
+@move_options
+@client_options
 def checkpoint_seek(
-    uri: str,
+    checkpoint: SparkCheckpoint,
     topics: Sequence[str] | None,
+    scenario: Scenario,
     on_out_of_range: Any,
-    quiet_period: float,
-    output: str,
-    **options: Any,
+    execution: Execution,
+    client: OffsetsClient,
 ) -> None:
     """
-    Let the query of the checkpoint at URI go on from other offsets.
+    Make the query of the checkpoint at URI continue from other offsets.
 
-    The query must be stopped. No group moves: for both at once see "group reset --checkpoint". Without --execute
-    it shows what it would do and changes nothing.
+    The query must be stopped. No group moves: "group reset --checkpoint" moves both. Without --execute it shows
+    what it would do and changes nothing.
     """
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek
 
-    scenario = scenario_of({name: options.pop(name) for name in SCENARIO_OPTIONS})
-    execute, policy = is_executed(options), checkpoint_policy(options)
-    spark_checkpoint = SparkCheckpoint(uri)
-    with open_client(**options) as client:
-        plan = plan_checkpoint_seek(
-            client,
-            spark_checkpoint,
-            scenario,
-            scope=TopicScope.parse(topics),
-            now=datetime.now(tz=timezone.utc),
-            on_out_of_range=on_out_of_range,
-            policy=policy,
-        )
-        finish(
-            plan,
-            "checkpoint seek",
-            client=client,
-            checkpoint=spark_checkpoint,
-            execute=execute,
-            output=output,
-            quiet_period=quiet_period,
-        )
+    plan = plan_checkpoint_seek(
+        client,
+        checkpoint,
+        scenario,
+        scope=TopicScope.parse(topics),
+        now=datetime.now(tz=timezone.utc),
+        on_out_of_range=on_out_of_range,
+        policy=execution.policy,
+    )
+    execution.finish(plan, client, checkpoint)
 
 
 @checkpoint.command("truncate")
-@click.argument("uri")
-@click.option("--to-batch", type=click.IntRange(0), required=True, help="The batch that is to be the newest.")
-@execute_options
-@checkpoint_options
-@output_option
-def checkpoint_truncate(uri: str, to_batch: int, quiet_period: float, output: str, **options: Any) -> None:
+@checkpoint_argument
+@click.option("--to-batch", type=click.IntRange(0), required=True, help="The batch that becomes the newest.")
+@move_options
+def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: Execution) -> None:
     """
     Remove all batches after one from the checkpoint at URI.
 
     The query plans them again under the same ids: exact also for a query that keeps state, and wrong for sinks
-    that skip ids they have seen, so --sink is needed. The Spark application must have ended, not the query alone.
-    Without --execute it changes nothing.
+    that skip ids they have seen, so --sink is needed. The Spark application must have ended, not only the query.
+    Without --execute it shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
-    execute = is_executed(options)
-    spark_checkpoint = SparkCheckpoint(uri)
-    plan = PipelinePlan((), plan_truncate(spark_checkpoint, to_batch, checkpoint_policy(options)))
-    finish(
-        plan,
-        "checkpoint truncate",
-        client=None,
-        checkpoint=spark_checkpoint,
-        execute=execute,
-        output=output,
-        quiet_period=quiet_period,
-    )
+    plan = PipelinePlan((), plan_truncate(checkpoint, to_batch, execution.policy))
+    execution.finish(plan, checkpoint=checkpoint)
 
 
 @checkpoint.command("undo")
-@click.argument("uri")
-@click.option("--archive", help="Which move to take back; by default the newest that was not.")
-@execute_options
-@checkpoint_options
-@output_option
-def checkpoint_undo(uri: str, archive: str | None, quiet_period: float, output: str, **options: Any) -> None:
+@checkpoint_argument
+@click.option("--archive", help="The move to undo, by its archive. Default: the newest that was not undone.")
+@move_options
+def checkpoint_undo(checkpoint: SparkCheckpoint, archive: str | None, execution: Execution) -> None:
     """
-    Take back a seek or truncate of the checkpoint at URI.
+    Undo a seek or truncate of the checkpoint at URI.
 
     If the query has run since, the checkpoint is moved to the offsets that it had. No group moves: see
-    "group restore". Without --execute it changes nothing.
+    "group restore". Without --execute it shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.plan_move import plan_undo
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
-    execute = is_executed(options)
-    spark_checkpoint = SparkCheckpoint(uri)
-    plan = PipelinePlan((), plan_undo(spark_checkpoint, archive, checkpoint_policy(options)))
-    finish(
-        plan,
-        "checkpoint undo",
-        client=None,
-        checkpoint=spark_checkpoint,
-        execute=execute,
-        output=output,
-        quiet_period=quiet_period,
-    )
+    plan = PipelinePlan((), plan_undo(checkpoint, archive, execution.policy))
+    execution.finish(plan, checkpoint=checkpoint)
+
+
+@click.command()
+@checkpoint_argument
+@groups_argument
+@duration_option("--grace", 0, "after the end of a batch in which it need not have been committed.")
+@client_options
+@output_option
+def drift(
+    checkpoint: SparkCheckpoint, groups: Groups, grace: float, client: OffsetsClient, output: str
+) -> None:
+    """
+    Compare GROUP with the checkpoint at URI, and both with the log; exit 1 if they have drifted.
+
+    GROUP is a group, or JSON such as {"orders": "orders-etl", "source:1": "other"}.
+    """
+    from airflow_kafka_offsets.moves.drift import pipeline_drift
+
+    reports = pipeline_drift(client, checkpoint, groups, grace=timedelta(seconds=grace))
+    print_result(output, reports_json(reports), (report.table() for report in reports))
+    if any(report.drifted for report in reports):
+        raise SystemExit(REFUSED)

@@ -1,61 +1,172 @@
-"""What do the commands share: options, exit codes, the client, and how they print?"""
+"""Options that several commands share, each set of them read into one value."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.parameters import parse_seconds
-from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.text import MAX_SIZE, too_large
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, exactly_one, parse_seconds
 
-REFUSED = 1
-USAGE = 2
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.reset_scenarios import Scenario
+
+Command = Callable[..., Any]
+Option = Callable[[Command], Command]
+"""A decorator that adds one or more options to a command."""
 
 _CALLS = 4
-"""How many times the time of one call all calls of a command may take together."""
-
-LONGEST_TIMEOUT = 3_600.0
-"""Seconds, as for :data:`airflow_kafka_offsets.kafka.client.LONGEST_TIMEOUT`, which is not loaded for ``--help``."""
+"""Multiple of ``--timeout`` that all calls of a command may take together."""
 
 
-class Seconds(click.ParamType):  # type: ignore[type-arg]
+def combined(parameter: str, read: Callable[..., object], *options: Option) -> Option:
     """
-    A duration: seconds, or ISO 8601 text such as ``PT10M``.
+    Return a decorator that adds options to a command and passes their values on as one.
 
-    :param most: the largest one.
-    :param zero: whether 0 is one.
+    :param parameter: the command's parameter for the combined value.
+    :param read: makes that value from the options' values, which it takes by name.
+    :param options: click's decorators, or combined ones.
     """
 
-    name = "float"
+    def values_of(**values: Any) -> dict[str, Any]:
+        return values
 
-    def __init__(self, most: float, *, zero: bool = False) -> None:
-        self._most = most
-        self._zero = zero
+    gather: Command = values_of
+    for option in reversed(options):
+        gather = option(gather)
+    added: list[click.Parameter] = gather.__click_params__  # type: ignore[attr-defined]
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read the option's text."""
-        try:
-            return parse_seconds(value, "found", most=self._most, zero=self._zero) or 0.0
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def run(**values: Any) -> Any:
+            given = gather(**{option.name: values.pop(str(option.name)) for option in added})
+            return command(**values, **{parameter: read(**given)})
+
+        run.__click_params__ = [*getattr(command, "__click_params__", ()), *added]  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
-output_option = click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Form of the output.",
-)
+def choice_option(name: str, choices: object, default: str, text: str) -> Option:
+    """Return an option that takes one value of a ``Literal`` type."""
+    kind = click.Choice(get_args(choices))
+    return click.option(name, type=kind, default=default, show_default=True, help=text)
+
+
+def duration_option(name: str, seconds: int, text: str) -> Option:
+    """Return an option that takes a duration, and its default in seconds; the text begins after those words."""
+
+    def read(_context: click.Context, _option: click.Parameter, value: object) -> float | None:
+        return parse_seconds(value, name)
+
+    text = f"Seconds, or a duration such as PT10M, {text}"
+    return click.option(
+        name, metavar="DURATION", default=seconds, type=str, callback=read, show_default=True, help=text
+    )
+
+
+def broker_config(
+    bootstrap_server: str | None, command_config: Path | None, kafka_config_id: str | None
+) -> dict[str, Any]:
+    """
+    Return the configuration of a client for the cluster that the options name.
+
+    :raises UsageError: if they name none, or a file or a connection that cannot be used.
+    """
+    from airflow_kafka_offsets.kafka.config import SERVERS, load_properties
+
+    if kafka_config_id and (bootstrap_server or command_config):
+        raise UsageError(
+            "--kafka-config-id replaces --bootstrap-server and --command-config: leave these out"
+        )
+    if kafka_config_id:
+        with _airflow("--kafka-config-id"):
+            from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+
+            return KafkaOffsetsHook(kafka_config_id).client_config()
+    config: dict[str, Any] = dict(load_properties(command_config)) if command_config else {}
+    if bootstrap_server:
+        config[SERVERS] = bootstrap_server
+    if SERVERS not in config:
+        raise UsageError(
+            "no broker is named: give --bootstrap-server HOST:PORT, --command-config FILE with bootstrap.servers, or "
+            "--kafka-config-id ID of an Airflow connection"
+        )
+    return config
+
+
+def _open_client(timeout: float, **names: Any) -> OffsetsClient:
+    """Return a client that is closed when the command ends."""
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+    client = OffsetsClient(broker_config(**names), timeout=timeout, total=_CALLS * timeout)
+    return click.get_current_context().with_resource(client)
+
+
+@contextmanager
+def _airflow(option: str) -> Iterator[None]:
+    """
+    Look up an Airflow connection within this.
+
+    :raises UsageError: if Airflow cannot be loaded, or cannot find or use the connection.
+    """
+    # As in Airflow's own commands: without it the SDK does not search the metadata database.
+    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
+    try:
+        # Airflow logs to the standard output, which is for the result.
+        with redirect_stdout(sys.stderr):
+            yield
+    except UsageError as error:
+        home = os.environ.get("AIRFLOW_HOME", "~/airflow")
+        raise UsageError(f"{option}: {error}; Airflow's home is {home} (AIRFLOW_HOME)") from error
+    except KafkaOffsetsError:
+        raise
+    except Exception as error:  # a broken configuration raises many types, some of which quote passwords
+        known = isinstance(error, ImportError) or type(error).__module__.startswith("airflow.")
+        raise UsageError(
+            f"{option}: Airflow is not configured ({error if known else type(error).__name__}): see what 'airflow info' says"
+        ) from error
+
+
+def _open_checkpoint(uri: str | None, checkpoint_conn_id: str | None) -> SparkCheckpoint | None:
+    if uri and checkpoint_conn_id:
+        with _airflow("--checkpoint-conn-id"):
+            from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+
+            return spark_checkpoint(uri, checkpoint_conn_id)
+    if checkpoint_conn_id:
+        raise UsageError(
+            "--checkpoint-conn-id is for the storage of a checkpoint: give --checkpoint URI as well"
+        )
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+    return None if uri is None else SparkCheckpoint(uri)
+
+
+def _read_scenario(**options: Any) -> Scenario:
+    from airflow_kafka_offsets.moves.scenario import parse_scenario
+
+    given = {
+        f"--{name.replace('_', '-')}": None if value is False else value for name, value in options.items()
+    }
+    option, value = exactly_one(given)
+    if value is True:
+        return parse_scenario("to_offset", option.removeprefix("--to-"))
+    return parse_scenario(option.removeprefix("--").replace("-", "_"), value)
+
+
+output_option = choice_option("--output", Literal["table", "json"], "table", "Form of the output.")
 
 topics_option = click.option(
     "--topic",
@@ -63,100 +174,60 @@ topics_option = click.option(
     multiple=True,
     metavar="TOPIC[:0,1]",
     callback=lambda _context, _option, topics: list(topics) or None,
-    help="Only these; may be repeated.",
+    help="Only this topic, or these partitions of it; may be repeated.",
 )
 
+group_argument = click.argument("group_id", metavar="GROUP")
 
-def broker_options(command: Any) -> Any:
-    """Add the options that say which broker, and how long to wait for it."""
-    for option in (
-        click.option(
-            "--timeout",
-            type=Seconds(LONGEST_TIMEOUT),
-            default=30.0,
-            show_default=True,
-            help="Seconds for each call, and four times as much for all of a command together.",
-        ),
-        click.option(
-            "--config",
-            "config_file",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="File of librdkafka properties, such as security.protocol=SASL_SSL.",
-        ),
-        click.option(
-            "--bootstrap-server", "bootstrap_server", metavar="HOST:PORT[,...]", help="The Kafka cluster."
-        ),
-    ):
-        command = option(command)
-    return command
+groups_argument = combined("groups", Groups.parse, group_argument, topics_option)
 
+save_option = click.option(
+    "--save",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="First write the offsets that will be overwritten or deleted to this file, as Kafka's CSV.",
+)
 
-def broker_config(bootstrap_server: str | None, config_file: Path | None) -> dict[str, Any]:
-    """
-    Return the client's configuration from the options.
+broker_options = (
+    click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="The Kafka cluster."),
+    click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="File of librdkafka properties, such as security.protocol=SASL_SSL.",
+    ),
+    click.option("--kafka-config-id", metavar="ID", help="Airflow connection, in place of the two above."),
+    duration_option("--timeout", 30, "for each call; four times as long for all calls together."),
+)
 
-    :raises UsageError: if they name no broker.
-    """
-    from airflow_kafka_offsets.kafka.config import load_properties
+client_options = combined("client", _open_client, *broker_options)
 
-    config: dict[str, Any] = dict(load_properties(config_file)) if config_file else {}
-    if bootstrap_server:
-        config["bootstrap.servers"] = bootstrap_server
-    if "bootstrap.servers" not in config:
-        raise UsageError(
-            "no broker is named: give --bootstrap-server HOST:PORT, or --config FILE with bootstrap.servers"
-        )
-    return config
+_conn_id_option = click.option(
+    "--checkpoint-conn-id",
+    metavar="ID",
+    help="Airflow connection of the checkpoint's storage. Default: the storage driver's own credentials.",
+)
+
+checkpoint_argument = combined("checkpoint", _open_checkpoint, click.argument("uri"), _conn_id_option)
 
 
-@contextmanager
-def open_client(bootstrap_server: str | None, config_file: Path | None, timeout: float) -> Iterator[Any]:
-    """Open a client for the broker that the options name."""
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-    config = broker_config(bootstrap_server, config_file)
-    with OffsetsClient(config, timeout=timeout, total=_CALLS * timeout) as client:
-        yield client
+def checkpoint_option(text: str, *, required: bool = False) -> Option:
+    """Return the options that name a checkpoint; the text says what for."""
+    uri = click.option("--checkpoint", "uri", metavar="URI", required=required, help=text)
+    return combined("checkpoint", _open_checkpoint, uri, _conn_id_option)
 
 
-def read_given(path: Path) -> str:
-    """
-    Read a file that the user names.
+scenario_options = combined(
+    "scenario",
+    _read_scenario,
+    click.option("--to-earliest", is_flag=True, help="To the log start."),
+    click.option("--to-latest", is_flag=True, help="To the log end."),
+    click.option("--to-current", is_flag=True, help="To the current offsets, which are committed again."),
+    click.option("--to-offset", metavar="N", help="To one offset for every partition, or Spark's JSON."),
+    click.option("--to-datetime", metavar="TIME", help="To a time in ISO 8601; UTC without a zone."),
+    click.option("--shift-by", type=int, metavar="N", help="By this many offsets; negative for back."),
+    click.option("--by-duration", metavar="DURATION", help="To a time ago: seconds, or such as PT1H."),
+    click.option("--from-file", metavar="FILE", help="To Kafka's CSV: [group,]topic,partition,offset lines."),
+)
 
-    :raises UsageError: if that cannot be done; what is in it is not shown.
-    """
-    try:
-        if (size := path.stat().st_size) > MAX_SIZE:
-            raise UsageError(too_large(str(path), size))
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError:
-        raise UsageError(
-            f"{path}: is no text in UTF-8; expected a receipt as --output json prints it"
-        ) from None
-
-
-def not_written(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsError:
-    """
-    Return the error for a standard output that takes no more, and let it take what is left.
-
-    :param what: what was to be written.
-    :param outcome: what else is to be said.
-    """
-    # Python would fail on the rest once more when it ends, in words of its own.
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())
-    os.close(nothing)
-    return KafkaOffsetsError(f"{what} cannot be written: {error.strerror}{outcome}")
-
-
-def print_json(value: Mapping[str, Any]) -> None:
-    """Print plain JSON."""
-    click.echo(json.dumps(value, indent=2))
-
-
-def print_rows(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns."""
-    for line in align(rows):
-        click.echo(line)
+out_of_range_option = choice_option(
+    "--on-out-of-range", OutOfRangePolicy, "fail", "For an offset outside the log, or a time in the future."
+)

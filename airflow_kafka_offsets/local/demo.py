@@ -28,7 +28,7 @@ from airflow_kafka_offsets.local.demo_days import MARK
 from airflow_kafka_offsets.local.environment import check_environment
 from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-from airflow_kafka_offsets.local.tools import KafkaTools, parse_describe
+from airflow_kafka_offsets.local.tools import describe_group, parse_describe
 
 GROUP = "flights-daily"
 FIRST_DAY = date(2013, 1, 1)
@@ -61,7 +61,7 @@ def run_demo(
             console.print("[bold]Airflow[/]: migrating a private database")
             migrate_airflow(environment, home)
             results = _run_days(environment, home, dag_file, days, console)
-            agrees = _report(results, _published(home), KafkaTools(kafka.bootstrap_servers), console)
+            agrees = _report(results, _published(home), kafka.bootstrap_servers, console)
             _print_places(home, kafka, console)
             if keep:
                 _print_next_steps(environment, home, kafka, console)
@@ -201,7 +201,7 @@ def _published(home: Path) -> int:
     return sum(json.loads(file.read_text())["rows"] for file in files)
 
 
-def _report(results: list[dict[str, Any]], published: int, tools: KafkaTools, console: Console) -> bool:
+def _report(results: list[dict[str, Any]], published: int, servers: str, console: Console) -> bool:
     """Show a line per day and the output of Kafka's own tool; return whether everything agrees."""
     table = Table(title=f"What the days left in consumer group {GROUP}")
     for column in ("day", "flights that left", "offsets before", "offsets after", "committed", "lag"):
@@ -213,7 +213,7 @@ def _report(results: list[dict[str, Any]], published: int, tools: KafkaTools, co
         table.add_row(result["day"], str(records), *offsets, str(receipt["records"]), str(remaining))
     console.print(table)
     console.print("[bold]Kafka's own tool says[/] (kafka-consumer-groups --describe):")
-    described = tools.describe(GROUP)
+    described = describe_group(servers, GROUP)
     _print_plain(console, described.strip("\n"))
     rows = parse_describe(described)
     lag = sum(row["lag"] or 0 for row in rows)

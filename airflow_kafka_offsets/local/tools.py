@@ -1,39 +1,19 @@
-"""Kafka's own command-line tools."""
+"""Kafka's own tool for consumer groups, from the jars of the embedded Kafka."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-import tempfile
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TypedDict
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.jars import classpath_text, kafka_classpath
 from airflow_kafka_offsets.local.java import find_java
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 """The class behind ``kafka-consumer-groups``."""
 
-_LOG4J = "status = off\nrootLogger.level = off\n"
-
-
-class ToolResult(NamedTuple):
-    """Output and exit status of a tool. Most of Kafka's tools exit 0 also when they fail."""
-
-    stdout: str
-    stderr: str
-    returncode: int
-
-    @property
-    def error(self) -> str | None:
-        """The error that the tool reported in whatever way; ``None`` if it did not."""
-        lines = [line for line in (self.stdout + self.stderr).splitlines() if line.startswith("Error: ")]
-        if lines or self.returncode == 0:
-            return "\n".join(lines) or None
-        return self.stderr.strip() or self.stdout.strip() or f"exit status {self.returncode}"
+_TIMEOUT = 60.0
 
 
 class DescribeRow(TypedDict):
@@ -47,69 +27,40 @@ class DescribeRow(TypedDict):
     lag: int | None
 
 
-class KafkaTools:
+def tool_command(class_name: str) -> list[str]:
     """
-    Runs the classes behind Kafka's shell scripts, from the jars of the embedded Kafka.
+    Return the command that runs a class of Kafka's jars, without its arguments and its log.
 
-    :param bootstrap_servers: ``host:port`` of the broker.
-    :param command_config: a Java properties file for the clients, as the scripts' ``--command-config``.
+    :raises SetupError: if Java or the jars are missing.
     """
+    flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+    quiet = ("-Dlog4j2.level=OFF", "-Dlog4j2.statusLoggerLevel=OFF")
+    return [str(find_java().path), *flags, *quiet, "-cp", classpath_text(kafka_classpath()), class_name]
 
-    def __init__(self, bootstrap_servers: str, command_config: Path | None = None) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._command_config = command_config
 
-    def consumer_groups(self, *arguments: str, timeout: float = 60.0) -> ToolResult:
-        """Run ``kafka-consumer-groups`` on the broker with arguments such as ``"--list"``; see :meth:`run`."""
-        to_broker = ["--bootstrap-server", self._bootstrap_servers]
-        if self._command_config is not None:
-            to_broker += ["--command-config", str(self._command_config)]
-        return self.run(CONSUMER_GROUPS, *to_broker, *arguments, timeout=timeout)
+def describe_group(bootstrap_servers: str, group: str) -> str:
+    """
+    Return what ``kafka-consumer-groups --describe --group`` prints.
 
-    def describe(self, group: str) -> str:
-        """
-        Return what ``kafka-consumer-groups --describe --group`` prints on standard output.
-
-        :raises SetupError: if the tool reported an error, such as a group that does not exist.
-        """
-        result = self.consumer_groups("--describe", "--group", group)
-        if result.error is not None:
-            raise SetupError(f"kafka-consumer-groups could not describe {group!r}: {result.error}")
-        return result.stdout
-
-    def describe_rows(self, group: str) -> list[DescribeRow]:
-        """Return :meth:`describe` as rows, sorted by topic and partition."""
-        return sorted(parse_describe(self.describe(group)), key=lambda row: (row["topic"], row["partition"]))
-
-    def run(self, class_name: str, *arguments: str, timeout: float = 60.0) -> ToolResult:
-        """
-        Run any class of Kafka's jars.
-
-        :param class_name: with its package, such as ``org.apache.kafka.tools.TopicCommand``.
-        :param arguments: its arguments; the broker is not added.
-        :param timeout: seconds until it is ended.
-        :raises SetupError: if it did not finish in time, or Java or the jars are missing.
-        """
-        flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
-        java = [str(find_java().path), *flags, "-cp", classpath_text(kafka_classpath())]
-        with tempfile.NamedTemporaryFile("w", suffix=".properties") as log4j:
-            log4j.write(_LOG4J)
-            log4j.flush()
-            try:
-                done = subprocess.run(
-                    [*java, f"-Dlog4j2.configurationFile={log4j.name}", class_name, *arguments],
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    text=True,
-                    timeout=timeout,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired as error:
-                raise SetupError(
-                    f"{class_name} did not finish within {timeout:g} s: check that the broker at "
-                    f"{self._bootstrap_servers} answers"
-                ) from error
-        return ToolResult(done.stdout, done.stderr, done.returncode)
+    :raises SetupError: if the tool reports an error, or does not finish in time.
+    """
+    arguments = ["--bootstrap-server", bootstrap_servers, "--describe", "--group", group]
+    try:
+        done = subprocess.run(
+            [*tool_command(CONSUMER_GROUPS), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SetupError(f"kafka-consumer-groups did not finish within {_TIMEOUT:g} s") from error
+    output = f"{done.stdout}\n{done.stderr}"
+    # It exits 0 also when it fails.
+    if done.returncode or "\nError: " in f"\n{output}":
+        raise SetupError(f"kafka-consumer-groups could not describe {group!r}: {output.strip()}")
+    return done.stdout
 
 
 def parse_describe(text: str) -> list[DescribeRow]:

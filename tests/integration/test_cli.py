@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_the_broker_may_be_named_in_a_file_of_properties(cli, group, tmp_path, b
     name, _ = group
     file = tmp_path / "client.properties"
     file.write_text(f"# ours\nbootstrap.servers={bootstrap_servers}\nclient.id=look\n")
-    done = cli("group", "lag", name, "--config", str(file), broker=False)
+    done = cli("group", "lag", name, "--command-config", str(file), broker=False)
     assert done.returncode == 0
     assert "total lag 3" in done.stdout
 
@@ -220,14 +221,81 @@ def test_a_reset_whose_options_contradict_each_other_is_exit_2(cli, flags):
     assert cli("group", "reset", "g", *flags).returncode == 2
 
 
-def test_groups_are_deleted_and_each_says_whether_it_was(cli, group, kafka_tools):
-    name, _ = group
-    done = cli("group", "delete", name, "nobody-ever", "--output", "json")
-    assert done.returncode == 1
-    results = {result["group_id"]: result for result in json.loads(done.stdout)["groups"]}
-    assert results[name]["deleted"] is True
-    assert "no such group" in results["nobody-ever"]["error"]
+def test_a_group_is_deleted_only_with_execute(cli, group, kafka_tools):
+    name, topic = group
+    before = kafka_tools.describe_rows(name)
+    shown = cli("group", "delete", name)
+    assert (shown.returncode, "Nothing was changed: give --execute" in shown.stderr) == (0, True)
+    assert [topic, "0", "7", "10", "3"] in [line.split() for line in shown.stdout.splitlines()]
+    assert f"Empty group {name}: total lag 3" in shown.stdout
+    assert kafka_tools.describe_rows(name) == before
+    done = cli("group", "delete", name, "--execute")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{name}: deleted")
     assert name not in kafka_tools.consumer_groups("--list").stdout
+
+
+@pytest.mark.parametrize("form", ["--from-file", "--receipt"])
+def test_a_deleted_group_is_restored_from_what_was_saved(cli, group, kafka_tools, tmp_path, form):
+    name, topic = group
+    before, saved, receipt = (
+        kafka_tools.describe_rows(name),
+        tmp_path / "saved.csv",
+        tmp_path / "receipt.json",
+    )
+    done = cli("group", "delete", name, "--execute", "--save", str(saved), "--output", "json")
+    receipt.write_text(done.stdout)
+    (deleted,) = json.loads(done.stdout)["groups"]
+    assert (deleted["deleted"], deleted["before"]) == (True, {topic: {"0": 7, "1": None}})
+    assert saved.read_text() == f"{topic},0,7\n"
+    assert name not in kafka_tools.consumer_groups("--list").stdout
+    file = saved if form == "--from-file" else receipt
+    assert cli("group", "restore", name, form, str(file), "--execute").returncode == 0
+    assert kafka_tools.describe_rows(name) == before
+
+
+def test_kafkas_tool_restores_what_a_delete_has_saved(cli, group, kafka_tools, tmp_path):
+    name, _ = group
+    before, saved = kafka_tools.describe_rows(name), tmp_path / "saved.csv"
+    assert cli("group", "delete", name, "--execute", "--save", str(saved)).returncode == 0
+    flags = ("--from-file", str(saved), "--execute")
+    assert not kafka_tools.consumer_groups("--reset-offsets", "--group", name, *flags).error
+    assert kafka_tools.describe_rows(name) == before
+
+
+def test_no_group_is_deleted_if_one_has_members_or_is_not_there(cli, group, new_group, member, kafka_tools):
+    name, topic = group
+    active = new_group()
+    member(active, topic)
+    done = cli("group", "delete", name, active, "nobody-ever", "--execute")
+    assert done.returncode == 1
+    assert f"group {active!r} is Stable with 1 members (a-reader on " in done.stderr
+    assert "there is no group 'nobody-ever'" in done.stderr
+    assert "nothing was changed" in done.stderr
+    assert {name, active} <= set(kafka_tools.consumer_groups("--list").stdout.split())
+
+
+def test_a_group_without_commits_is_deleted(cli, group, kafka_tools):
+    name, topic = group
+    kafka_tools.consumer_groups("--delete-offsets", "--group", name, "--topic", topic)
+    done = cli("group", "delete", name, "--execute", "--output", "json")
+    (deleted,) = json.loads(done.stdout)["groups"]
+    assert (deleted["deleted"], deleted["before"]) == (True, {})
+    assert name not in kafka_tools.consumer_groups("--list").stdout
+
+
+def test_broker_and_storage_may_be_airflow_connections(bootstrap_servers, group, new_query):
+    name, topic = group
+    query = new_query({topic: {0: 7}})
+    kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers, "sasl.password": "abc"}}
+    connections = {"AIRFLOW_CONN_CLUSTER": json.dumps(kafka), "AIRFLOW_CONN_LAKE": '{"conn_type": "fs"}'}
+    command = [sys.executable, "-m", "airflow_kafka_offsets.cli", "drift", f"file://{query.location}", name]
+    command += ["--kafka-config-id", "cluster", "--checkpoint-conn-id", "lake", "--output", "json"]
+    done = subprocess.run(
+        command, env=os.environ | connections, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert "Error" not in done.stderr
+    (report,) = json.loads(done.stdout)["groups"]
+    assert (report["group_id"], report["batch_id"]) == (name, 1)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kafka_shell import KafkaTools, ToolResult
 
 from airflow_kafka_offsets.local.jars import classpath_text, kafka_classpath
 from airflow_kafka_offsets.local.java import find_java
-from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS, KafkaTools, ToolResult
+from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -10,17 +12,26 @@ from airflow_kafka_offsets.cli import main
 
 
 @pytest.fixture
-def cli(monkeypatch, capsys):
-    """Runs the command line on groups of a broker that is not there; returns exit status and standard error."""
+def run(monkeypatch, capsys):
+    """Runs the command line; returns exit status and standard error."""
 
     def run(*arguments):
-        words = ["airflow-kafka-offsets", "group", *arguments, "--bootstrap-server", "127.0.0.1:1"]
-        monkeypatch.setattr(sys, "argv", words)
+        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
         return ended.value.code, capsys.readouterr().err
 
     return run
+
+
+@pytest.fixture
+def cli(run):
+    """Runs a command on groups of a broker that is not there; returns exit status and standard error."""
+
+    def on_groups(*arguments):
+        return run("group", *arguments, "--bootstrap-server", "127.0.0.1:1")
+
+    return on_groups
 
 
 @pytest.mark.parametrize(
@@ -36,18 +47,22 @@ def cli(monkeypatch, capsys):
         ["lag", "g", "--timeout", "inf"],
         ["lag", "g", "--timeout", "nan"],
         ["lag", "g", "--timeout", "-1"],
+        ["lag", "g", "--timeout", "0"],
+        ["lag", "g", "--timeout", "PT2H"],
+        ["lag", "g", "--timeout", "1 minute"],
         ["lag", "g", "--topic", "orders:2147483648"],
         ["lag", "g", "--topic", "orders:" + "9" * 5_000],
         ["reset", "g", "--all-topics", "--to-offset", "9" * 5_000],
         ["reset", "g", "--all-topics", "--by-duration", "P999999999DT999999999H"],
         ["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "nan"],
+        ["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "-PT1S"],
     ],
 )
 def test_names_and_numbers_that_cannot_be_are_exit_2_and_a_sentence(cli, arguments):
-    status, said = cli(*arguments)
+    status, error = cli(*arguments)
     assert status == 2
-    assert "Error: " in said
-    assert "expected" in said
+    assert "Error: " in error
+    assert "expected" in error
 
 
 @pytest.mark.parametrize(
@@ -56,10 +71,10 @@ def test_names_and_numbers_that_cannot_be_are_exit_2_and_a_sentence(cli, argumen
 def test_what_is_in_a_file_that_is_no_receipt_is_not_shown(cli, tmp_path, content):
     file = tmp_path / "receipt.json"
     file.write_text(content)
-    status, said = cli("restore", "g", "--receipt", str(file))
+    status, error = cli("restore", "g", "--receipt", str(file))
     assert status == 1
-    assert said.startswith("Error: ")
-    assert "hunter2" not in said
+    assert error.startswith("Error: ")
+    assert "hunter2" not in error
 
 
 @pytest.mark.parametrize(
@@ -70,6 +85,65 @@ def test_a_file_that_is_too_large_is_not_read(cli, tmp_path, arguments):
     file = tmp_path / "dump"
     with file.open("wb") as large:
         large.truncate(20_000_000)
-    status, said = cli(*arguments, str(file))
+    status, error = cli(*arguments, str(file))
     assert status == 2
-    assert "is 20,000,000 bytes large; expected at most 10,000,000" in said
+    assert "is 20,000,000 bytes large; expected at most 10,000,000" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ([], "no broker is named: give --bootstrap-server"),
+        (
+            ["--kafka-config-id", "k", "--bootstrap-server", "b:1"],
+            "--kafka-config-id replaces --bootstrap-server",
+        ),
+        (
+            ["--kafka-config-id", "k", "--command-config", __file__],
+            "--kafka-config-id replaces --bootstrap-server",
+        ),
+        (["--kafka-config-id", "nowhere"], "connection 'nowhere' is not defined"),
+        (["--kafka-config-id", "empty"], "connection 'empty' of type 'kafka' has no bootstrap.servers"),
+        (["--command-config", "/nowhere"], "/nowhere"),
+        (["--config", __file__], "No such option"),
+    ],
+)
+def test_a_broker_that_is_not_named_or_named_twice_is_exit_2(run, monkeypatch, options, text):
+    monkeypatch.setenv("AIRFLOW_CONN_EMPTY", '{"conn_type": "kafka"}')
+    status, error = run("group", "lag", "g", *options)
+    assert status == 2
+    assert text in error
+
+
+@pytest.mark.parametrize(
+    "command", [("checkpoint", "show"), ("drift",), ("checkpoint", "undo"), ("checkpoint", "seek")]
+)
+def test_a_connection_for_the_storage_that_is_not_there_is_exit_2(run, tmp_path, command):
+    options = {"drift": ["g"], "seek": ["--to-earliest"]}.get(command[-1], [])
+    status, error = run(*command, str(tmp_path), *options, "--checkpoint-conn-id", "nowhere")
+    assert status == 2
+    assert "--checkpoint-conn-id: connection 'nowhere' is not defined" in error
+
+
+def test_a_connection_for_the_storage_of_no_checkpoint_is_exit_2(cli):
+    status, error = cli("reset", "g", "--all-topics", "--to-earliest", "--checkpoint-conn-id", "lake")
+    assert status == 2
+    assert "give --checkpoint URI as well" in error
+
+
+def test_an_airflow_that_cannot_be_loaded_is_exit_2_and_quotes_no_password():
+    command = [
+        sys.executable,
+        "-m",
+        "airflow_kafka_offsets.cli",
+        "group",
+        "lag",
+        "g",
+        "--kafka-config-id",
+        "k",
+    ]
+    broken = os.environ | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "hunter2"}
+    done = subprocess.run(command, env=broken, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "Error: --kafka-config-id: Airflow is not configured" in done.stderr
+    assert "hunter2" not in done.stderr

@@ -1,1 +1,1 @@
-"""The listener that makes consumer groups follow the queries of a Spark session."""
+"""A listener that makes consumer groups follow the queries of a Spark session."""

@@ -1,4 +1,4 @@
-"""What is committed for the queries of a session, when, and what is refused?"""
+"""Commits what the queries of a session have finished, at the latest before Kafka forgets their groups."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
@@ -19,19 +20,17 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.spark.commit import driver_metadata
-from airflow_kafka_offsets.spark.group_commit import (
-    GroupClient,
-    commit_forward,
-    refuse_other_query,
-)
+from airflow_kafka_offsets.spark.group_commit import GroupClient, commit_forward, refuse_other_query
 from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery
 from airflow_kafka_offsets.spark.listener.targets import Settings, Target, TargetOffsets, group_targets
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 REFRESH = 3_600.0
-"""Seconds until a query without new data commits again, at most: Kafka forgets groups of which it hears nothing."""
+"""Seconds until a query without new data commits again, at most: Kafka forgets groups without commits."""
 
 REFRESHES = 4
 """Commits within the time after which the broker would forget the group."""
@@ -47,31 +46,33 @@ _FLUSH_PAUSE = 0.5
 class _Run:
     query: RunningQuery
     batch: int | None = None
+    """Id of the newest finished batch; ``None`` if the query has to be asked."""
     wanted: bool = False
+    """Whether a commit is to be made."""
     busy: bool = False
+    """Whether one is being made."""
     due: float = 0.0
     attempts: int = 0
     ended: float | None = None
     committed: float | None = None
     idle: bool = False
-    kept: float | None = None
-    """Seconds for which the brokers remember its groups; ``None`` if they were not asked, infinite if they do not tell."""
+    retention: float | None = None
+    """Seconds for which the brokers keep its groups' offsets: ``None`` before asking, infinite if unknown."""
     claims: dict[Target, set[TopicPartition]] = field(default_factory=dict)
     clients: set[Settings] = field(default_factory=set)
 
     @property
     def refresh(self) -> float:
-        """Seconds after a commit until the next one is due although nothing is new."""
-        return REFRESH if self.kept is None else min(REFRESH, self.kept / REFRESHES)
+        """Seconds after a commit until the next one is due without new data."""
+        return REFRESH if self.retention is None else min(REFRESH, self.retention / REFRESHES)
 
 
 class Committer:
     """
     Follows queries, and commits what they have finished.
 
-    What it is told (:meth:`follow`, :meth:`finished`, :meth:`idle`, :meth:`ended`) is only noted; the commits are made
-    by :meth:`step`, on whichever thread calls it. Of a query only the newest state is committed. What became of the
-    commits is in ``outcomes``.
+    Events (:meth:`follow`, :meth:`finished`, :meth:`idle`, :meth:`ended`) are only recorded. :meth:`step` makes the
+    commits, on the thread that calls it, and only for the newest state of each query. ``outcomes`` has the results.
 
     :param new_client: makes a client from the ``kafka.*`` settings of a source.
     :param group_id: the group, or ``{topic: group}``, of sources that name none in their options.
@@ -96,13 +97,13 @@ class Committer:
         self._committing = threading.Lock()
 
     def followed(self, run_id: str) -> RunningQuery | None:
-        """Return the query of which this is a run, if it is followed."""
+        """Return the query of a run, if it is followed."""
         with self._noting:
             run = self._runs.get(run_id)
         return None if run is None else run.query
 
     def queries(self) -> list[RunningQuery]:
-        """Return all that are followed."""
+        """Return all followed queries."""
         with self._noting:
             return [run.query for run in self._runs.values()]
 
@@ -112,23 +113,22 @@ class Committer:
             self._runs.setdefault(run_id, _Run(query))
 
     def finished(self, run_id: str, batch: int | None) -> None:
-        """Note that a query has finished a batch."""
+        """Record that a query has finished a batch."""
         self._want(run_id, batch)
 
     def idle(self, run_id: str) -> None:
-        """Note that a query has nothing to do; what it had finished before is committed, again after a while."""
+        """Record that a query waits for data; what it has finished is committed, and again after a while."""
         with self._noting:
             run = self._runs.get(run_id)
-            quiet = run is not None and (
-                run.committed is None or run.committed + run.refresh < time.monotonic()
-            )
-            if run is not None:
-                run.idle = True
-        if quiet:
+            if run is None:
+                return
+            run.idle = True
+            due = run.committed is None or run.committed + run.refresh < time.monotonic()
+        if due:
             self._want(run_id, None)
 
     def ended(self, run_id: str) -> None:
-        """Note that a query has ended; what it had finished is committed once more, then it is forgotten."""
+        """Record that a query has ended; it is committed once more and then forgotten."""
         self._want(run_id, None, ended=time.monotonic())
 
     def step(self) -> float | None:
@@ -144,11 +144,11 @@ class Committer:
         """
         Commit everything that is finished by now, with as many attempts as there is time for.
 
-        :param timeout: seconds; an attempt that is under way is not broken off.
+        :param timeout: seconds; an attempt in progress is not interrupted.
         """
         deadline = self._flush_until = time.monotonic() + timeout
         self._notice_ends()
-        # One pass in any case: it begins when the commit that is under way on another thread has ended.
+        # At least one pass: it begins when the commit on another thread has ended.
         while self._committing.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:
                 if self._wanted():
@@ -162,17 +162,18 @@ class Committer:
         self.late(timeout)
 
     def late(self, timeout: float) -> None:
-        """Note the queries of which a commit is not done after so many seconds."""
+        """Record the queries of which a commit is not done after so many seconds."""
         with self._noting:
             late = [run.query for run in self._runs.values() if run.wanted or run.busy]
         for query in late:
-            self.outcomes.late(query, timeout)
+            text = f"its last commit was not done within {timeout:.3g} s; its next run does it"
+            self.outcomes.incomplete(query, text)
 
     def close(self, timeout: float = GIVE_UP) -> None:
         """
         Forget all queries and close all clients.
 
-        :param timeout: seconds to wait for a commit that is under way; then the clients are closed after it.
+        :param timeout: seconds to wait for a commit in progress; then the clients are closed after it.
         """
         with self._noting:
             runs = list(self._runs.values())
@@ -190,7 +191,7 @@ class Committer:
         with self._noting:
             runs = dict(self._runs)
         for run_id, run in runs.items():
-            if run.ended is None and not _is_active(run.query):
+            if run.ended is None and not _try(run.query.is_active):
                 self.ended(run_id)
 
     def _want(self, run_id: str, batch: int | None, ended: float | None = None) -> None:
@@ -214,35 +215,28 @@ class Committer:
             if at_once or run.due <= now:
                 self._commit(run)
         if not at_once:
-            self._ask_how_long_groups_are_kept()
+            self._ask_retention()
         with self._noting:
             for run_id, run in list(self._runs.items()):
-                if run.ended is not None and (not run.wanted or self._given_up(run.ended)):
+                # A flush says how long to wait for it.
+                if run.ended is not None and (
+                    not run.wanted or max(run.ended + GIVE_UP, self._flush_until) < time.monotonic()
+                ):
                     self._runs.pop(run_id).query.forget()
-            pauses = [
-                run.due - time.monotonic() if run.wanted else run.refresh for run in self._runs.values()
-            ]
+            now = time.monotonic()
+            pauses = [run.due - now if run.wanted else run.refresh for run in self._runs.values()]
         self._close_unused_clients()
         return max(0.0, min(pauses)) if pauses else None
 
-    def _ask_how_long_groups_are_kept(self) -> None:
-        """Ask the brokers of idle queries, once: it may take a while, and is of no use to the others."""
+    def _ask_retention(self) -> None:
+        """Ask the brokers of idle queries once how long they keep offsets: it takes a while, and others need no answer."""
         with self._noting:
-            runs = [run for run in self._runs.values() if run.idle and run.kept is None and run.committed]
+            runs = [
+                run for run in self._runs.values() if run.idle and run.retention is None and run.committed
+            ]
         for run in runs:
-            run.kept = min(map(self._kept, run.clients), default=math.inf)
-
-    def _kept(self, settings: Settings) -> float:
-        try:
-            minutes = self._clients[settings].offsets_retention_minutes()
-        except Exception as error:  # noqa: BLE001  # whatever py4j, or a Spark that is going down, throws
-            log.debug("The broker does not tell how long it keeps offsets: %s", error)
-            minutes = None
-        return math.inf if minutes is None else 60.0 * minutes
-
-    def _given_up(self, ended: float) -> bool:
-        # Who waits for it says how long.
-        return max(ended + GIVE_UP, self._flush_until) < time.monotonic()
+            minutes = [_try(self._clients[settings].offsets_retention_minutes) for settings in run.clients]
+            run.retention = min((60.0 * each for each in minutes if each is not None), default=math.inf)
 
     def _commit(self, run: _Run) -> None:
         with self._noting:
@@ -259,41 +253,39 @@ class Committer:
                 run.wanted = True
 
     def _commit_all(self, run: _Run, batch: int | None) -> bool:
-        """Commit to each of a query's groups; return whether another try may do what failed."""
+        """Commit to each group of a query; return whether another attempt may do what failed."""
         try:
             targets, without_group = group_targets(run.query.sources(), self._group_id)
             if targets and batch is None:
                 batch = run.query.newest_batch()
-        except KafkaOffsetsError as error:
-            self.outcomes.not_committed(run.query, error)
+        except KafkaOffsetsError as refusal:
+            self.outcomes.not_committed(run.query, refusal)
             return False
-        except Exception as error:  # noqa: BLE001  # whatever py4j, or a Spark that is going down, throws
+        except Exception as failure:  # noqa: BLE001  # py4j and a Spark that shuts down raise anything
             if batch is None:
-                log.debug("Query %s does not tell what it has finished: %s", run.query.name, error)
+                log.debug("Query %s does not tell what it has finished: %s", run.query.name, failure)
             else:
-                unknown = SetupError(
-                    f"Spark does not tell what it has finished, so nothing is committed: {error}"
-                )
-                self.outcomes.not_committed(run.query, unknown)
+                text = f"Spark does not tell what it has finished, so nothing is committed: {failure}"
+                self.outcomes.not_committed(run.query, SetupError(text))
             return False
         for text in without_group:
-            self.outcomes.say(run.query, "", text, text)
+            self.outcomes.warn_once(run.query, "", text, text)
         retry = False
         silent: dict[str, BrokerUnavailableError] = {}
         for target, wanted in targets.items():
-            # A broker that did not answer for one group would not for the next one, and each takes its time.
-            reason = silent.get(target.cluster) or self._reason_against(run, target, wanted, batch)
-            if reason is None:
+            # A cluster that did not answer for one group would not answer for the next one either.
+            error = silent.get(target.cluster) or self._attempt(run, target, wanted, batch)
+            if error is None:
                 run.committed = time.monotonic()
                 self.outcomes.committed(run.query, target.group_id)
                 continue
-            if isinstance(reason, BrokerUnavailableError):
-                silent[target.cluster] = reason
-            retry = retry or reason.retriable
-            self.outcomes.not_committed(run.query, reason, target.group_id)
+            if isinstance(error, BrokerUnavailableError):
+                silent[target.cluster] = error
+            retry = retry or error.retriable
+            self.outcomes.not_committed(run.query, error, target.group_id)
         return retry
 
-    def _reason_against(
+    def _attempt(
         self, run: _Run, target: Target, wanted: TargetOffsets, batch: int | None
     ) -> KafkaOffsetsError | None:
         try:
@@ -305,7 +297,10 @@ class Committer:
     def _write(self, run: _Run, target: Target, wanted: TargetOffsets, batch: int | None) -> None:
         group_id, query, offsets = target.group_id, run.query, wanted.offsets
         self._refuse_second(run, target, offsets)
-        client = self._client(run, wanted.settings)
+        if wanted.settings not in self._clients:
+            self._clients[wanted.settings] = self._new_client(dict(wanted.settings))
+        client = self._clients[wanted.settings]
+        run.clients.add(wanted.settings)
         commits = client.committed(group_id, offsets)
         if not self._allow_new_query:
             refuse_other_query(group_id, commits, query.query_id)
@@ -332,29 +327,17 @@ class Committer:
                     ]
                 )
 
-    def _client(self, run: _Run, settings: Settings) -> GroupClient:
-        if settings not in self._clients:
-            self._clients[settings] = self._new_client(dict(settings))
-        run.clients.add(settings)
-        return self._clients[settings]
-
     def _close_unused_clients(self) -> None:
         with self._noting:
             used = {settings for run in self._runs.values() for settings in run.clients}
         for settings in self._clients.keys() - used:
-            _close(self._clients.pop(settings))
+            _try(self._clients.pop(settings).close)
 
 
-def _close(client: GroupClient) -> None:
+def _try(function: Callable[[], T]) -> T | None:
+    """Return what a function returns, ``None`` if it fails because the JVM, the server or the broker is gone."""
     try:
-        client.close()
-    except Exception as error:  # noqa: BLE001  # the JVM may be gone
-        log.debug("A client was not closed: %s", error)
-
-
-def _is_active(query: RunningQuery) -> bool:
-    try:
-        return query.is_active()
-    except Exception as error:  # noqa: BLE001  # the JVM or the server may be gone
-        log.debug("Query %s does not tell whether it runs: %s", query.name, error)
-        return False
+        return function()
+    except Exception as error:  # noqa: BLE001  # py4j and a Spark that shuts down raise anything
+        log.debug("No answer: %s", error)
+        return None

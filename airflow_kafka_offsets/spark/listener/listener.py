@@ -1,5 +1,5 @@
 """
-How does a consumer group follow a Structured Streaming query while it runs?
+Makes consumer groups follow Structured Streaming queries while they run.
 
 One line attaches it::
 
@@ -19,7 +19,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StreamingQueryListener
@@ -28,20 +27,26 @@ from airflow_kafka_offsets.errors import (
     BrokerError,
     KafkaOffsetsError,
     PlanRefusedError,
-    SetupError,
     UsageError,
 )
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX, GroupIds, parse_group_id
 from airflow_kafka_offsets.spark.group_commit import GroupClient
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.listener.attaching import attach, detach
-from airflow_kafka_offsets.spark.listener.callbacks import CallbackConnection
 from airflow_kafka_offsets.spark.listener.committer import Committer
-from airflow_kafka_offsets.spark.listener.delegation import refuse_delegation_tokens, token_targets
 from airflow_kafka_offsets.spark.listener.outcomes import Counts
-from airflow_kafka_offsets.spark.listener.queries import ClassicQuery, ConnectQuery, RunningQuery
-from airflow_kafka_offsets.spark.listener.time_limit import DaemonCall, LimitedCalls, NoThreadError
-from airflow_kafka_offsets.spark.listener.worker import Worker
+from airflow_kafka_offsets.spark.listener.queries import (
+    CallbackConnection,
+    ClassicQuery,
+    ConnectQuery,
+    RunningQuery,
+)
+from airflow_kafka_offsets.spark.listener.refusals import (
+    check_connect,
+    refuse_delegation_tokens,
+    token_targets,
+)
+from airflow_kafka_offsets.spark.listener.threads import DaemonCall, LimitedCalls, NoThreadError, Worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +62,11 @@ REQUEST = 10.0
 _GRACE = 1.0
 """Seconds by which the end may be late."""
 
+_UNKNOWN_END = (
+    "the Spark Connect server does not answer, so that what it has finished last is not known: what is committed is what "
+    "its last event told; its next run, or CommitOffsetsOperator, commits the rest"
+)
+
 
 class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc]  # PySpark is not typed here
     """
@@ -64,20 +74,19 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
     A source names its group in its own option ``kafka.consumer.commit.groupid``, or ``consumer.commit.groupid``.
     The group gets the ends of the newest batch that Spark has marked as committed in the checkpoint: after each
-    batch, at the end of the query, and while nothing is new once an hour, or more often where Kafka would forget the
-    group sooner. The commits are made on a thread of their
-    own with the Kafka client in the driver's JVM and the source's own ``kafka.*`` options. Each is read back. A group
-    is never taken back, and never taken over from another query. An error never ends a query: it is logged and
-    counted, the commit is tried again, and the query's next batch commits anew.
+    batch, at the end of the query, and without new data once an hour, or more often where Kafka would forget the group
+    sooner. A separate thread makes the commits with the Kafka client in the driver's JVM and the source's own
+    ``kafka.*`` options, and reads each back. A group is never moved backwards, and never taken over from another query.
+    An error never ends a query: it is logged and counted, the commit is tried again, and the next batch commits again.
 
-    Attach it with :func:`committing`, which also ends it, or by ``spark.streams.addListener``; then call :meth:`stop`
-    when the queries have ended. If nobody does, it is done when Python ends.
+    Attach it with :func:`committing`, which also stops it, or with ``spark.streams.addListener``; then call :meth:`stop`
+    when the queries have ended. Otherwise it is stopped when Python ends.
 
     :param spark: the session whose queries are followed.
-    :param group_id: the group, or ``{topic: group}``, of sources that name none in their options. With Spark Connect
-        their options cannot be seen, so it is needed there.
-    :param config: further settings of the Kafka client, over the source's own. With Spark Connect it is all there is:
-        librdkafka's settings, with ``bootstrap.servers``.
+    :param group_id: the group, or ``{topic: group}``, of sources that name none in their options. Required with Spark
+        Connect, which does not show their options.
+    :param config: further settings of the Kafka client, which override the source's. With Spark Connect these are all
+        settings: librdkafka's, with ``bootstrap.servers``.
     :param allow_new_query: whether a query may take over a group that another query followed, as after starting with
         a new checkpoint.
     :raises UsageError: with Spark Connect, if ``group_id`` or ``config`` is missing.
@@ -101,7 +110,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         self._config = dict(config or {})
         self._jvm = getattr(spark, "_jvm", None)
         if self._jvm is None:
-            _check_connect(groups, self._config)
+            check_connect(groups, self._config)
         else:
             self._tokens = token_targets(dict(spark.sparkContext.getConf().getAll()))
         self._committer = Committer(self._new_client, group_id=groups, allow_new_query=allow_new_query)
@@ -112,40 +121,40 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
     @property
     def counts(self) -> Counts:
-        """Commits that were made, refused, and attempts that failed."""
+        """Commits that were made or refused, and attempts that failed."""
         return self._committer.outcomes.counts
 
     @property
     def errors(self) -> list[KafkaOffsetsError]:
-        """Why groups are not where their queries are now; an error that a later commit has mended is not in it."""
+        """Why groups are not at their queries' offsets, without what a later commit has fixed."""
         return self._committer.outcomes.errors
 
     def flush(self, timeout: float = FLUSH) -> None:
         """
         Wait until everything that queries have finished by now is committed, or was refused.
 
-        :param timeout: seconds, about: an attempt that is under way is not broken off.
+        :param timeout: seconds, approximately: an attempt in progress is not interrupted.
         """
         deadline = time.monotonic() + timeout
         unknown: list[RunningQuery] = []
         if self._jvm is not None:
             self._deliver_events(timeout)
         else:
-            # So that a server that is gone leaves time to commit what is known.
+            # So that a server that is gone leaves time to commit the known offsets.
             self._server.seconds = min(REQUEST, timeout / 2)
             unknown = [query for query in self._committer.queries() if not self._ask_for_last_progress(query)]
         self._committer.flush(max(0.0, deadline - time.monotonic()))
         for query in unknown:
-            self._committer.outcomes.unknown_end(query)
+            self._committer.outcomes.incomplete(query, _UNKNOWN_END)
 
     def stop(self, timeout: float = FLUSH) -> None:
         """
-        Commit what is left, and end in time, whoever does not answer. A second call does nothing.
+        Commit what is left, and end in time, also if a broker or Spark does not answer. A second call does nothing.
 
-        No thread and no client stays behind, unless somebody does not answer: then a warning says so, and a daemon
-        thread goes on, for which Python does not wait when it ends.
+        No thread and no client is left, unless there is no answer: then a warning is logged, and a daemon thread
+        continues, for which Python does not wait when it ends.
 
-        :param timeout: seconds, at most one more.
+        :param timeout: seconds; it may take one more.
         """
         if self._at_exit is None:
             return
@@ -158,9 +167,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             self._end(deadline)
         except TimeoutError:
             self._committer.late(timeout)
-            log.warning(
-                "Kafka offsets: the end took longer than %g s; a daemon thread goes on with it", timeout
-            )
+            log.warning("Kafka offsets: the end took longer than %g s; a daemon thread continues it", timeout)
 
     def _end(self, deadline: float) -> None:
         def left() -> float:
@@ -169,22 +176,22 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         with _only_logged():
             self.flush(left())
         self._ended = True
-        # An attempt that is under way says why there was no answer.
+        # An attempt in progress knows why there was no answer.
         self._worker.stop(min(REQUEST, left() + _GRACE / 2))
         self._committer.close(left())
-        # Last, since it may take all the time that is left; a server that is gone is given none.
+        # Last, since it may take all the time that is left; a server that is gone gets none.
         with _only_logged():
             if not detach(self._session, self, 0.0 if self._server.stuck else left()):
                 log.warning(
                     "Kafka offsets: the Spark Connect server does not answer, so the listener is still attached to the "
-                    "session; it does nothing any more, and PySpark goes on trying to remove it"
+                    "session; it does nothing any more, and PySpark continues to try to remove it"
                 )
 
     def raise_errors(self) -> None:
         """
-        Raise why groups are not where their queries are.
+        Raise the error of a group that is not at its query's offsets, if there is any.
 
-        :raises KafkaOffsetsError: if there is a reason: the only one, or one that names all.
+        :raises KafkaOffsetsError: the only error, or one that names all.
         """
         errors = self.errors
         if len(errors) == 1:
@@ -197,13 +204,13 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             raise combined
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """Take note of a query; Spark calls it."""
+        """Record a query; Spark calls it."""
         with _only_logged():
-            # Called on a thread of the query's own, unlike the others.
+            # Spark calls it on the query's own thread, unlike the others.
             self._followed(event, None if self._jvm is None else CallbackConnection(self._jvm))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Take note of a finished batch; Spark calls it."""
+        """Record a finished batch; Spark calls it."""
         with _only_logged():
             progress = event.progress
             query = self._followed(progress)
@@ -213,14 +220,14 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             self._worker.wake()
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Take note that a query waits for data; Spark calls it."""
+        """Record that a query waits for data; Spark calls it."""
         with _only_logged():
             if self._followed(event) is not None:
                 self._committer.idle(str(event.runId))
                 self._worker.wake()
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Take note of a query's end; Spark calls it."""
+        """Record a query's end; Spark calls it."""
         with _only_logged():
             self._committer.ended(str(event.runId))
             self._worker.wake()
@@ -232,7 +239,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         known = self._committer.followed(run_id)
         if known is not None:
             return known
-        # It can be had now; once it has ended the session does not know it any more.
+        # Once it has ended, the session does not return it any more.
         found = self._session.streams.get(query_id)
         if self._jvm is None:
             known = ConnectQuery(query_id, getattr(event, "name", None), found, self._server)
@@ -252,21 +259,21 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         return OffsetsClient(self._config, timeout=REQUEST)
 
     def _deliver_events(self, timeout: float) -> None:
-        """Wait until Spark has called this listener for all that has happened."""
+        """Wait until Spark has called this listener for all past events."""
         try:
-            bus = self._session.sparkContext._jsc.sc().listenerBus()  # PySpark has no way to it
+            bus = self._session.sparkContext._jsc.sc().listenerBus()  # PySpark does not expose it
             bus.waitUntilEmpty(int(timeout * 1_000))
         except Exception as error:  # noqa: BLE001  # a stopped session has delivered all of them
             log.debug("The listener bus was not waited for: %s", error)
 
     def _ask_for_last_progress(self, query: RunningQuery) -> bool:
-        """Ask for the last event, which may have been lost; return whether there was an answer."""
+        """Ask for the last progress, since events get lost; return whether there was an answer."""
         try:
             if isinstance(query, ConnectQuery):
                 query.note_last()
         except TimeoutError:
             return False
-        except Exception as error:  # noqa: BLE001  # the session may be stopped, or has forgotten the query
+        except Exception as error:  # noqa: BLE001  # the session may be stopped, or not know the query
             log.debug("Query %s does not tell its last progress: %s", query.name, error)
         return True
 
@@ -282,18 +289,14 @@ def committing(
     timeout: float = FLUSH,
 ) -> Iterator[KafkaOffsetCommitterListener]:
     """
-    Let consumer groups follow the queries that run inside the ``with`` block.
+    Make consumer groups follow the queries that run inside the ``with`` block.
 
-    At its end everything that the queries have finished is committed. A query that goes on after it is not followed
-    any more.
+    At its end everything that the queries have finished is committed. A query that continues after it is not followed.
+    For ``spark``, ``group_id``, ``config`` and ``allow_new_query`` see :class:`KafkaOffsetCommitterListener`.
 
-    :param spark: the session whose queries are followed.
-    :param group_id: see :class:`KafkaOffsetCommitterListener`.
-    :param config: see :class:`KafkaOffsetCommitterListener`.
-    :param allow_new_query: see :class:`KafkaOffsetCommitterListener`.
-    :param raise_errors: raise at the end if a group is not where its query is. An error of the block itself goes
-        before it.
-    :param timeout: seconds for what is left at the end, whether or not brokers and Spark answer; at most one more.
+    :param raise_errors: raise at the end if a group is not at its query's offsets. An error of the block itself has
+        precedence.
+    :param timeout: seconds for the commits at the end, also if brokers or Spark do not answer; it may take one more.
     :raises KafkaOffsetsError: with ``raise_errors``.
     """
     listener = KafkaOffsetCommitterListener(
@@ -310,45 +313,18 @@ def committing(
 
 @contextmanager
 def _only_logged() -> Iterator[None]:
-    """Keep an error that nobody expected from the job; also, Spark Connect would remove all listeners."""
+    """Log an unexpected error and keep it from the job; also, Spark Connect would remove all listeners."""
     try:
         yield
     except Exception:
-        log.exception("Kafka offsets: an error that nobody expected")
-
-
-def _check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
-    version = metadata.version("pyspark") if _installed("pyspark") else metadata.version("pyspark-client")
-    if version.startswith("3."):
-        raise SetupError(
-            f"Spark Connect {version} runs listeners on the server, where this one cannot work: use Spark 4.0 or "
-            "newer, a classic session, or CommitOffsetsOperator after the job"
-        )
-    if group_id is None or not config:
-        raise UsageError(
-            "this is a session of Spark Connect, which shows neither the options of a query's sources nor the driver's "
-            "JVM: give group_id=, a group or {topic: group}, and config=, librdkafka's settings with bootstrap.servers"
-        )
-    if not _installed("confluent-kafka"):
-        raise SetupError(
-            "with Spark Connect commits go through confluent-kafka, which is not installed: pip install confluent-kafka"
-        )
-
-
-def _installed(distribution: str) -> bool:
-    try:
-        metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+        log.exception("Kafka offsets: an unexpected error")
 
 
 def _stop_at_exit(listener: KafkaOffsetCommitterListener) -> Callable[[], None]:
     reference = weakref.ref(listener)
 
     def stop() -> None:
-        found = reference()
-        if found is not None:
+        if (found := reference()) is not None:
             found.stop()
 
     atexit.register(stop)

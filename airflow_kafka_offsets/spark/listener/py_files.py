@@ -1,4 +1,4 @@
-"""Which files does a Spark driver need of this package, and how do they get there?"""
+"""A zip of the part of this package that a Spark driver needs."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ PARTS = (
     "kafka",
     "spark",
 )
-"""All that needs no Airflow. What of it needs other packages imports them when it is used."""
+"""All that needs no Airflow; other packages are imported on use."""
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_OURS_ALONE = 0o700
 
 
 @functools.cache
 def package_zip() -> Path:
     """
-    Return a zip of the package's part that runs in a Spark driver; made if it is not there.
+    Return the zip, which is made if it is not there.
 
-    Its name holds a digest of what is in it, and it appears whole or not at all, so that processes may make it at the
-    same time.
+    Its name has a digest of its content, and it appears whole or not at all, so that processes may make it at the same
+    time.
 
-    :raises SetupError: if its directory belongs to somebody else, who could put other code there.
+    :raises SetupError: if its directory belongs to another user, who could put other code there.
     """
     content = _zipped()
     directory = _own_directory()
@@ -66,7 +65,7 @@ def _zipped() -> bytes:
 
 def _own_directory() -> Path:
     directory = Path(tempfile.gettempdir()) / f"airflow-kafka-offsets-{os.getuid()}"
-    directory.mkdir(mode=_OURS_ALONE, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise SetupError(

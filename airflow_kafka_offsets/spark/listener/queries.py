@@ -1,24 +1,25 @@
-"""Where do the Kafka sources of a running query stand, and which group is to follow each of them?"""
+"""Running queries: the offsets that their Kafka sources have finished, and the group of each source."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
+import socket
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.spark.listener.callbacks import CallbackConnection
-from airflow_kafka_offsets.spark.listener.time_limit import LimitedCalls
+from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
 
 GROUP_OPTIONS = ("kafka.consumer.commit.groupid", "consumer.commit.groupid")
-"""Spark passes over both; Kafka's consumer warns of the first one."""
+"""Spark ignores both; Kafka's consumer logs a warning about the first one."""
 
 _KAFKA_SOURCES = re.compile(r"org\.apache\.spark\.sql\.kafka010\.")
 _V2 = re.compile(r"StreamingDataSourceV2(Scan)?Relation")
-"""Spark's own names of them, before 4.0 and since; packages differ between versions."""
+"""Spark's names for it before 4.0 and since; packages differ between versions."""
 _V1 = "StreamingExecutionRelation"
 
 
@@ -30,52 +31,51 @@ class SourceState(NamedTuple):
     group_id: str | None
     """The group that the source's options name."""
     options: Mapping[str, str]
-    """The source's options; empty where they cannot be had."""
+    """The source's options; empty with Spark Connect."""
     offsets: Offsets
     """Ends of the newest batch that the query has finished."""
 
 
-class RunningQuery(Protocol):
-    """A query that is followed, on whatever kind of session."""
+class CallbackConnection:
+    """
+    The connection on which Java has called this Python thread.
 
-    @property
-    def query_id(self) -> str:
-        """Id of the query, stable over its restarts."""
+    Spark calls ``onQueryStarted`` on the query's own Java thread, and py4j gives each Java thread a connection and a
+    Python thread, which both stay after the Java thread's end.
 
-    @property
-    def name(self) -> str:
-        """What to call it in a message."""
+    :param jvm: py4j's view of the driver's JVM.
+    """
 
-    def is_active(self) -> bool:
-        """Whether it runs."""
+    def __init__(self, jvm: Any) -> None:
+        # With PYSPARK_PIN_THREAD=false threads share their connections, and nothing stays.
+        of_this_thread = getattr(jvm._gateway_client, "get_thread_connection", None)
+        connection = of_this_thread() if of_this_thread is not None else None
+        self._socket = getattr(connection, "socket", None)
 
-    def sources(self) -> list[SourceState]:
-        """Return what is finished; empty as long as no batch is."""
-
-    def newest_batch(self) -> int | None:
-        """Return the id of the newest batch that is finished, if that can be told."""
-
-    def forget(self) -> None:
-        """Give back what following it has taken, when it has ended."""
+    def close(self) -> None:
+        """Close the connection, which ends the Python thread that waits for its next call."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket = None
 
 
 class ClassicQuery:
     """
     A query in this driver's JVM.
 
-    Spark itself keeps, for each source object, the offsets of the newest batch that is in both of the checkpoint's
-    logs (``committedOffsets``). The source object and its options meet in the columns that the source brings into the
-    plan, of which each has an id of its own. So nothing is matched by position: a table read twice, a source that is
-    used twice (its line in the checkpoint is then there twice, in the progress once), and named sources come out right.
+    Spark keeps for each source object the offsets of the newest batch that is in both of the checkpoint's logs
+    (``committedOffsets``). A source object and its options are matched by the ids of the source's columns in the plan,
+    never by position: so a table that is read twice, a source that is used twice, and named sources are right.
 
     :param query: PySpark's query.
-    :param called_on: the connection on which its start was told, to be closed at its end.
+    :param called_on: the connection of its ``onQueryStarted`` event, which is closed at its end.
     """
 
     def __init__(self, query: Any, called_on: CallbackConnection | None = None) -> None:
         self._called_on = called_on
         self.query_id = str(query.id)
-        self.name = _called(self.query_id, query.name)
+        self.name = _name(self.query_id, query.name)
         execution = query._jsq  # PySpark shows neither plan nor options
         if execution.getClass().getSimpleName() == "StreamingQueryWrapper":
             execution = execution.streamingQuery()
@@ -83,11 +83,11 @@ class ClassicQuery:
         self._found: list[tuple[Any, str, dict[str, str]]] | None = None
 
     def is_active(self) -> bool:
-        """Whether it runs."""
+        """Return whether it runs."""
         return bool(self._execution.isActive())
 
     def sources(self) -> list[SourceState]:
-        """Return what is finished; empty as long as no batch is."""
+        """Return what is finished; empty before the first batch."""
         if self._found is None:
             self._found = list(self._kafka_sources())
         committed = self._execution.committedOffsets()
@@ -99,12 +99,12 @@ class ClassicQuery:
         return states
 
     def newest_batch(self) -> int | None:
-        """Return the id of the newest batch that is finished: the log's files are listed for it."""
+        """Return the id of the newest finished batch; it lists the log's files."""
         found = self._execution.commitLog().getLatestBatchId()
         return int(found.get()) if found.isDefined() else None
 
     def forget(self) -> None:
-        """Give back what following it has taken, when it has ended."""
+        """Close the connection of its start."""
         if self._called_on is not None:
             self._called_on.close()
 
@@ -130,44 +130,40 @@ class ClassicQuery:
 
 class ConnectQuery:
     """
-    A query on a Spark Connect server: what is known of it is what its progress says.
+    A query on a Spark Connect server, known from its progress only.
 
     :param query_id: id of the query, stable over its restarts.
-    :param given: its name, if it was given one.
-    :param query: PySpark's query; the server does not give it any more when it has ended.
-    :param server: makes the calls to the server, for an answer to which PySpark itself waits ten minutes or for ever.
+    :param given: the name that the user gave it, if any.
+    :param query: PySpark's query; ``None`` if it has ended, and the server no longer returns it.
+    :param server: makes the calls to the server; PySpark's own have no time limit, or one of ten minutes.
     """
 
     def __init__(self, query_id: str, given: str | None, query: Any | None, server: LimitedCalls) -> None:
         self.query_id = query_id
-        self.name = _called(query_id, given)
+        self.name = _name(query_id, given)
         self._query = query
         self._server = server
         self._batch = -1
         self._states: list[SourceState] = []
 
     def is_active(self) -> bool:
-        """
-        Whether it runs, as far as that is known.
-
-        :raises TimeoutError: if the server does not answer.
-        """
+        """Return whether it runs; raises ``TimeoutError`` if the server does not answer."""
         query = self._query
         return query is not None and self._server(lambda: bool(query.isActive))
 
     def sources(self) -> list[SourceState]:
-        """Return what is finished; empty as long as no batch is."""
+        """Return what is finished; empty before the first batch."""
         return self._states
 
     def newest_batch(self) -> int | None:
-        """Return the id of the newest batch that was heard of."""
+        """Return the id of the newest batch of which an event came."""
         return None if self._batch < 0 else self._batch
 
     def forget(self) -> None:
-        """Do nothing: it has taken nothing."""
+        """Do nothing: it has no resources."""
 
     def note(self, progress: Any) -> None:
-        """Take in what a batch has finished; an older one than is known is passed over."""
+        """Read the progress of a batch, unless a newer one is known."""
         batch = int(progress.batchId)
         if batch >= self._batch:
             states = list(_kafka_states(progress.sources))
@@ -175,15 +171,15 @@ class ConnectQuery:
                 self._batch, self._states = batch, states
 
     def note_last(self) -> None:
-        """
-        Ask the server for the last progress, whose event may have been lost.
-
-        :raises TimeoutError: if it does not answer.
-        """
+        """Ask the server for the last progress, since events get lost; raises ``TimeoutError`` without an answer."""
         query = self._query
         progress = None if query is None else self._server(lambda: query.lastProgress)
         if progress is not None:
             self.note(progress)
+
+
+RunningQuery = ClassicQuery | ConnectQuery
+"""A query that is followed, on either kind of session."""
 
 
 def commit_group(options: Mapping[str, str]) -> str | None:
@@ -201,7 +197,7 @@ def commit_group(options: Mapping[str, str]) -> str | None:
     return next(iter(named), None)
 
 
-def _called(query_id: str, given: str | None) -> str:
+def _name(query_id: str, given: str | None) -> str:
     return f"{given!r} ({query_id})" if given else query_id
 
 
@@ -220,9 +216,9 @@ def _kafka_states(sources: Iterable[Any]) -> Iterator[SourceState]:
 
 
 def _ends(name: str, text: str | None) -> Offsets:
-    # A pattern that no topic fits has no partitions.
+    # A pattern without topics has no partitions.
     if text in (None, "null", "None", "{}"):
         return {}
-    # PySpark 4.0's Spark Connect client shows them as Python writes a dictionary.
+    # PySpark 4.0's Spark Connect client gives Python's form of a dictionary.
     value = ast.literal_eval(text) if text.startswith("{'") else text
     return parse_offsets(value, f"offsets of {name}")

@@ -19,13 +19,12 @@ class Target(NamedTuple):
     """A group of a cluster."""
 
     cluster: str
-    """The brokers, as the source names them; empty where that is not known."""
+    """The brokers as the source names them; empty if unknown."""
     group_id: str
-    """The group."""
 
 
 class TargetOffsets(NamedTuple):
-    """What a group is to hold, and how its cluster is reached."""
+    """The offsets for a group, and the settings to reach its cluster."""
 
     settings: Settings
     offsets: Offsets
@@ -37,8 +36,8 @@ def group_targets(
     """
     Give the offsets of a query's sources to the groups that they name.
 
-    Two sources of one query may read a partition. Both have finished what is before the smaller offset, so that is
-    what a group gets that they share.
+    Where two sources share a partition and a group, the group gets the smaller offset: both have finished the records
+    before it.
 
     :param group_id: the group, or ``{topic: group}``, of sources that name none.
     :return: the targets, and a sentence about each topic without a group.
@@ -46,7 +45,8 @@ def group_targets(
     targets: dict[Target, TargetOffsets] = {}
     without: dict[str, None] = {}
     for state in states:
-        settings = _settings(state)
+        options = {key: value for key, value in state.options.items() if key.lower() not in GROUP_OPTIONS}
+        settings = kafka_settings(options)
         for tp, offset in state.offsets.items():
             default = group_id if group_id is None or isinstance(group_id, str) else group_id.get(tp.topic)
             group = state.group_id or default
@@ -58,8 +58,3 @@ def group_targets(
             offsets = targets.setdefault(target, new).offsets
             offsets[tp] = min(offset, offsets.get(tp, offset))
     return targets, list(without)
-
-
-def _settings(state: SourceState) -> dict[str, str]:
-    options = {key: value for key, value in state.options.items() if key.lower() not in GROUP_OPTIONS}
-    return kafka_settings(options)

@@ -12,11 +12,11 @@ import pytest
 from breakable_kafka import BreakableKafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka_shell import KafkaTools
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka, process_mark
 from airflow_kafka_offsets.local.process import is_running
-from airflow_kafka_offsets.local.tools import KafkaTools
 
 pytestmark = pytest.mark.integration
 

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from kafka_shell import KafkaTools
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.tools import KafkaTools
+from airflow_kafka_offsets.local.tools import describe_group
 
 pytestmark = pytest.mark.integration
 
@@ -33,11 +34,15 @@ def commit(bootstrap_servers):
     return commit
 
 
-def test_describe_shows_what_was_committed(kafka_tools, make_topic, produce, new_group, commit):
+def test_describe_shows_what_was_committed(
+    kafka_tools, bootstrap_servers, make_topic, produce, new_group, commit
+):
     topic, group = make_topic(partitions=2), new_group()
     produce(topic, {0: 10, 1: 4})
     commit(group, {(topic, 0): 7, (topic, 1): 4})
 
+    ours, theirs = describe_group(bootstrap_servers, group), kafka_tools.describe(group)
+    assert sorted(ours.splitlines()) == sorted(theirs.splitlines())
     rows = kafka_tools.describe_rows(group)
 
     assert sorted(
@@ -48,13 +53,17 @@ def test_describe_shows_what_was_committed(kafka_tools, make_topic, produce, new
     ]
 
 
-def test_a_group_that_does_not_exist_is_an_error_though_the_tool_exits_0(kafka_tools, new_group):
+def test_a_group_that_does_not_exist_is_an_error_though_the_tool_exits_0(
+    kafka_tools, bootstrap_servers, new_group
+):
     group = new_group()
     result = kafka_tools.consumer_groups("--describe", "--group", group)
     assert result.returncode == 0
     assert f"Group {group} not found" in (result.error or "")
     with pytest.raises(SetupError, match=group):
         kafka_tools.describe(group)
+    with pytest.raises(SetupError, match=f"could not describe '{group}'.*not found"):
+        describe_group(bootstrap_servers, group)
 
 
 def test_other_tools_run_too(kafka_tools, bootstrap_servers, make_topic):

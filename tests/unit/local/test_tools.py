@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from airflow_kafka_offsets.local.tools import ToolResult, parse_describe
+from kafka_shell import ToolResult
+
+from airflow_kafka_offsets.local.tools import parse_describe
 
 DESCRIBED = """
 Consumer group 'daily flights' has no active members.

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.outcomes import Counts
 from airflow_kafka_offsets.spark.listener.queries import ConnectQuery, SourceState, commit_group
 from airflow_kafka_offsets.spark.listener.targets import Target, group_targets
-from airflow_kafka_offsets.spark.listener.time_limit import LimitedCalls
+from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -10,8 +10,8 @@ import pytest
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.spark.listener import launcher
-from airflow_kafka_offsets.spark.listener.delegation import refuse_delegation_tokens, token_targets
 from airflow_kafka_offsets.spark.listener.py_files import package_zip
+from airflow_kafka_offsets.spark.listener.refusals import refuse_delegation_tokens, token_targets
 
 
 @pytest.fixture

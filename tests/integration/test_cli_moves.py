@@ -1,4 +1,4 @@
-"""The commands that move a checkpoint, alone or with its group."""
+"""The commands that move a checkpoint, alone or with its group, and that commit its position."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from functools import partial
 
 import pytest
 
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
 pytestmark = pytest.mark.integration
 
 ENDS = {0: 10, 1: 4}
 READ = {0: 8, 1: 3}
 """Where group and checkpoint stand."""
+QUERY_ID = "11111111-2222-3333-4444-555555555555"
 QUIET = ("--quiet-period", "0")
 
 
@@ -149,6 +153,51 @@ def test_a_checkpoint_is_truncated_and_its_receipt_printed(cli, topic, query):
     assert not {"offsets/2", "commits/2"} & set(query.files())
 
 
+def commit_of(query, *at):
+    return ("--checkpoint", query.location, *at)
+
+
+def test_a_checkpoints_position_is_committed_only_with_execute(
+    cli, at, topic, group, query, committed, kafka_tools
+):
+    query.run(2, {topic: ENDS})
+    shown = cli("group", "commit", group, *commit_of(query, *at))
+    assert (shown.code, "Nothing was changed: give --execute" in shown.err) == (0, True)
+    assert shows(shown, topic, 0, 8, 10, "+2", 0, 10)
+    assert committed() == READ
+    done = cli("group", "commit", group, *commit_of(query, *at), "--execute", "--output", "json")
+    receipt = json.loads(done.out)
+    assert (done.code, receipt["verified"], receipt["source"]["batch_id"]) == (0, True, 2)
+    assert receipt["before"] == {topic: {"0": 8, "1": 3}}
+    assert [row["current_offset"] for row in kafka_tools.describe_rows(group)] == [10, 4]
+
+
+def test_a_commit_by_hand_names_the_command_and_the_query(cli, at, topic, group, query, broker):
+    assert cli("group", "commit", group, *commit_of(query, *at), "--execute").code == 0
+    found = broker.committed(group, [TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
+    metadata = CommitMetadata.parse(found.metadata)
+    assert metadata.tool == "airflow-kafka-offsets group commit"
+    assert (metadata.query, metadata.batch) == (QUERY_ID, 1)
+
+
+def test_a_commit_goes_back_only_if_allowed(cli, at, topic, group, query, committed, commit):
+    commit(group, topic, ENDS)
+    refused = cli("group", "commit", group, *commit_of(query, *at), "--execute")
+    assert (refused.code, "would go backwards" in refused.err) == (1, True)
+    assert committed() == ENDS
+    options = ("--topic", f"{topic}:0", "--allow-rewind", "--execute")
+    assert cli("group", "commit", group, *commit_of(query, *at), *options).code == 0
+    assert committed() == {0: 8, 1: 4}
+
+
+def test_a_commit_takes_over_another_querys_group_only_if_allowed(cli, at, topic, group, query, new_query):
+    assert cli("group", "commit", group, *commit_of(query, *at), "--execute").code == 0
+    other = new_query({topic: ENDS}, query_id="99999999-2222-3333-4444-555555555555")
+    refused = cli("group", "commit", group, *commit_of(other, *at), "--execute")
+    assert (refused.code, QUERY_ID in refused.err) == (1, True)
+    assert cli("group", "commit", group, *commit_of(other, *at), "--execute", "--allow-new-query").code == 0
+
+
 @pytest.mark.parametrize(
     ("command", "says"),
     [
@@ -185,6 +234,10 @@ def test_a_refusal_is_exit_1_and_nothing_is_changed(command, says, cli, at, grou
         ("group", "reset", "g", "--checkpoint", "/c"),
         ("group", "reset", "g", "--checkpoint", "/c", "--to-latest", "--sink", "s3"),
         ("group", "reset", "g", "--checkpoint", "/c", "--to-latest", "--dry-run", "--execute"),
+        ("group", "commit", "g"),
+        ("group", "commit", "", "--checkpoint", "/c"),
+        ("group", "commit", "g", "--checkpoint", "/c", "--dry-run", "--execute"),
+        ("group", "delete", "g", "--dry-run", "--execute"),
         ("group", "restore", "g"),
         ("group", "restore", "g", "--receipt", __file__, "--from-file", __file__),
         ("group", "restore", "g", "--from-file", __file__, "--dry-run", "--execute"),

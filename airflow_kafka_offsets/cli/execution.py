@@ -1,0 +1,184 @@
+"""Prints results, and carries out plans with ``--execute``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from airflow_kafka_offsets.cli.options import choice_option, combined, duration_option, output_option
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPolicy, PendingBatch, Sink
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.formats import format_csv
+from airflow_kafka_offsets.model.offsets import Positions
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+    from airflow_kafka_offsets.moves.known_moves import KnownMoves
+
+
+REFUSED = 1
+USAGE = 2
+
+
+def print_result(output: str, value: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Print a result as JSON, or as lines."""
+    for line in [json.dumps(value, indent=2, default=str)] if output == "json" else lines:
+        click.echo(line)
+
+
+def not_written(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsError:
+    """
+    Return the error for a standard output that cannot be written, and discard what is left of it.
+
+    :param outcome: what the command has changed, appended to the text.
+    """
+    # Python would fail on the rest again when it ends, with a text of its own.
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+    return KafkaOffsetsError(f"{what} cannot be written: {error.strerror}{outcome}")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a command is carried out, if it is, and the form of its output."""
+
+    dry_run: bool
+    execute: bool
+    output: str
+    policy: CheckpointPolicy | None = None
+    quiet_period: float = QUIET_PERIOD
+
+    def __post_init__(self) -> None:
+        if self.dry_run and self.execute:
+            raise UsageError("--dry-run and --execute contradict each other: give one of them")
+
+    @property
+    def metadata(self) -> CommitMetadata:
+        """What the command's commits record about their origin."""
+        return CommitMetadata(tool=click.get_current_context().command_path, at=int(time.time()))
+
+    def finish(
+        self,
+        plan: PipelinePlan,
+        client: OffsetsClient | None = None,
+        checkpoint: SparkCheckpoint | None = None,
+        *,
+        metadata: CommitMetadata | None = None,
+        known_moves: KnownMoves | None = None,
+        save: Path | None = None,
+        export: bool = False,
+    ) -> None:
+        """
+        Show a plan, carry it out if asked to, and print the receipt; see :func:`airflow_kafka_offsets.moves.apply.apply`.
+
+        :param client: needed where groups move.
+        :param save: file for the groups' offsets that will be overwritten, as Kafka's CSV.
+        :param export: print the groups' planned offsets as Kafka's CSV, and no table.
+        """
+        from airflow_kafka_offsets.moves.apply import apply, look_up_times
+
+        if export:
+            click.echo(format_csv({group.group_id: group.after for group in plan.groups}), nl=False)
+        elif self.output == "table":
+            self.show(*(look_up_times(client, plan) if client else plan).tables())
+        if not plan.refused:
+            save_offsets(save, {group.group_id: group.before for group in plan.groups})
+        receipt = apply(
+            client,
+            plan,
+            metadata or self.metadata,
+            checkpoint=checkpoint,
+            quiet_period=self.quiet_period,
+            known_moves=known_moves,
+            plan_only=not self.execute,
+        )
+        self.conclude(None if export else receipt, "the offsets were moved")
+
+    def show(self, *lines: str) -> None:
+        """Print the lines of a plan, unless the output is JSON."""
+        if self.output == "table":
+            print_result(self.output, {}, lines)
+
+    def conclude(self, receipt: Mapping[str, Any] | None, done: str) -> None:
+        """
+        Print the receipt of a command, and whether it has changed nothing.
+
+        :param done: what was changed, for the error text if the receipt cannot be printed.
+        """
+        try:
+            if receipt is not None:
+                print_result(self.output, receipt, ())
+        except OSError as error:
+            outcome = done if self.execute else "nothing was changed"
+            raise not_written("the receipt", error, f"; {outcome}") from error
+        if not self.execute:
+            click.echo("Nothing was changed: give --execute to do it.", err=True)
+
+
+def save_offsets(save: Path | None, groups: Mapping[str, Positions]) -> None:
+    """
+    Write the committed offsets of groups to the file of ``--save``, if it is given.
+
+    :raises UsageError: if that fails.
+    """
+    committed = {
+        name: {tp: at for tp, at in group.items() if at is not None} for name, group in groups.items()
+    }
+    try:
+        if save:
+            save.write_text(format_csv(committed), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"--save {save}: cannot be written ({error.strerror}); nothing was changed"
+        ) from error
+
+
+_execution_options = (
+    click.option("--dry-run", is_flag=True, help="Show the plan and change nothing; this is the default."),
+    click.option("--execute", is_flag=True, help="Carry out the plan."),
+    output_option,
+)
+
+execution_options = combined("execution", Execution, *_execution_options)
+
+move_options = combined(
+    "execution",
+    Execution,
+    *_execution_options,
+    combined(
+        "policy",
+        CheckpointPolicy.parse,
+        choice_option(
+            "--pending-batch",
+            PendingBatch,
+            "fail",
+            "For a batch that was not finished; to discard needs --sink.",
+        ),
+        click.option(
+            "--sink",
+            metavar="|".join(get_args(Sink)),
+            help="Where the query writes to; idempotent: a foreachBatch that overwrites by the records' own key. "
+            "For any other sink: seek only.",
+        ),
+        click.option("--sink-location", metavar="URI", help="Directory that a file sink writes to."),
+        click.option("--allow-state", is_flag=True, help="Move a query although its state stays as it is."),
+    ),
+    duration_option(
+        "--quiet-period",
+        int(QUIET_PERIOD),
+        "without a write to the checkpoint after which its query counts as stopped.",
+    ),
+)
+"""Those of :data:`execution_options`, and what may happen to a checkpoint."""

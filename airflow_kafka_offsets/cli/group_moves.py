@@ -1,0 +1,200 @@
+"""Commands that move consumer groups: commit, reset and restore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from airflow_kafka_offsets.cli.execution import Execution, execution_options, move_options
+from airflow_kafka_offsets.cli.group import group
+from airflow_kafka_offsets.cli.options import (
+    checkpoint_option,
+    choice_option,
+    client_options,
+    combined,
+    group_argument,
+    groups_argument,
+    out_of_range_option,
+    save_option,
+    scenario_options,
+    topics_option,
+)
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
+from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, RestoreMissingCommitPolicy
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.reset_scenarios import FromFile, Scenario
+from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.topics import TopicScope
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+__all__ = ["group"]
+
+
+@group.command("commit")
+@groups_argument
+@checkpoint_option("The Spark checkpoint whose newest committed batch is committed.", required=True)
+@out_of_range_option
+@click.option("--allow-rewind", is_flag=True, help="Commit also offsets before the current ones.")
+@click.option("--allow-new-query", is_flag=True, help="Take over a group that another query followed.")
+@execution_options
+@client_options
+def group_commit(
+    groups: Groups, checkpoint: SparkCheckpoint, execution: Execution, client: OffsetsClient, **policies: Any
+) -> None:
+    """
+    Commit to GROUP what the newest committed batch of a checkpoint has read, as CommitOffsetsOperator does.
+
+    GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
+    """
+    from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
+
+    for attempt in until_unmoved():
+        with attempt:
+            plan, metadata, known_moves = plan_checkpoint_commit(
+                client, checkpoint, groups, execution.metadata, **policies
+            )
+            execution.finish(plan, client, metadata=metadata, known_moves=known_moves)
+
+
+@group.command("reset")
+@click.argument("group_ids", metavar="GROUP...", nargs=-1)
+@click.option("--all-groups", is_flag=True, help="Every group of the cluster.")
+@topics_option
+@click.option("--all-topics", is_flag=True, help="All partitions of the topics that the group has committed.")
+@scenario_options
+@out_of_range_option
+@choice_option(
+    "--on-no-commit",
+    MissingCommitPolicy,
+    "fail",
+    "Where a partition without a commit starts, for --shift-by and --to-current.",
+)
+@move_options
+@click.option("--export", is_flag=True, help="Print the planned offsets as Kafka's CSV, and no table.")
+@save_option
+@checkpoint_option("Move this Spark checkpoint along; GROUP may then be JSON as {topic: group}.")
+@client_options
+def group_reset(
+    group_ids: Sequence[str],
+    all_groups: bool,
+    topics: Sequence[str] | None,
+    all_topics: bool,
+    scenario: Scenario,
+    execution: Execution,
+    export: bool,
+    save: Path | None,
+    checkpoint: SparkCheckpoint | None,
+    client: OffsetsClient,
+    **policies: Any,
+) -> None:
+    """Move the offsets of each GROUP. Without --execute it shows what it would do and changes nothing."""
+    from airflow_kafka_offsets.moves.group_reset import plan_resets
+    from airflow_kafka_offsets.moves.reset import plan_reset
+
+    if bool(group_ids) == all_groups:
+        raise UsageError("give the groups to move, or --all-groups")
+    if topics and all_topics:
+        raise UsageError("--topic and --all-topics contradict each other: give one of them")
+    named = scenario.named is not None or isinstance(scenario, FromFile)
+    if not (topics or all_topics or checkpoint or named):
+        raise UsageError("give the topics to move with --topic, or --all-topics")
+    if checkpoint and len(group_ids) != 1:
+        raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
+    policies["now"] = datetime.now(tz=timezone.utc)
+    if checkpoint:
+        groups = Groups.parse(group_ids[0], topics)
+        plan = plan_reset(client, checkpoint, groups, scenario, policy=execution.policy, **policies)
+    else:
+        names = [check_group(name, "GROUP") for name in group_ids]
+        names = [found.group_id for found in client.list_groups()] if all_groups else names
+        scopes = dict.fromkeys(names, TopicScope.parse(topics))
+        plan = PipelinePlan(plan_resets(client, scopes, scenario, **policies))
+    execution.finish(plan, client, checkpoint, save=save, export=export)
+
+
+@group.command("restore")
+@combined("groups", Groups.parse, group_argument)
+@click.option("--receipt", metavar="FILE", help="A receipt, as --output json prints it or XCom has it.")
+@click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to restore.")
+@checkpoint_option("Move this Spark checkpoint back as well.")
+@click.option(
+    "--archive", metavar="NAME", help="With --checkpoint: undo this move of both, also a partial one."
+)
+@out_of_range_option
+@choice_option(
+    "--on-no-commit",
+    RestoreMissingCommitPolicy,
+    "skip",
+    "For a partition that had no commit: leave it where it is, or move it to its log start.",
+)
+@move_options
+@client_options
+def group_restore(
+    groups: Groups,
+    receipt: str | None,
+    from_file: str | None,
+    checkpoint: SparkCheckpoint | None,
+    archive: str | None,
+    on_no_commit: Any,
+    execution: Execution,
+    client: OffsetsClient,
+    **policies: Any,
+) -> None:
+    """
+    Restore the offsets of GROUP that a reset has overwritten, or that were deleted with the group.
+
+    GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
+    """
+    from airflow_kafka_offsets.moves import restore
+
+    if [bool(receipt), bool(from_file), bool(archive)].count(True) != 1:
+        raise UsageError("give --receipt, --from-file, or --archive: one of them")
+    policies["policy"] = execution.policy
+    if from_file:
+        plan = restore.plan_restore_file(client, from_file, checkpoint, groups, **policies)
+    elif receipt:
+        value = _read_receipt(receipt)
+        plan = restore.plan_restore_receipt(
+            client, value, checkpoint, groups, on_no_commit=on_no_commit, **policies
+        )
+    elif archive and checkpoint:
+        plan = restore.plan_restore_archive(
+            client, archive, checkpoint, groups, on_no_commit=on_no_commit, **policies
+        )
+    else:
+        raise UsageError(
+            "--archive names a move of a checkpoint: give its location with --checkpoint as well"
+        )
+    execution.finish(plan, client, checkpoint)
+
+
+def _read_receipt(uri: str) -> Any:
+    """
+    Read a receipt from a file; no error text shows what is in the file.
+
+    :raises UsageError: if the file cannot be read.
+    """
+    from airflow_kafka_offsets.storage import read_text
+
+    try:
+        text = read_text(uri)
+    except KafkaOffsetsError as error:
+        raise UsageError(f"--receipt: {error}") from None
+    if text is None:
+        raise UsageError(f"--receipt {uri}: there is no such file")
+    value = load_json(text, uri, show=kind_of)
+    read_receipt(value, show=kind_of)
+    read_checkpoint_receipt(value, show=kind_of)
+    return value

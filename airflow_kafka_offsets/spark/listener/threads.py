@@ -1,0 +1,153 @@
+"""Daemon threads, which Python does not wait for at its end: calls with a time limit, and a worker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_AGAIN_AFTER_ERROR = 60.0
+
+
+class NoThreadError(TimeoutError):
+    """Python is ending and starts no more threads: nothing was called."""
+
+
+class DaemonCall(Generic[T]):
+    """
+    A function call on a new daemon thread, which begins at once.
+
+    :param name: of the thread.
+    :raises NoThreadError: if no thread can be started.
+    """
+
+    def __init__(self, function: Callable[[], T], name: str) -> None:
+        self._returned: list[T] = []
+        self._raised: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                self._returned.append(function())
+            except BaseException as error:  # noqa: BLE001  # wait() raises it
+                self._raised.append(error)
+
+        self._thread = threading.Thread(target=call, name=name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise NoThreadError(f"no thread for {name}: {error}") from error
+
+    @property
+    def ended(self) -> bool:
+        """Whether the function has returned or raised."""
+        return not self._thread.is_alive()
+
+    def wait(self, seconds: float | None = None) -> T:
+        """
+        Wait for the function and return its result, or raise its exception.
+
+        :param seconds: limit; ``None`` = no limit.
+        :raises TimeoutError: if it has not returned by then; the call continues.
+        """
+        self._thread.join(seconds)
+        if self._raised:
+            raise self._raised[0]
+        if not self._returned:
+            raise TimeoutError(f"no answer within {seconds:.3g} s")
+        return self._returned[0]
+
+
+class LimitedCalls:
+    """
+    Calls to a server that may be gone: while a late call has not returned, no other is made.
+
+    :param name: of the threads.
+    :param seconds: limit for each call.
+    """
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self.seconds = seconds
+        self._name = name
+        self._late: DaemonCall[Any] | None = None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a late call has not returned yet."""
+        return self._late is not None and not self._late.ended
+
+    def __call__(self, function: Callable[[], T]) -> T:
+        """
+        Call a function and return its result.
+
+        :raises TimeoutError: if it does not return in time, or an earlier one has not returned yet.
+        """
+        if self.stuck:
+            raise TimeoutError("an earlier call was not answered yet")
+        call = DaemonCall(function, self._name)
+        try:
+            return call.wait(self.seconds)
+        except TimeoutError:
+            self._late = call
+            raise
+
+
+class Worker:
+    """
+    A daemon thread that calls a function when it is woken, and again when the function asks for it.
+
+    :param step: does what is due, and returns the seconds until its next call at the latest; ``None`` ends the
+        thread, and the next :meth:`wake` starts another one.
+    :param name: of the thread.
+    """
+
+    def __init__(self, step: Callable[[], float | None], name: str) -> None:
+        self._step = step
+        self._name = name
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def wake(self) -> None:
+        """Have the function called soon; returns at once."""
+        with self._lock:
+            self._woken.set()
+            if self._thread is not None or self._stopped:
+                return
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # Python is ending and starts no more threads.
+                log.debug("No thread for %s: %s", self._name, error)
+            else:
+                self._thread = thread
+
+    def stop(self, timeout: float) -> None:
+        """End the thread after its current step, for which it waits up to ``timeout`` seconds."""
+        with self._lock:
+            self._stopped = True
+            self._woken.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            pause: float | None
+            try:
+                pause = None if self._stopped else self._step()
+            except Exception:
+                log.exception("An unexpected error; trying again")
+                pause = _AGAIN_AFTER_ERROR
+            with self._lock:
+                if self._stopped or (pause is None and not self._woken.is_set()):
+                    self._thread = None
+                    return
+            self._woken.wait(pause)
