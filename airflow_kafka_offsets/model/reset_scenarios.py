@@ -214,9 +214,10 @@ class ToBatch(_Scenario):
     """
     Move to the end of a batch of a Spark checkpoint: where its next batch begins, as ``offsets/N`` says.
 
-    It is absolute. A move rewrites the newest batch's file and no other, and Spark's ids go on, so a batch keeps its
-    offsets, with two exceptions: the end of a batch that a move has rewritten is where that move led (what it was before
-    is in the move's archive), and the query plans batches that were truncated again, with other ends.
+    It is absolute. A move rewrites the newest batch's file and no other, and Spark's ids go on, so a batch
+    keeps its offsets, with two exceptions: the end of a batch that a move has rewritten is where that move led
+    (what it was before is in the move's archive), and batches that were truncated are planned again under
+    their ids, with other ends.
     """
 
     batch_id: int
@@ -324,7 +325,7 @@ def sources_at_batch(
     """
     Return where the partitions of the newest batch were at the end of an earlier one.
 
-    :param ends: source -> where the earlier batch ends. What only this batch has cannot be moved, and is not in the result.
+    :param ends: source -> where the earlier batch ends. What only this batch has is passed over.
     :param newest: source -> where the newest batch ends. Partitions outside the scope stay there.
     :raises PlanRefusedError: if a partition of the scope was added after the earlier batch.
     """
@@ -337,8 +338,8 @@ def sources_at_batch(
     if added:
         raise PlanRefusedError(
             [
-                f"batch {batch_id} has no offset of {summarize(added)}, which the query has read only since: leave it out "
-                "with topics=, or give a later batch"
+                f"batch {batch_id} has no offset of {summarize(added)}, which the query has read only since: "
+                "leave it out with topics=, or give a later batch"
             ]
         )
     return {

@@ -53,8 +53,8 @@ def plan_reset(
     Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, the groups.
 
     With a checkpoint the partitions are those of the checkpoint's newest committed batch. ``current`` and ``shift_by`` start from
-    the group's committed offset, as in Kafka's tool; a partition without one starts where the checkpoint is. A partition that
-    was added after the batch of ``to_batch`` is refused.
+    the group's committed offset, as in Kafka's tool; a partition without one starts where the checkpoint is.
+    A partition that was added after the batch of ``to_batch`` is refused.
 
     A move that was begun and not finished is finished by its task, and by the same request of anybody, with the offsets
     that it was planned with; any other request is refused until then.

@@ -161,9 +161,9 @@ def test_a_batch_that_is_not_finished_or_not_there_is_refused_and_nothing_is_cha
         (query.root / directory / "0").unlink()
     query.plan(4, {topic: ENDS})
     before = query.files()
+    there = r"there are 1 to 3 \(4 was begun and not finished\)"
     with pytest.raises(
-        AirflowFailException,
-        match=rf"batch {batch} is not there as a finished batch; there are 1 to 3 \(4 was begun and not finished\)",
+        AirflowFailException, match=rf"batch {batch} is not there as a finished batch; {there}"
     ):
         reset(context, query, group, to_batch=batch, pending_batch="discard", sink="noop")
     assert (query.files(), committed(group, topic)) == (before, READ)
