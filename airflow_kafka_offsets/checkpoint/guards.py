@@ -185,9 +185,9 @@ def unfinished_refusals(survey: Survey, batch_id: int) -> list[str]:
     )
     begun = f" ({', '.join(map(str, survey.pending))} was begun and not finished)" if survey.pending else ""
     return [
-        f"{survey.state.location}: batch {batch_id} is not there as a finished batch; there are {there}{begun}: "
-        "Spark keeps spark.sql.streaming.minBatchesToRetain of them (100); give one of these, or seek to an "
-        "offset or a time"
+        f"{survey.state.location}: batch {batch_id} is not there as a finished batch; "
+        f"there are {there}{begun}: Spark keeps spark.sql.streaming.minBatchesToRetain of them (100); "
+        "give one of these, or seek to an offset or a time"
     ]
 
 

@@ -1,8 +1,8 @@
 """
 Scenarios of a reset: which offset each one means for a partition.
 
-They are those of ``kafka-consumer-groups --reset-offsets`` (Apache Kafka, ``ConsumerGroupCommand.prepareOffsetsToReset``),
-and the end of a batch of a Spark checkpoint.
+They are those of ``kafka-consumer-groups --reset-offsets`` (Apache Kafka,
+``ConsumerGroupCommand.prepareOffsetsToReset``), and the end of a batch of a Spark checkpoint.
 Offsets that Kafka's tool clamps silently are left as asked here, and decided by the plan's policy.
 """
 
@@ -329,12 +329,12 @@ def sources_at_batch(
     :param newest: source -> where the newest batch ends. Partitions outside the scope stay there.
     :raises PlanRefusedError: if a partition of the scope was added after the earlier batch.
     """
-    added = [
+    added = {
         tp
         for source, offsets in newest.items()
         for tp in offsets
         if tp in scope and tp not in ends.get(source, {})
-    ]
+    }
     if added:
         raise PlanRefusedError(
             [
