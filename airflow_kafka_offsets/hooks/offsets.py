@@ -86,8 +86,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
         if isinstance(servers, str) and servers.strip():
             return f"{found}: {error}"
         return (
-            f"{found} has no {SERVERS} as text in its extra (host and port are not used): set the extra of a connection "
-            f"of type 'kafka' to "
+            f"{found} has no {SERVERS} as text in its extra (host and port are not used): set the extra of a "
+            "connection of type 'kafka' to "
             f'{{"{SERVERS}": "host:port"}} and what else the broker wants, or correct kafka_config_id'
         )
 
@@ -207,6 +207,6 @@ class KafkaOffsetsHook(KafkaBaseHook):
 
 def _provider_changed(found: str) -> SetupError:
     return SetupError(
-        f"{OFFICIAL_PROVIDER} {version(OFFICIAL_PROVIDER)} builds a connection's configuration in another way "
-        f"({found}): {KNOWN_TO_WORK} is known to work, install '{OFFICIAL_PROVIDER}=={KNOWN_TO_WORK}'"
+        f"{OFFICIAL_PROVIDER} {version(OFFICIAL_PROVIDER)} builds a connection's configuration in another "
+        f"way ({found}): {KNOWN_TO_WORK} is known to work, install '{OFFICIAL_PROVIDER}=={KNOWN_TO_WORK}'"
     )

@@ -1,5 +1,5 @@
 """
-Plan of a checkpoint's move: the offsets before and after, the reasons against it, and the files to write and remove.
+Plan of a checkpoint's move: offsets before and after, reasons against it, files to write and remove.
 
 The files are in an order in which every interruption leaves a checkpoint that Spark starts from.
 """
@@ -26,17 +26,18 @@ Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi"
 """
 Where the query writes to, which its checkpoint does not say.
 
-A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``, and to ``idempotent``: a
-``foreachBatch`` function that overwrites by the records' own key, and does not hand the id on, as Delta's ``txnVersion``
-does. A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
-``_spark_metadata`` has recorded, and ``delta``, ``iceberg`` and ``hudi`` those that their tables have recorded: the
-records are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no id occur again.
-``tests/compatibility/sinks.py`` has tried each.
+A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``, and to
+``idempotent``: a ``foreachBatch`` function that overwrites by the records' own key, and does not hand the id
+on, as Delta's ``txnVersion`` does. A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
+``_spark_metadata`` has recorded, and ``delta``, ``iceberg`` and ``hudi`` those that their tables have
+recorded: the records are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no
+id occur again. ``tests/compatibility/sinks.py`` has tried each.
 """
 
 SINKS = (
-    "'idempotent' (a foreachBatch that overwrites by the records' own key, and does not hand the batch id on), 'kafka', "
-    "'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink: seek only, with no batch unfinished"
+    "'idempotent' (a foreachBatch that overwrites by the records' own key, and does not hand the batch id "
+    "on), 'kafka', 'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink: "
+    "seek only, with no batch unfinished"
 )
 """The choices, for an error text."""
 
@@ -65,7 +66,7 @@ class CheckpointPolicy:
     def parse(
         cls, pending_batch: object, sink: object, sink_location: object, allow_state: object
     ) -> CheckpointPolicy:
-        """Read the parameters of an operator; an error names the parameter, what was found and the choices."""
+        """Read the parameters of an operator; errors name the parameter, what was found and the choices."""
         policy = cls(
             one_of(pending_batch, PendingBatch, "pending_batch"),
             None if sink is None else parse_sink(sink),
@@ -115,7 +116,8 @@ class CheckpointPlan:
     :param batches: those in ``offsets/`` and in ``commits/`` when the plan was made.
     :param refusals: why the plan must not be carried out; empty if it may.
     :param archive: name of the archive that keeps what is overwritten; ``None`` if nothing is.
-    :param request: identifies what was asked for, so that an interrupted move is finished only by the same request.
+    :param request: identifies what was asked for, so that an interrupted move is finished only by the same
+        request.
     :param carried: ``before`` is from an earlier move that this one goes on from.
     :param resumes: the archive is there already: an earlier try has written it.
     :param undoes: name of the archive that is put back.
@@ -189,11 +191,8 @@ class CheckpointPlan:
                     row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
                 rows.append(row)
         if not self.steps:
-            does = (
-                "was moved by an earlier try"
-                if self.resumes or self.before != self.after
-                else "stays as it is"
-            )
+            moved_before = self.resumes or self.before != self.after
+            does = "was moved by an earlier try" if moved_before else "stays as it is"
         elif self.kind == "truncate":
             does = f"goes back from batch {self.batch_id}"
         else:
@@ -247,11 +246,8 @@ def read_sources(value: object, what: str, *, show: Show = shorten) -> dict[str,
     """Read what :func:`sources_json` returned; anything else is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or not all(isinstance(source, str) for source in value):
         raise OffsetsFormatError(f"{what}: found {show(value)}; expected offsets by source")
-    return {
-        source: parse_offsets(
-            offsets,
-            f"{what}, {source if _SOURCE.fullmatch(source) else f'source number {number}'}",
-            show=show,
-        )
-        for number, (source, offsets) in enumerate(value.items(), 1)
-    }
+    sources: dict[str, Offsets] = {}
+    for number, (source, offsets) in enumerate(value.items(), 1):
+        name = source if _SOURCE.fullmatch(source) else f"source number {number}"
+        sources[source] = parse_offsets(offsets, f"{what}, {name}", show=show)
+    return sources

@@ -1,8 +1,8 @@
 """
 Metadata of commits: who committed these offsets.
 
-Kafka keeps up to 4,096 bytes of text beside each committed offset and shows it to anybody who asks: here compact JSON that
-says which run of which DAG moved the group, and from which Spark query and batch.
+Kafka keeps up to 4,096 bytes of text beside each committed offset and shows it to anybody who asks: here
+compact JSON that says which run of which DAG moved the group, and from which Spark query and batch.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class CommitMetadata:
     :param map_index: ``-1`` for a task that is not mapped.
     :param user: who triggered the run.
     :param query: id of the Spark query, stable over its restarts.
-    :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was never
-        moved. A commit made before a move says less than the checkpoint says after it.
+    :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was
+        never moved. A commit made before a move says less than the checkpoint says after it.
     :param tool: what committed, where it was no DAG.
-    :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who sees fewer of
-        the group's may not see all of its topics.
+    :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who
+        sees fewer of the group's may not see all of its topics.
     :param token: names the task run over its retries; clearing the task makes it another one.
     :param key: in place of DAG, task and map index where these take too many bytes, see :attr:`identity`.
     :param at: when the commit was made, in seconds since 1970.
@@ -67,7 +67,8 @@ class CommitMetadata:
         """
         Return the metadata as compact JSON that is short enough for a commit of so many partitions.
 
-        What is least needed goes first. The query's id stays longest: the guard against two queries in one group reads it.
+        What is least needed goes first. The query's id stays longest: the guard against two queries in one
+        group reads it.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
         values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
@@ -135,7 +136,8 @@ def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadat
 
     If it had moved all of them, the others were committed later, by somebody who has gone on from there.
 
-    :param commits: the last commit of every partition; ``None`` for one without, or that does not say who made it.
+    :param commits: the last commit of every partition; ``None`` for one without, or that does not say who
+        made it.
     """
     moved = [each for each in commits if each is not None and each.same_task(by)]
     others = [each for each in commits if each is not None and not each.same_task(by)]
@@ -165,9 +167,9 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
             continue
         same = [tp for tp, other in texts.items() if other == text]
         return (
-            f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of query {query}: "
-            "two queries in one group overwrite each other; give this one a group of its own, or set "
-            "allow_new_query=True if it takes the other's place (a new checkpoint has a new query id, and a job without "
-            "checkpointLocation has a new checkpoint at each start)"
+            f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of "
+            f"query {query}: two queries in one group overwrite each other; give this one a group of its "
+            "own, or set allow_new_query=True if it takes the other's place (a new checkpoint has a new "
+            "query id, and a job without checkpointLocation has a new checkpoint at each start)"
         )
     return None

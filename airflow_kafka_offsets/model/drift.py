@@ -48,33 +48,34 @@ Verdict = Literal[
 REMEDIES: Mapping[Verdict, str] = {
     "in step": "nothing is to be done",
     "group behind": (
-        "the newest batch was not committed: run the task that commits; if it is green, find out who else moves the "
-        "group or the checkpoint"
+        "the newest batch was not committed: run the task that commits; if it is green, find out who else "
+        "moves the group or the checkpoint"
     ),
     "group ahead": (
-        "the group was moved by somebody else, or the checkpoint is a new one or an older copy: find out which of the "
-        "two is right; committing the checkpoint with allow_rewind=True puts the group back to it"
+        "the group was moved by somebody else, or the checkpoint is a new one or an older copy: find out "
+        "which of the two is right; committing the checkpoint with allow_rewind=True puts the group back to "
+        "it"
     ),
     "records lost": (
-        "retention deleted records before they were read, and Kafka no longer has them: raise the topic's retention or "
-        "run the query more often, get the records from where they came from, and move the checkpoint and the group on "
-        "to the log start"
+        "retention deleted records before they were read, and Kafka no longer has them: raise the topic's "
+        "retention or run the query more often, get the records from where they came from, and move the "
+        "checkpoint and the group on to the log start"
     ),
     "no commit": (
-        "run the task that commits; if it has run, Kafka has forgotten the offsets of a group that nobody joins, or "
-        "the group was deleted"
+        "run the task that commits; if it has run, Kafka has forgotten the offsets of a group that nobody "
+        "joins, or the group was deleted"
     ),
     "partition added": (
-        "run the query once: Spark reads a new partition from its start; then commit. A partition that the query does "
-        "not read is to be left out with topics="
+        "run the query once: Spark reads a new partition from its start; then commit. A partition that the "
+        "query does not read is to be left out with topics="
     ),
     "topic gone": (
-        "the connection leads to another cluster, or the topic was deleted: correct the connection, leave the topic "
-        "out with topics=, or give the query a new checkpoint"
+        "the connection leads to another cluster, or the topic was deleted: correct the connection, leave "
+        "the topic out with topics=, or give the query a new checkpoint"
     ),
     "topic recreated": (
-        "the topic was deleted and created again, or the connection leads to another cluster: correct the connection, "
-        "or give the query a new checkpoint"
+        "the topic was deleted and created again, or the connection leads to another cluster: correct the "
+        "connection, or give the query a new checkpoint"
     ),
 }
 """What to do about each verdict."""
@@ -159,7 +160,8 @@ class DriftReport:
     :param grace: how long after its end a batch need not have been committed.
     :param last_commit_at: seconds since 1970 of the group's newest commit that says when it was made.
     :param retention_minutes: how long the broker keeps the offsets of a group that nobody joins.
-    :param unfinished_move: the move of the checkpoint that was begun and not finished, ``None`` if there is none.
+    :param unfinished_move: the move of the checkpoint that was begun and not finished, ``None`` if there is
+        none.
     """
 
     group_id: str
@@ -218,9 +220,9 @@ class DriftReport:
         if age is None or not kept or 2 * age <= kept:
             return []
         return [
-            f"the last commit of group {self.group_id!r} is {timedelta(seconds=age)} old, and the broker forgets the "
-            f"offsets of a group that nobody joins {timedelta(seconds=kept)} after its last commit: commit again, "
-            "also when nothing moves, or raise offsets.retention.minutes"
+            f"the last commit of group {self.group_id!r} is {timedelta(seconds=age)} old, and the broker "
+            f"forgets the offsets of a group that nobody joins {timedelta(seconds=kept)} after its last "
+            "commit: commit again, also when nothing moves, or raise offsets.retention.minutes"
         ]
 
     def summary(self) -> str:
@@ -234,8 +236,8 @@ class DriftReport:
             )
         if self.unfinished_move is not None:
             parts.append(
-                f"move {self.unfinished_move} of the checkpoint was begun and not finished: it is under way, or is to be run "
-                "again or taken back"
+                f"move {self.unfinished_move} of the checkpoint was begun and not finished: it is under way, "
+                "or is to be run again or taken back"
             )
         return f"group {self.group_id!r} and {self.batch}: {'; '.join(parts) or 'no drift'}"
 

@@ -120,8 +120,8 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
         raise _malformed_line(rows[0][0], f"{columns} columns")
     if columns == 3 and group_id is None:
         raise OffsetsFormatError(
-            "the file has lines of topic,partition,offset and no group was named: name one group, or "
-            "give lines of group,topic,partition,offset"
+            "the file has lines of topic,partition,offset and no group was named: name one group, or give "
+            "lines of group,topic,partition,offset"
         )
     groups: dict[str, Offsets] = {}
     for number, row in rows:
@@ -230,7 +230,9 @@ def repr_hint(value: object) -> str:
     """Return a remedy for a text that is a dict or a list as Python spells it, else nothing."""
     if not isinstance(value, str) or not _PYTHON.match(value):
         return ""
-    return ". This is how Python spells a dict or a list: write it as JSON, in a template with the filter `| tojson`"
+    return (
+        ". This is how Python spells a dict or a list: write JSON, in a template with the filter `| tojson`"
+    )
 
 
 def _shown(key: object, show: Show) -> str:
@@ -248,8 +250,8 @@ def _partition(value: object) -> int | None:
 
 def _malformed(what: str, found: str) -> OffsetsFormatError:
     return OffsetsFormatError(
-        f"{what}: found {found}; expected Spark's form {SPARK_FORM}: topic, partition as a string, "
-        "offset of the next record as a whole number from 0"
+        f"{what}: found {found}; expected Spark's form {SPARK_FORM}: topic, partition as a string, offset of "
+        "the next record as a whole number from 0"
     )
 
 

@@ -1,10 +1,11 @@
 """
 Consumer groups of a pipeline: which partition belongs to which group.
 
-The rule everywhere: **every name selects something.** ``topics`` may leave out topics, partitions, and with them whole
-groups; what it and ``group_id`` name has to be in what the offsets come from (a checkpoint's newest committed batch, given
-offsets, a window, a store), else on the broker, and each topic that is not left out has a group. Names that break the rule
-are an error, see :meth:`Groups.misnamed`; never a smaller selection, and never an empty one.
+The rule everywhere: **every name selects something.** ``topics`` may leave out topics, partitions, and with
+them whole groups; what it and ``group_id`` name has to be in what the offsets come from (a checkpoint's
+newest committed batch, given offsets, a window, a store), else on the broker, and each topic that is not left
+out has a group. Names that break the rule are an error, see :meth:`Groups.misnamed`; never a smaller
+selection, and never an empty one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class GroupOffsets:
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups and topics that a pipeline names; ``group_id`` is ``None`` where only topics are involved."""
+    """The groups and topics that a pipeline names; ``group_id`` is ``None`` where it names only topics."""
 
     group_id: GroupIds | None = None
     scope: TopicScope = field(default_factory=TopicScope)
@@ -51,12 +52,13 @@ class Groups:
     @classmethod
     def parse(cls, group_id: object, topics: object = None, *, required: bool = True) -> Groups:
         """
-        Read the parameters ``group_id`` and ``topics``, either of which a template may have turned into JSON text.
+        Read the parameters ``group_id`` and ``topics``, either of which a template may have turned into JSON
+        text.
 
         :param required: whether ``group_id`` must be given.
         :raises UsageError: if ``group_id`` is neither a name nor a mapping of names, a name is one that
-            :func:`~airflow_kafka_offsets.model.names.check_group` refuses, or ``topics`` is none. ``"None"`` is no
-            name: a template writes it that finds nothing.
+            :func:`~airflow_kafka_offsets.model.names.check_group` refuses, or ``topics`` is none. ``"None"``
+                is no name: a template writes it that finds nothing.
         """
         ids = None if group_id is None and not required else parse_group_id(group_id)
         return cls(ids, TopicScope.parse(topics))
@@ -86,8 +88,8 @@ class Groups:
         A key of ``group_id`` for the source wins over one for the topic.
 
         :param origin: what the offsets come from, for the error text.
-        :raises PlanRefusedError: if names select nothing, see :meth:`misnamed`, or a partition would be held twice by
-            one group.
+        :raises PlanRefusedError: if names select nothing, see :meth:`misnamed`, or a partition would be held
+            twice by one group.
         """
         by_group: dict[str, Offsets] = {}
         holder: dict[tuple[str, TopicPartition], str] = {}
@@ -136,15 +138,16 @@ class Groups:
         Return the partitions to read in each group; whether the broker has them is for whoever asks it.
 
         :param sources: those of a checkpoint, where there is one: their topics are then the default.
-        :raises UsageError: if names select nothing, see :meth:`misnamed`; for a ``source:`` key without a checkpoint.
+        :raises UsageError: if names select nothing, see :meth:`misnamed`; for a ``source:`` key without a
+            checkpoint.
         """
         if sources is None and isinstance(self.group_id, str):
             return {self.group_id: self.scope}
         if sources is None and self.names_sources:
             key = next(key for key in self._mapping if key.startswith(SOURCE_PREFIX))
             raise UsageError(
-                f"group_id names {key!r}, and sources are known only from a checkpoint: set checkpoint_location, or "
-                "name topics"
+                f"group_id names {key!r}, and sources are known only from a checkpoint: set "
+                "checkpoint_location, or name topics"
             )
         if refusals := self.misnamed(sources):
             raise UsageError("; ".join(refusals))
@@ -158,7 +161,8 @@ class Groups:
         self, planned: Collection[TopicPartition], asked: Mapping[str, object]
     ) -> tuple[Groups, list[str]]:
         """
-        Take out of the names what the plan of a window was asked for and has left out, such as a topic without commits.
+        Take out of the names what the plan of a window was asked for and has left out: topics without
+        commits.
 
         What the plan was not asked for stays among the names, and :meth:`of` refuses it.
 
@@ -215,7 +219,8 @@ class Groups:
 
         :param sources: ``None`` if nothing is known but the names.
         :param origin: what the offsets come from, for the text.
-        :param partitions: whether a partition that is named has to be there too, since nobody asks the broker for it.
+        :param partitions: whether a partition that is named has to be there too, since nobody asks the broker
+            for it.
         """
         topics = sorted({topic for _, topic, _ in self._named(sources)})
         missing = [topic for topic in self.scope.topics or () if topic not in topics]
@@ -238,8 +243,8 @@ class Groups:
         if partitions and absent:
             same = summarize(tp for tp in there if tp.topic == absent[0].topic)
             refusals.append(
-                f"{self.scope.named_by} names {summarize(absent)}, which {origin} does not have (it has {same}): "
-                f"correct the number{later}"
+                f"{self.scope.named_by} names {summarize(absent)}, which {origin} does not have (it has "
+                f"{same}): correct the number{later}"
             )
         return refusals
 
@@ -261,8 +266,8 @@ class Groups:
         ]
         if unused := sorted(set(self._mapping) - {self._key(source, topic) for source, topic, _ in named}):
             refusals.append(
-                f"group_id names {_quoted(unused)}, which {origin} does not have; it has sources {', '.join(sources)} "
-                f"with topics {', '.join(topics)}"
+                f"group_id names {_quoted(unused)}, which {origin} does not have; it has sources "
+                f"{', '.join(sources)} with topics {', '.join(topics)}"
             )
         return refusals
 

@@ -74,7 +74,9 @@ class Lag:
         named: bool = False,
     ) -> Lag:
         """
-        Lay positions beside the logs, which have to be read after them: then a live group can only seem further behind.
+        Lay positions beside the logs.
+
+        Positions have to be read before the logs: then a live group can only seem further behind than it is.
 
         :param on_no_commit: ``None`` leaves the lag of a partition without a commit ``None``.
         :param named: whether the topics were named, so that the error need not ask for them.
@@ -237,7 +239,11 @@ class Lag:
 
 
 def remaining(positions: Mapping[TopicPartition, int | None], target: Offsets, tolerance: int = 0) -> Offsets:
-    """Return how many offsets each partition is short of its target, all without a position; empty when reached."""
+    """
+    Return how many offsets each partition is short of its target; empty when the target is reached.
+
+    Without a position it is short of all offsets up to its target, whatever the tolerance.
+    """
     short = {tp: end - (positions.get(tp) or 0) for tp, end in sorted(target.items())}
     return {tp: rest for tp, rest in short.items() if rest > (0 if positions.get(tp) is None else tolerance)}
 

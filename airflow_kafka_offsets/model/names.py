@@ -57,11 +57,12 @@ def check_known_group(name: object, parameter: str = "group_id") -> str:
         raise UsageError(f"{parameter} is empty; expected {_EXPECTED}")
     if not is_plain(name):
         raise UsageError(
-            f"{parameter}: found {shorten(repr(name))}, in which the client would stop at a NUL or at half of a "
-            f"surrogate pair; expected {_EXPECTED}"
+            f"{parameter}: found {shorten(repr(name))}, in which the client would stop at a NUL or at half "
+            f"of a surrogate pair; expected {_EXPECTED}"
         )
     if (size := len(name.encode())) > MAX_GROUP_BYTES:
         raise UsageError(
-            f"{parameter}: found a name of {size:,} bytes; expected {_EXPECTED} of at most {MAX_GROUP_BYTES:,}"
+            f"{parameter}: found a name of {size:,} bytes; expected {_EXPECTED} of at most "
+            f"{MAX_GROUP_BYTES:,}"
         )
     return name

@@ -1,8 +1,8 @@
 """
 Offsets, commits and ranges of partitions.
 
-Offsets are exclusive ends: that of the *next* record to read. Spark's ``offsets/N`` and Kafka's committed offsets mean the
-same number, so they are compared and copied as they are.
+Offsets are exclusive ends: that of the *next* record to read. Spark's ``offsets/N`` and Kafka's committed
+offsets mean the same number, so they are compared and copied as they are.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def check_partitions(partitions: Iterable[TopicPartition]) -> None:
             raise UsageError(f"found {shorten(repr(topic))}; expected the name of a topic")
         if not 0 <= partition <= MAX_PARTITION:
             raise UsageError(
-                f"found partition {shorten(partition)} of topic {topic!r}; expected a number from 0 to {MAX_PARTITION}"
+                f"found partition {shorten(partition)} of topic {topic!r}; expected a number from 0 to "
+                f"{MAX_PARTITION}"
             )
 
 

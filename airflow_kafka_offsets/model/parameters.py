@@ -55,7 +55,7 @@ def choice(choices: object) -> Callable[[object, str], Any]:
 
 
 def parse_switch(value: object, parameter: str) -> bool:
-    """Read a switch strictly: a bool, or ``true`` or ``false`` in any case; ``"0"`` or ``"no"`` is not guessed at."""
+    """Read a switch: a bool, or ``true`` or ``false`` in any case; ``"0"`` or ``"no"`` is not guessed at."""
     text = str(value).strip().lower() if isinstance(value, str | bool) else ""
     if text in ("true", "false"):
         return text == "true"
@@ -71,8 +71,8 @@ def parse_time(value: object, parameter: str) -> datetime:
             moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", value.strip()))
     if not isinstance(moment, datetime):
         raise UsageError(
-            f"{parameter}={shorten(value)}: expected a time such as '2026-03-01T00:00:00+00:00' or "
-            "'{{ data_interval_start }}'"
+            f"{parameter}={shorten(value)}: expected a time such as '2026-03-01T00:00:00+00:00' or '{{{{ "
+            "data_interval_start }}'"
         )
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
@@ -81,7 +81,8 @@ def parse_duration(
     value: object, parameter: str, *, most: timedelta = LONGEST, zero: bool = True
 ) -> timedelta | None:
     """
-    Read a duration: seconds, a timedelta, or ISO 8601 text as Kafka's tool takes it, such as ``PT10M`` or ``P1DT2H``.
+    Read a duration: seconds, a timedelta, or ISO 8601 text as Kafka's tool takes it, such as ``PT10M`` or
+    ``P1DT2H``.
 
     :return: the duration, ``None`` for ``None``.
     """
@@ -128,7 +129,7 @@ def parse_text(value: object, parameter: str) -> str:
 
 
 def parse_count(value: object, parameter: str) -> int | None:
-    """Read a number of records: an int from 0, or its digits as text; ``"1e3"`` and ``10.0`` are not guessed at."""
+    """Read a number of records: an int from 0 or its digits; ``"1e3"`` and ``10.0`` are not guessed at."""
     number = int(value) if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value) else value
     if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= 0):
         return number

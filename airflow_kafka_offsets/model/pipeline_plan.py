@@ -47,7 +47,7 @@ class PipelinePlan:
         return cls([replace(plan, source={**plan.source, **where}) for plan in groups], of)
 
     def check(self) -> None:
-        """Refuse the whole move, with every reason of every part, if one part of it must not be carried out."""
+        """Refuse the whole move, with every reason, if one part of it must not be carried out."""
         check_plans([*([self.checkpoint] if self.checkpoint else []), *self.groups])
 
     @property
@@ -112,7 +112,7 @@ def offsets_after(plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:
 
 
 def read_images(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
-    """Read :data:`GROUPS_FILE`: where each group was and was to be; the text is empty for a move of no group."""
+    """Read :data:`GROUPS_FILE`: where each group was and was to be; empty for a move of no group."""
     if not text:
         return {}, {}
     kept: Any = load_json(text, GROUPS_FILE, show=kind_of)

@@ -45,9 +45,11 @@ class OffsetPlan:
     :param refusals: why the plan must not be carried out; empty if it may.
     :param notes: what was clamped or left alone because the caller allowed it.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
-    :param found: the committed offsets that the plan was made on. ``before`` may be from an earlier, interrupted try.
+    :param found: the committed offsets that the plan was made on. ``before`` may be from an earlier,
+        interrupted try.
     :param metadata: the texts of the commits that would be overwritten.
-    :param done: whether there is nothing to write, since this was carried out before and the group has gone on since.
+    :param done: whether there is nothing to write, since this was carried out before and the group has gone
+        on since.
     """
 
     group_id: str
@@ -110,9 +112,9 @@ class OffsetPlan:
         if backwards:
             first = next(move for move in moves if move.topic_partition in backwards)
             found.append(
-                f"group {group_id!r} would go backwards on {summarize(backwards)} "
-                f"({first.topic_partition}: {first.before} to {first.after}): the group was moved by somebody else, or "
-                "the checkpoint is not the one it follows; check both, then set allow_rewind=True"
+                f"group {group_id!r} would go backwards on {summarize(backwards)} ({first.topic_partition}: "
+                f"{first.before} to {first.after}): the group was moved by somebody else, or the checkpoint "
+                "is not the one it follows; check both, then set allow_rewind=True"
             )
         positions = {move.topic_partition: move.before for move in moves}
         return cls(group_id, tuple(moves), dict(source or {}), tuple(found), tuple(remarks), found=positions)
@@ -163,9 +165,9 @@ class OffsetPlan:
         if differs:
             first = next(iter(differs))
             raise CommitError(
-                f"group {self.group_id!r}: the offsets read back after the commit differ from those committed on "
-                f"{summarize(differs)} ({first}: {differs[first]}): another process commits to this group; give each "
-                "pipeline a group of its own",
+                f"group {self.group_id!r}: the offsets read back after the commit differ from those "
+                f"committed on {summarize(differs)} ({first}: {differs[first]}): another process commits to "
+                "this group; give each pipeline a group of its own",
                 failed=differs,
                 written=[tp for tp in self.after if tp not in differs],
             )
@@ -196,7 +198,7 @@ class Refusable(Protocol):
 
 
 def check_plans(plans: Iterable[Refusable]) -> None:
-    """Refuse plans that are carried out together, with every reason of every plan, if one of them must not be."""
+    """Refuse plans that are carried out together, with every reason, if one of them must not be."""
     # A checkpoint and its group are often refused for the same reason.
     refusals = list(dict.fromkeys(refusal for plan in plans for refusal in plan.refusals))
     if refusals:
@@ -206,10 +208,10 @@ def check_plans(plans: Iterable[Refusable]) -> None:
 def _outside_remedy(target: int, log: LogRange) -> str:
     if target < log.start:
         return (
-            f"{log.start - target} records were deleted by retention before they were asked for; "
-            "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
+            f"{log.start - target} records were deleted by retention before they were asked for; set "
+            "on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
         )
     return (
-        "the topic was recreated, or the offset belongs to another cluster or another system; check the connection "
-        "and the topic, leave it out with topics=, or set on_out_of_range='clamp' or 'skip'"
+        "the topic was recreated, or the offset belongs to another cluster or another system; check the "
+        "connection and the topic, leave it out with topics=, or set on_out_of_range='clamp' or 'skip'"
     )

@@ -1,7 +1,8 @@
 """
 Receipts of moves, which prove and undo them.
 
-A *receipt* is a plan as plain JSON, stored before the first write, so that what was overwritten can be restored.
+A *receipt* is a plan as plain JSON, stored before the first write, so that what was overwritten can be
+restored.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class GroupReceipt:
 
 
 def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, ...]:
-    """Read a receipt as :func:`receipt` gives it; another version, or anything else, is an OffsetsFormatError."""
+    """Read a receipt as :func:`receipt` gives it; anything else is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
         raise OffsetsFormatError(
             f"found {show(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return it"

@@ -1,8 +1,9 @@
 """
 What a reset that was cleared, and the teardown that takes a reset back, conclude from the tasks of their run.
 
-Airflow clears a setup and its teardown with any task between them, leaves alone the tasks that were not selected, skips what
-is left of a run that is given up, runs its teardown, and counts no skipped task as a failure: failures alone decide nothing.
+Airflow clears a setup and its teardown with any task between them, leaves alone the tasks that were not
+selected, skips what is left of a run that is given up, runs its teardown, and counts no skipped task as a
+failure: failures alone decide nothing.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Work:
         """
         Tasks that have succeeded although one before them is to run again.
 
-        They were left out when that one was cleared, and would not notice what it does now. If every task has succeeded,
-        the reset was cleared alone, and these are all of them.
+        They were left out when that one was cleared, and would not notice what it does now. If every task has
+        succeeded, the reset was cleared alone, and these are all of them.
         """
         if not self.not_done:
             return self.done
@@ -82,10 +83,11 @@ def is_finished(
     Return whether the pipeline has gone on from a move: it was committed since, past where it was.
 
     :param commits: the last commit of the partitions that moved.
-    :param reached: the offset that each of them has to be at, or past: where it was before the move, and where it went.
-        Partitions that are not in it only need a commit since.
+    :param reached: the offset that each of them has to be at, or past: where it was before the move, and
+        where it went. Partitions that are not in it only need a commit since.
     :param movers: the identities of the tasks that reset and restore.
-    :param move: number of the checkpoint's move: a commit that did not know it was overtaken, and does not count.
+    :param move: number of the checkpoint's move: a commit that did not know it was overtaken, and does not
+        count.
     """
 
     def since(tp: TopicPartition, commit: LastCommit | None) -> bool:

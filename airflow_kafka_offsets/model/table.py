@@ -26,8 +26,8 @@ def plan_text(
     """
     Return a plan as lines for a log: a header, a line per partition, and the remarks.
 
-    :param refused: whether the move that it is a part of is refused. The error gives the reasons, and they are not
-        repeated here.
+    :param refused: whether the move that it is a part of is refused. The error gives the reasons, and they
+        are not repeated here.
     """
     reasons = () if refused else (f"refused: {refusal}" for refusal in refusals)
     return "\n".join([heading, *align(rows), *remarks, *reasons])

@@ -23,7 +23,8 @@ def too_large(what: str, size: int) -> str:
 
 def printable(text: str) -> str:
     r"""
-    Return a text as one line that moves no cursor: control characters, line feeds and the like as ``\n``, ``\x1b``.
+    Return a text as one line that moves no cursor: control characters, line feeds and the like as ``\n``,
+    ``\x1b``.
 
     For whatever other clients of the broker have chosen: metadata, names of groups and members.
     """

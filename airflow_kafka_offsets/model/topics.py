@@ -20,7 +20,8 @@ class TopicScope:
     """
     An allow-list of topics and partitions.
 
-    :param partitions: topic -> its partitions, or ``None`` for all; ``None`` in place of the mapping for every topic.
+    :param partitions: topic -> its partitions, or ``None`` for all; ``None`` in place of the mapping for
+        every topic.
     :param named_by: what names them, for error texts.
     """
 
@@ -115,7 +116,7 @@ class TopicScope:
         return replace(self, partitions=kept)
 
     def on_broker(self, partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
-        """Return the partitions in scope of those that a broker has, and those that are named and not there."""
+        """Return the partitions in scope of those that a broker has, and those named by number."""
         found = (TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers)
         return sorted({tp for tp in found if tp in self}.union(self.numbered))
 

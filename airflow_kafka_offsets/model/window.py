@@ -1,9 +1,9 @@
 """
 Offset windows: the records that one run reads, and the commit of their end.
 
-An *offset window* is a half-open range of offsets for each partition. It is planned once, before the job reads,
-and stays what it is: the job reads exactly these records however often it runs, and a group moves to the window's
-end only from the window's start.
+An *offset window* is a half-open range of offsets for each partition. It is planned once, before the job
+reads, and stays what it is: the job reads exactly these records however often it runs, and a group moves to
+the window's end only from the window's start.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.text import Show, shorten
+from airflow_kafka_offsets.model.topics import TopicScope
 
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafka_offsets.window"
@@ -43,8 +44,8 @@ class OffsetWindow:
     A half-open range of offsets for each partition.
 
     :param ranges: the range of each partition.
-    :param without_commit: partitions in which the group had no commit when the window was planned. Their range may
-        only be committed while that is so.
+    :param without_commit: partitions in which the group had no commit when the window was planned. Their
+        range may only be committed while that is so.
     :param source: where the window comes from, as plain JSON.
     """
 
@@ -80,9 +81,9 @@ class OffsetWindow:
         """
         Return the window with at most so many records, shared over the partitions in proportion.
 
-        As Spark's ``maxOffsetsPerTrigger`` does (``KafkaMicroBatchStream.rateLimit``), with the remainders given to
-        the partitions that lost most by rounding, so that the window is never larger and, while records are left,
-        never empty.
+        As Spark's ``maxOffsetsPerTrigger`` does (``KafkaMicroBatchStream.rateLimit``), with the remainders
+        given to the partitions that lost most by rounding, so that the window is never larger and, while
+        records are left, never empty.
         """
         total = self.records
         if total <= max_records:
@@ -105,21 +106,22 @@ class OffsetWindow:
         }
 
     def refusals(self, logs: Logs) -> list[str]:
-        """Return why the window cannot be read: retention has taken records of it, or its end is beyond the log."""
+        """Return why the window cannot be read: records of it are deleted, or its end is beyond the log."""
         refusals = []
         if lost := self.lost(logs):
             first = next(iter(lost))
             refusals.append(
-                f"{sum(lost.values())} records of the window are lost: retention has deleted them on {summarize(lost)} "
-                f"({first}: the window starts at {self.ranges[first].start}, the log at {logs[first].start}); to go on with "
-                "what is left, move the group there with ResetOffsetsOperator, or plan a window that starts later"
+                f"{sum(lost.values())} records of the window are lost: retention has deleted them on "
+                f"{summarize(lost)} ({first}: the window starts at {self.ranges[first].start}, the log at "
+                f"{logs[first].start}); to go on with what is left, move the group there with "
+                "ResetOffsetsOperator, or plan a window that starts later"
             )
         if beyond := [tp for tp, offsets in sorted(self.ranges.items()) if offsets.end > logs[tp].end]:
             first = beyond[0]
             refusals.append(
                 f"the window ends beyond the log on {summarize(beyond)} ({first}: the window ends at "
-                f"{self.ranges[first].end}, the log at {logs[first].end}): the topic was recreated, or the connection leads "
-                "to another cluster"
+                f"{self.ranges[first].end}, the log at {logs[first].end}): the topic was recreated, or the "
+                "connection leads to another cluster"
             )
         return refusals
 
@@ -153,11 +155,8 @@ class OffsetWindow:
     def only(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
         """Return the part of the window that is in some partitions."""
         kept = self.ranges.keys() & set(partitions)
-        return replace(
-            self,
-            ranges={tp: self.ranges[tp] for tp in sorted(kept)},
-            without_commit=self.without_commit & kept,
-        )
+        ranges = {tp: self.ranges[tp] for tp in sorted(kept)}
+        return replace(self, ranges=ranges, without_commit=self.without_commit & kept)
 
     def spark_options(self) -> dict[str, str]:
         """
@@ -165,11 +164,8 @@ class OffsetWindow:
 
         ``assign`` and no ``subscribe``: with the latter a partition that was added since makes the read fail.
         """
-        partitions: dict[str, list[int]] = {}
-        for topic, partition in sorted(self.ranges):
-            partitions.setdefault(topic, []).append(partition)
         return {
-            "assign": json.dumps(partitions, separators=(",", ":")),
+            "assign": json.dumps(TopicScope.of(self.ranges).as_json(), separators=(",", ":")),
             "startingOffsets": offsets_text(self.start),
             "endingOffsets": offsets_text(self.end),
         }
@@ -178,8 +174,8 @@ class OffsetWindow:
         """
         Return plain JSON with string keys.
 
-        ``version``, ``start``, ``end`` and ``committed`` (each ``{topic: {partition: offset}}``), ``counts`` (the
-        same form) and ``records``, their sum, ``spark_options`` and ``source``.
+        ``version``, ``start``, ``end`` and ``committed`` (each ``{topic: {partition: offset}}``), ``counts``
+        (the same form) and ``records``, their sum, ``spark_options`` and ``source``.
         """
         return {
             "version": WINDOW_VERSION,
@@ -204,7 +200,8 @@ class OffsetWindow:
         Read a window as :meth:`as_json` gives it, or its JSON text.
 
         :param what: what the value is, for the error text.
-        :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
+        :param show: how an error text names what was found; see
+            :func:`~airflow_kafka_offsets.model.text.kind_of`.
         :raises OffsetsFormatError: if it is none, of another version, or a range ends before it starts.
         """
         if isinstance(value, str):
@@ -225,8 +222,8 @@ class OffsetWindow:
         for tp in sorted(start):
             if start[tp] > end[tp] or committed[tp] not in (None, start[tp]):
                 raise OffsetsFormatError(
-                    f"{what}: found start {start[tp]}, end {end[tp]} and committed {committed[tp]} of {tp}; expected an "
-                    "end that is not before the start, and the start or null as committed"
+                    f"{what}: found start {start[tp]}, end {end[tp]} and committed {committed[tp]} of {tp}; "
+                    "expected an end that is not before the start, and the start or null as committed"
                 )
         source = value.get("source") or {}
         if not isinstance(source, Mapping):

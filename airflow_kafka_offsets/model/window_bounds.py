@@ -71,14 +71,14 @@ class WindowBound:
 
 
 def check_bounds(start: WindowBound, end: WindowBound, now: datetime) -> None:
-    """Refuse a window that has no length, ends before it starts, or ends in the future, before anything is asked."""
+    """Refuse a window without length, that ends before it starts, or that ends in the future."""
     begins, ends = start.moment, end.moment
     refusals = []
     if begins is not None and begins == ends:
         refusals.append(
-            f"start and end are both {begins.isoformat()}, a window without length: in Airflow 3 a plain cron string gives "
-            "data intervals of no length; set schedule=CronDataIntervalTimetable('0 0 * * *', timezone='UTC') (from "
-            "airflow.timetables.interval), or give other times"
+            f"start and end are both {begins.isoformat()}, a window without length: in Airflow 3 a plain "
+            "cron string gives data intervals of no length; set schedule=CronDataIntervalTimetable('0 0 * * "
+            "*', timezone='UTC') (from airflow.timetables.interval), or give other times"
         )
     if begins is not None and ends is not None and begins > ends:
         refusals.append(
@@ -87,8 +87,8 @@ def check_bounds(start: WindowBound, end: WindowBound, now: datetime) -> None:
     bounds = (("start", begins), ("end", ends))
     if late := [f"{name}={moment.isoformat()}" for name, moment in bounds if moment and moment > now]:
         refusals.append(
-            f"{' and '.join(late)} is in the future (it is {now.isoformat(timespec='seconds')}): records of the window may still come; "
-            "plan it when the time has passed, or with end='latest'"
+            f"{' and '.join(late)} is in the future (it is {now.isoformat(timespec='seconds')}): records of "
+            "the window may still come; plan it when the time has passed, or with end='latest'"
         )
     if (
         start.offsets is not None

@@ -1,8 +1,9 @@
 """
 Checks of a task's options: literals when the DAG is parsed, the others once their templates are rendered.
 
-An option that was not given (``None``) has its default. One that was given and renders to nothing is an error: its default
-would be another thing than what was asked for, such as all topics, or a group called ``None``.
+An option that was not given (``None``) has its default. One that was given and renders to nothing is an
+error: its default would be another thing than what was asked for, such as all topics, or a group called
+``None``.
 """
 
 from __future__ import annotations
@@ -39,10 +40,9 @@ _HINTS = {
 
 
 MAP_INDEX_TEMPLATE = (
-    "{%% set group = task.group_id or task.checkpoint_location or task.topics %%}"
-    "{%% set group = group.values() if group is mapping else group %%}"
-    "{%% set several = group is iterable and group is not string %%}"
-    "{{ (group | unique | join(', ') if several else group | string)[:250] %s }}"
+    "{%% set group = task.group_id or task.checkpoint_location or task.topics %%}{%% set group = "
+    "group.values() if group is mapping else group %%}{%% set several = group is iterable and group is not "
+    "string %%}{{ (group | unique | join(', ') if several else group | string)[:250] %s }}"
 )
 """
 How the UI calls a mapped task that says nothing else: its group, within the length of Airflow's column.
@@ -70,7 +70,7 @@ class GivenOptions(_Base):
         jinja_env: jinja2.Environment,
         seen_oids: set[int],
     ) -> None:
-        # The one place that every task comes through, also a mapped one, which is made here with its own values.
+        # Every task comes through here, also a mapped one, which is made here with its own values.
         if parent is self:
             self._templates = {name: getattr(self, name, None) for name in template_fields}
             index = getattr(context.get("ti"), "map_index", None)
@@ -96,7 +96,7 @@ class GivenOptions(_Base):
 
 
 def check_rendered(name: str, given: object, found: object) -> None:
-    """Refuse an option that was given and is nothing now, or a part of it whose template rendered to nothing."""
+    """Refuse an option that was given and is nothing now, or a part of it that rendered to nothing."""
     parts = [] if given is None else [(name, given, found), *_templates_in(name, given, found)]
     for path, template, rendered in parts:
         if is_nothing(rendered):
@@ -127,7 +127,8 @@ def check_literals(task: BaseOperator, **readers: Callable[[Any, str], object]) 
     """
     Check the parameters that are written in the DAG's file. ``None`` and templates are left for later.
 
-    :param readers: reads each parameter from its value and name, see :mod:`airflow_kafka_offsets.model.parameters`.
+    :param readers: reads each parameter from its value and name, see
+        :mod:`airflow_kafka_offsets.model.parameters`.
     :raises UsageError: naming the task, the parameter, what was found and what was expected.
     """
     with naming(task):
@@ -162,7 +163,8 @@ def _refused(path: str, given: object, found: object) -> UsageError:
     name = path.partition("[")[0]
     if not is_template(given):
         return UsageError(
-            f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its default is meant"
+            f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its "
+            "default is meant"
         )
     text = str(given)
     hints = [hint for mark, hint in _HINTS.items() if mark in text]

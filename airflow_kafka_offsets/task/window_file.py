@@ -65,7 +65,8 @@ def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
     found = ", ".join(f"{name}={shorten(window.source.get(name))}" for name in RUN)
     return PlanRefusedError(
         [
-            f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of its own, as with "
+            f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of "
+            "its own, as with "
             'window_file=\'.../{{ run_id | replace(":", "") }}.json\', and each mapped task its own'
         ]
     )
@@ -128,7 +129,8 @@ def _existing(uri: str, conn_id: str | None) -> OffsetWindow:
     if window is None:
         raise PlanRefusedError(
             [
-                f"window={shorten(uri)}: there is no such file: correct the URI and window_conn_id, or trigger a new run"
+                f"window={shorten(uri)}: there is no such file: correct the URI and window_conn_id, or "
+                "trigger a new run"
             ]
         )
     return window

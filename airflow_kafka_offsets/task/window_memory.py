@@ -1,8 +1,8 @@
 """
 Windows that a run has had before.
 
-What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a task's own state
-for as long as the run is known; a window file keeps the window on any version.
+What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a
+task's own state for as long as the run is known; a window file keeps the window on any version.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class WindowMemory:
         self.run: dict[str, Any] = {name: getattr(ti, name, None) for name in RUN}
 
     def recall(self) -> OffsetWindow | None:
-        """Return the window that was planned before, ``None`` if none was; one that was changed is refused."""
+        """Return the window that was planned before, ``None`` if none was; a changed one is refused."""
         stored: Any = self._store.get(_KEY) if self._store is not None else None
         if stored is not None and not isinstance(stored, Mapping):
             raise PlanRefusedError([f"what is kept with the task as {_KEY!r} is no window: clear it"])
@@ -87,8 +87,9 @@ class WindowMemory:
         """
         Refuse to plan from where the group is now for a run that may have had a window.
 
-        A task that has not run before had none. One that is only tried again had none that anybody used, since what
-        follows runs after it has succeeded. With the task's own state, what is not kept was never planned.
+        A task that has not run before had none. One that is only tried again had none that anybody used,
+        since what follows runs after it has succeeded. With the task's own state, what is not kept was never
+        planned.
 
         :raises PlanRefusedError: if the run was cleared, or has committed.
         """

@@ -25,7 +25,7 @@ V = TypeVar("V")
 
 
 class _Round(Generic[K, V]):
-    """Values of partitions, read once in a round; its first request is for all that was wanted in the round before."""
+    """Values of partitions, read once in a round; the first request is for what the last round wanted."""
 
     def __init__(self, read: Callable[[K, Iterable[TopicPartition]], Mapping[TopicPartition, V]]) -> None:
         self._read = read

@@ -91,7 +91,7 @@ class ReachedWait(Wait):
         if not positions:
             return self.no_batch_yet(reached=False, target=self.target, current={}, remaining=None, lost=None)
         lowest = _furthest_behind(positions, target)
-        # The broker's log end, also for who reads committed records: only beyond that a position means nothing.
+        # The broker's log end, also under read_committed: only beyond that a position means nothing.
         logs = client.log_ranges(target)
         for name, found in positions.items():
             check_in_log(name, found, logs)

@@ -88,7 +88,7 @@ def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:
 @dataclass(frozen=True)
 class Wait:
     """
-    Names the position, and how it is read. The names are those of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`.
+    Names the position as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, and how it is read.
 
     :param position: ``group`` or ``checkpoint``; by default the group's where one is named.
     :param isolation_level: ``read_committed`` measures up to the last stable offset.
@@ -163,7 +163,8 @@ class Wait:
         """
         Return the state of the wait's checkpoint; ``None`` if none is named.
 
-        Where the position is the group's, the checkpoint only says which topics there are, and may be missing.
+        Where the position is the group's, the checkpoint only says which topics there are, and may be
+        missing.
         """
         if checkpoint is None:
             return None
@@ -175,7 +176,7 @@ class Wait:
             return None
 
     def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
-        """Return the positions of each group or source; empty while a checkpoint has not finished its first batch."""
+        """Return the positions of each group or source; empty before a checkpoint's first finished batch."""
         return self.positions_in(client, state, self.named.scope)
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
