@@ -15,12 +15,7 @@ from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, new
 from airflow_kafka_offsets.checkpoint.guards import Survey, take_survey
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import (
-    QUIET_PERIOD,
-    CheckpointPlan,
-    Step,
-    parse_quiet_period,
-)
+from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPlan, Step, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
 from airflow_kafka_offsets.storage import modified
@@ -142,17 +137,13 @@ def _wait_until_quiet(
         again = [modified(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
         if (now.planned, now.committed, again) != (survey.planned, survey.committed, written):
             raise PlanRefusedError(
-                [
-                    f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is running; stop "
-                    "it first"
-                ]
+                f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is running; stop "
+                "it first"
             )
     if (frozenset(survey.planned), frozenset(survey.committed)) != checkpoint_plan.batches or any(
         checkpoint.read_file(path) != data for path, data in checkpoint_plan.found.items()
     ):
         raise PlanRefusedError(
-            [
-                f"{checkpoint.location}: has changed since the plan was made: the query is running; stop it first"
-            ]
+            f"{checkpoint.location}: has changed since the plan was made: the query is running; stop it first"
         )
     return survey

@@ -9,10 +9,7 @@ from airflow_kafka_offsets.storage import list_names
 PARTS = ("metadata", "offsets", "commits", "sources", "state")
 """What Spark puts into a checkpoint; the first is always there."""
 
-_OUTPUTS = {
-    "_spark_metadata": "the output directory of a file sink",
-    "_delta_log": "a Delta table",
-}
+_OUTPUTS = {"_spark_metadata": "the output directory of a file sink", "_delta_log": "a Delta table"}
 _NAMES_SHOWN = 5
 _DIRECTORIES_TRIED = 20
 """Each costs a request on an object store, and the answer is a hint."""

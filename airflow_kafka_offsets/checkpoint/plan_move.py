@@ -149,10 +149,8 @@ def plan_undo(
     survey = take_survey(checkpoint)
     if kept.query_id != survey.state.query_id:
         raise PlanRefusedError(
-            [
-                f"{checkpoint.location}: archive {kept.name} is of query {kept.query_id}, and the checkpoint is of query "
-                f"{survey.state.query_id}: give the archive's own checkpoint"
-            ]
+            f"{checkpoint.location}: archive {kept.name} is of query {kept.query_id}, and the checkpoint is of query "
+            f"{survey.state.query_id}: give the archive's own checkpoint"
         )
     # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
     begun = [one for one in read_archives(checkpoint) if one.undoes == kept.name and not one.copies]

@@ -30,9 +30,7 @@ class RunningKafka(NamedTuple):
 
 
 def start_background(
-    directory: Path | None = None,
-    port: int | None = None,
-    progress: Callable[[str], None] | None = None,
+    directory: Path | None = None, port: int | None = None, progress: Callable[[str], None] | None = None
 ) -> RunningKafka:
     """
     Start a broker that outlives this process, or return the one that runs in the directory.

@@ -144,10 +144,7 @@ def apply(
 
 
 def commit_groups(
-    client: OffsetsClient,
-    plans: Sequence[OffsetPlan],
-    metadata: CommitMetadata,
-    write: Write = write_offsets,
+    client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata, write: Write = write_offsets
 ) -> None:
     """
     Commit plans that were checked, one after another.

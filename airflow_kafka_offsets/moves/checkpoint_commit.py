@@ -102,10 +102,8 @@ def _read(checkpoint: SparkCheckpoint) -> CheckpointState:
         )
     if not state.kafka_offsets:
         raise PlanRefusedError(
-            [
-                f"{state.location}: batch {state.batch_id} has no Kafka offsets; it has "
-                f"{len(state.sources)} sources of other kinds: check checkpoint_location"
-            ]
+            f"{state.location}: batch {state.batch_id} has no Kafka offsets; it has "
+            f"{len(state.sources)} sources of other kinds: check checkpoint_location"
         )
     if state.pending_batch_id is not None:
         log.info(

@@ -62,11 +62,9 @@ def plan_commits(
         logs = client.log_ranges(partitions)
     except UnknownTopicPartitionError as error:
         raise PlanRefusedError(
-            [
-                f"{summarize(error.missing or partitions)} is not on the broker: the connection leads to another "
-                "cluster, the topic was deleted, or the source is of another system that writes offsets in the same "
-                "form; correct the connection, or leave the topic out with topics="
-            ]
+            f"{summarize(error.missing or partitions)} is not on the broker: the connection leads to another "
+            "cluster, the topic was deleted, or the source is of another system that writes offsets in the same "
+            "form; correct the connection, or leave the topic out with topics="
         ) from error
     plans = []
     for group_id, offsets in targets.by_group.items():

@@ -108,10 +108,7 @@ def _targets(state: CheckpointState, named: Groups) -> Mapping[str, Offsets]:
 
 
 def _committed(
-    client: OffsetsClient,
-    state: CheckpointState,
-    targets: Mapping[str, Offsets],
-    named: Groups,
+    client: OffsetsClient, state: CheckpointState, targets: Mapping[str, Offsets], named: Groups
 ) -> dict[str, Commits]:
     """Return what each group holds, on every partition that is to be looked at."""
     if state.batch_id is None:

@@ -16,10 +16,7 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import (
-    MissingCommitPolicy,
-    OutOfRangePolicy,
-)
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.reset_scenarios import Scenario, ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope

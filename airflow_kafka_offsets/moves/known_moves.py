@@ -13,12 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import (
-    Archive,
-    newest_archive,
-    read_archives,
-    read_attachment,
-)
+from airflow_kafka_offsets.checkpoint.archive import Archive, newest_archive, read_archives, read_attachment
 from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, unfinished_refusal
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -98,11 +93,9 @@ class KnownMoves:
         unread = [tp for tp in logs if positions[tp] < logs[tp].end]
         if unread:
             raise PlanRefusedError(
-                [
-                    f"{self.checkpoint.location}: task {moved.by.task} of this run moved it (archive {moved.name}), and the query "
-                    f"has finished no batch since, although there are records to read on {summarize(unread)}: run the job "
-                    "again, or clear it with this task"
-                ],
+                f"{self.checkpoint.location}: task {moved.by.task} of this run moved it (archive {moved.name}), and the query "
+                f"has finished no batch since, although there are records to read on {summarize(unread)}: run the job "
+                "again, or clear it with this task",
                 retriable=True,
             )
 

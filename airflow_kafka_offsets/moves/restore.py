@@ -55,9 +55,7 @@ def plan_restore_receipt(
     """
     groups = read_receipt(value)
     if any(group.plan_only for group in groups):
-        raise PlanRefusedError(
-            ["the receipt is of a plan that was only shown, so there is nothing to restore"]
-        )
+        raise PlanRefusedError("the receipt is of a plan that was only shown, so there is nothing to restore")
     before = {group.group_id: group.before for group in groups if group.before}
     plans = _plan_groups(client, before, named, "receipt", on_out_of_range, on_no_commit)
     kept = read_checkpoint_receipt(value)
@@ -71,10 +69,8 @@ def plan_restore_receipt(
     query_id = checkpoint.read().query_id
     if query_id != kept.query_id:
         raise PlanRefusedError(
-            [
-                f"{checkpoint.location}: the receipt is of query {kept.query_id}, and the checkpoint is of query {query_id}: "
-                "the checkpoint was replaced since; restore the groups alone with checkpoint_location=None"
-            ]
+            f"{checkpoint.location}: the receipt is of query {kept.query_id}, and the checkpoint is of query {query_id}: "
+            "the checkpoint was replaced since; restore the groups alone with checkpoint_location=None"
         )
     checkpoint_plan = _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy)
     return PipelinePlan.make(plans, checkpoint_plan)
@@ -188,12 +184,7 @@ def plan_restore_file(
     return PipelinePlan.make(plans, checkpoint_plan)
 
 
-def _check_names(
-    client: OffsetsClient,
-    uri: str,
-    offsets: Mapping[str, Offsets],
-    named: Groups,
-) -> None:
+def _check_names(client: OffsetsClient, uri: str, offsets: Mapping[str, Offsets], named: Groups) -> None:
     """Refuse names that are not there; a topic of which nothing was committed is in no file."""
     saved = {tp.topic for positions in offsets.values() for tp in positions}
     keys = () if isinstance(named.group_id, str) or named.names_sources else named.group_id or ()
@@ -201,9 +192,7 @@ def _check_names(
         partitions_in(client, TopicScope(dict.fromkeys(sorted(absent))))
     if not any(tp in named.scope for positions in offsets.values() for tp in positions):
         raise PlanRefusedError(
-            [
-                f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or the file"
-            ]
+            f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or the file"
         )
 
 

@@ -9,12 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import (
-    BrokerError,
-    PlanRefusedError,
-    SetupError,
-    UsageError,
-)
+from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import (
@@ -89,10 +84,8 @@ def plan_window(
     if before and start.lasting:
         first = before[0]
         raise PlanRefusedError(
-            [
-                f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to {ends[first]}): "
-                "give a later end or an earlier start"
-            ]
+            f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to {ends[first]}): "
+            "give a later end or an earlier start"
         )
     if before:
         log.info("The group is past the end of the window on %s: nothing to read there", summarize(before))
@@ -132,7 +125,7 @@ def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
     topics = [topic for topic in client.partitions() if fits(topic)]
     if not topics:
         raise PlanRefusedError(
-            [f"no topic on the broker fits topics_pattern={pattern!r}: correct it, or the connection"]
+            f"no topic on the broker fits topics_pattern={pattern!r}: correct it, or the connection"
         )
     return TopicScope(dict.fromkeys(topics))
 
@@ -191,11 +184,9 @@ def _from_commits(
     unknown = [tp for tp, offset in wanted.items() if offset is None and tp.topic not in known]
     if unknown and on_no_commit == "fail":
         raise PlanRefusedError(
-            [
-                f"the group has no committed offset on {summarize(unknown)}, so the window has no start there: set "
-                "on_no_commit to 'earliest', 'latest' or 'skip' for the first window, or correct group_id and topics. Kafka "
-                "also forgets a group that nobody joins, 7 days after its last commit by default"
-            ]
+            f"the group has no committed offset on {summarize(unknown)}, so the window has no start there: set "
+            "on_no_commit to 'earliest', 'latest' or 'skip' for the first window, or correct group_id and topics. Kafka "
+            "also forgets a group that nobody joins, 7 days after its last commit by default"
         )
     if added:
         log.info("Added to its topic since the last commit, read from its log start: %s", summarize(added))

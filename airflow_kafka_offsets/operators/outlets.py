@@ -58,10 +58,8 @@ class GroupOutlets:
         mapped = (getattr(context.get("ti"), "map_index", -1) or 0) >= 0
         if others and not mapped:
             raise PlanRefusedError(
-                [
-                    f"outlets names {_shown(others)}, the asset of a group that this task does not commit to (its own: "
-                    f"{_shown(own)}): whoever follows it would run for nothing; use asset or assets of the same KafkaPipeline"
-                ]
+                f"outlets names {_shown(others)}, the asset of a group that this task does not commit to (its own: "
+                f"{_shown(own)}): whoever follows it would run for nothing; use asset or assets of the same KafkaPipeline"
             )
 
     def send(

@@ -158,12 +158,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 window = self._plan(client, memory)
         self._show(window)
         if not window and on_empty == "fail":
-            raise PlanRefusedError(
-                ["the window is empty: there are no records between its start and its end"]
-            )
+            raise PlanRefusedError("the window is empty: there are no records between its start and its end")
         if not window.ranges and on_empty == "continue":
             raise PlanRefusedError(
-                ["no partition is left for the window: the group has no commit on any of them"]
+                "no partition is left for the window: the group has no commit on any of them"
             )
         # A place at the log end is the group's only when it is committed: skipping would lose what comes until then.
         starts_here = self.on_no_commit == "latest" and window.without_commit
@@ -211,12 +209,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 self.log.info("Planned again: the parameters are others than before")
                 return None
             raise PlanRefusedError(
-                [
-                    f"this run has a window since {window.source.get('planned_at')}, planned with other parameters than now "
-                    f"(start={window.source.get('start')}, end={window.source.get('end')}, "
-                    f"topics={window.source.get('topics')}, max_records={window.source.get('max_records')}): put them back, "
-                    "or trigger a new run"
-                ]
+                f"this run has a window since {window.source.get('planned_at')}, planned with other parameters than now "
+                f"(start={window.source.get('start')}, end={window.source.get('end')}, "
+                f"topics={window.source.get('topics')}, max_records={window.source.get('max_records')}): put them back, "
+                "or trigger a new run"
             )
         check_window(client, window, self.named())
         self.log.info("The window that this run has since %s", window.source.get("planned_at"))
@@ -226,11 +222,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         text, result = window.as_text(), window.as_json()
         if len(text) > MAX_ARGUMENT and not self.window_file:
             raise PlanRefusedError(
-                [
-                    f"the window of {len(window.ranges)} partitions takes {len(text)} bytes of JSON, and one argument of a "
-                    'program holds 128 KiB: set window_file, such as \'s3://bucket/{{ run_id | replace(":", "") }}.json\', '
-                    "where both the task and the job can reach it"
-                ]
+                f"the window of {len(window.ranges)} partitions takes {len(text)} bytes of JSON, and one argument of a "
+                'program holds 128 KiB: set window_file, such as \'s3://bucket/{{ run_id | replace(":", "") }}.json\', '
+                "where both the task and the job can reach it"
             )
         memory.keep(window)
         if self.window_file:
