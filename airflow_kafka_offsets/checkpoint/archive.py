@@ -100,7 +100,7 @@ class Archive:
     @property
     def number(self) -> int:
         """Which move of the checkpoint it is, from 1."""
-        return int(self.name.partition("-")[0])
+        return _number(self.name)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.by}, {self.created})"
@@ -113,21 +113,18 @@ def digest(data: bytes | None) -> str | None:
 
 def next_name(checkpoint: SparkCheckpoint, kind: str) -> str:
     """Return the name of the next archive, also after one that was never finished."""
-    numbers = [int(found[1]) for name in _directories(checkpoint) if (found := _NAME.fullmatch(name))]
-    return f"{max(numbers, default=0) + 1:04d}-{kind}"
+    return f"{max(map(_number, _names(checkpoint)), default=0) + 1:04d}-{kind}"
 
 
 def write_archive(
     checkpoint: SparkCheckpoint,
     checkpoint_plan: CheckpointPlan,
-    *,
-    newest_planned: int,
-    newest_committed: int,
     by: CommitMetadata,
     attachments: Mapping[str, str],
 ) -> str:
     """Keep what a move will overwrite; the manifest comes last. Return the archive's nonce."""
     nonce = uuid.uuid4().hex
+    planned, committed = checkpoint_plan.batches
     root = f"{DIRECTORY}/{checkpoint_plan.archive}"
     for path, data in checkpoint_plan.found.items():
         if data is not None:
@@ -141,8 +138,8 @@ def write_archive(
         "location": checkpoint_plan.location,
         "query_id": checkpoint_plan.query_id,
         "batch_id": checkpoint_plan.batch_id,
-        "newest_planned": newest_planned,
-        "newest_committed": newest_committed,
+        "newest_planned": max(planned),
+        "newest_committed": max(committed),
         "by": by.as_json(),
         "request": checkpoint_plan.request,
         "nonce": nonce,
@@ -170,19 +167,13 @@ def mark_undone(checkpoint: SparkCheckpoint, name: str, by: str) -> None:
     checkpoint.write_file(f"{DIRECTORY}/{name}/{UNDONE}", f"{by}\n".encode())
 
 
-def archive_names(checkpoint: SparkCheckpoint) -> list[str]:
-    """Return the names of all archives, oldest first, also of those that are being written."""
-    names = [name for name in _directories(checkpoint) if _NAME.fullmatch(name)]
-    return sorted(names, key=lambda name: int(name.partition("-")[0]))
-
-
 def newest_archive(checkpoint: SparkCheckpoint) -> Archive | None:
     """
     Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved.
 
     :raises CheckpointFormatError: if its manifest is not as it was written.
     """
-    found = (_read(checkpoint, name) for name in reversed(archive_names(checkpoint)))
+    found = (_read(checkpoint, name) for name in reversed(_names(checkpoint)))
     return next((archive for archive in found if archive is not None), None)
 
 
@@ -192,7 +183,7 @@ def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
 
     :raises CheckpointFormatError: if a manifest is not as it was written.
     """
-    found = [_read(checkpoint, name) for name in archive_names(checkpoint)]
+    found = [_read(checkpoint, name) for name in _names(checkpoint)]
     return [archive for archive in found if archive is not None]
 
 
@@ -203,12 +194,8 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
     :raises CheckpointError: if there is none; says which there are.
     """
     archives = read_archives(checkpoint)
-    if name is None:
-        open_ones = [archive for archive in archives if not archive.undone and "-undo" not in archive.name]
-        if open_ones:
-            return open_ones[-1]
-    for archive in archives:
-        if archive.name == name:
+    for archive in reversed(archives):
+        if archive.name == name or (name is None and not archive.undone and "-undo" not in archive.name):
             return archive
     there = ", ".join(f"{a.name} ({'undone' if a.undone else a.created})" for a in archives) or "none"
     raise CheckpointError(
@@ -245,8 +232,14 @@ def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) ->
     return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
 
 
-def _directories(checkpoint: SparkCheckpoint) -> list[str]:
-    return list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or []
+def _names(checkpoint: SparkCheckpoint) -> list[str]:
+    """Return the names of all archives, oldest first, also of those that are being written."""
+    names = list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or []
+    return sorted(filter(_NAME.fullmatch, names), key=_number)
+
+
+def _number(name: str) -> int:
+    return int(name.partition("-")[0])
 
 
 def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:

@@ -45,9 +45,8 @@ class CheckpointBatch:
 
     def kafka_sources(self, source: str | None) -> list[str]:
         """
-        Return the names of the sources to look at.
+        Return the source of a name, by default all that have offsets in this batch.
 
-        :param source: one of them; default: all that have offsets in this batch.
         :raises UsageError: if there is none.
         """
         if source is None and self.ends:
@@ -66,10 +65,8 @@ class CheckpointBatch:
         return self._initial(source) if before is None else before
 
     def _initial(self, source: str) -> Offsets:
-        """Return where a source began when it was new, which Spark notes once."""
-        path = f"sources/{source}/0"
-        name = self.checkpoint.name(path)
-        data = self.checkpoint.read_file(path)
+        name = self.checkpoint.name(f"sources/{source}/0")
+        data = self.checkpoint.read_file(f"sources/{source}/0")
         if data is None:
             raise CheckpointError(
                 f"{name}: is not there; expected where source {source} began, which Spark writes before the source's first "

@@ -135,7 +135,6 @@ def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: Checkp
 def _sink_refusals(
     checkpoint: SparkCheckpoint, first: int, doing: str, policy: CheckpointPolicy
 ) -> list[str]:
-    """Return why batch ids from ``first`` on must not come again with other records."""
     if policy.sink in HARMLESS_SINKS:
         return []
     if policy.sink is None:

@@ -78,11 +78,7 @@ class OffsetLogEntry:
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:
-        """
-        The offsets of each Kafka source, by index or name.
-
-        They are not merged: two sources may read the same topic and stand at different offsets.
-        """
+        """The offsets of each Kafka source, by index or name: two may read the same topic and be at different offsets."""
         found = {source: kafka_offsets(text) for source, text in self.sources if text is not None}
         return {source: offsets for source, offsets in found.items() if offsets is not None}
 
@@ -122,7 +118,6 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
     """
     Read one file of ``offsets/``.
 
-    :param name: the file, for the error text.
     :raises CheckpointFormatError: if the version is not known, or lines are missing or malformed.
     """
     lines = text.split("\n")
@@ -144,10 +139,8 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
             )
         if not offset:
             raise _cut_off(where, "nothing", f"an offset as JSON, or {NO_OFFSET!r}")
-        if offset == NO_OFFSET:
-            sources[source] = SourceOffset(source, None)
-        else:
-            sources[source] = SourceOffset(source, offset)
+        sources[source] = SourceOffset(source, None if offset == NO_OFFSET else offset)
+        if offset != NO_OFFSET:
             kafka_offsets(offset, where)  # a line that is cut off must not wait until somebody asks for it
     return OffsetLogEntry(version, metadata, tuple(sources.values()), tuple(lines))
 
@@ -156,7 +149,6 @@ def check_commit_log(text: str, name: str) -> None:
     """
     Check one file of ``commits/``: a known version, and JSON. What it says beyond its existence is Spark's.
 
-    :param name: the file, for the error text.
     :raises CheckpointFormatError: if it is neither version 1 nor 2, or cut off.
     """
     version_line, separator, metadata = text.partition("\n")

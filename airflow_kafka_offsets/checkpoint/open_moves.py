@@ -22,17 +22,11 @@ def unfinished_move(checkpoint: SparkCheckpoint) -> Archive | None:
     :raises CheckpointError: if the checkpoint cannot be read.
     """
     kept = newest_archive(checkpoint)
-    if kept is None or kept.over:
-        return None
-    return None if has_run_since(checkpoint, kept) else kept
+    return None if kept is None or kept.over or has_run_since(checkpoint, kept) else kept
 
 
 def has_run_since(checkpoint: SparkCheckpoint, kept: Archive, survey: Survey | None = None) -> bool:
-    """
-    Return whether the query has planned or finished a batch since a move.
-
-    :param survey: the checkpoint's, if it was taken already.
-    """
+    """Return whether the query has planned or finished a batch since a move."""
     survey = survey or take_survey(checkpoint)
     if max(survey.planned) > kept.newest_planned or max(survey.committed) > kept.newest_committed:
         return True
@@ -75,12 +69,7 @@ def same_request(
 
 
 def resume(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, kept: Archive) -> CheckpointPlan:
-    """
-    Return a plan as the rest of a move that was interrupted: what was overwritten is in that move's archive.
-
-    :param checkpoint_plan: the plan, made on what the interrupted move has left.
-    :param kept: the archive of the interrupted move.
-    """
+    """Return a plan, made on what an interrupted move has left, as the rest of that move."""
     if has_run_since(checkpoint, kept):
         return checkpoint_plan
     removed = [path for path, (_, after) in kept.files.items() if after is None]

@@ -16,10 +16,16 @@ that Spark starts from; :func:`~airflow_kafka_offsets.checkpoint.apply_move.appl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from airflow_kafka_offsets.checkpoint.archive import find_archive, next_name, read_archives, read_copy
+from airflow_kafka_offsets.checkpoint.archive import (
+    Archive,
+    find_archive,
+    next_name,
+    read_archives,
+    read_copy,
+)
 from airflow_kafka_offsets.checkpoint.guards import (
     Survey,
     link_refusals,
@@ -58,10 +64,9 @@ def plan_seek(
 
     A move that was interrupted is finished by the same request; any other one is refused until then.
 
-    :param targets: source -> offsets, real numbers inside the log: that is for the caller to check. Partitions
-        that are not named keep theirs.
+    :param targets: source -> offsets, inside the log: that is for the caller to check. Partitions that are not named keep
+        theirs.
     :param request: identifies what was asked for; by default the targets do.
-    :return: the plan with its refusals; nothing was written.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
@@ -80,11 +85,9 @@ def plan_seek(
     if after != before and not refusals:
         steps.append(Step(f"offsets/{survey.batch_id}", survey.entry.with_offsets(targets).encode()))
     without = [source.source for source in survey.state.sources if source.offsets is None]
-    notes = [f"source {', '.join(without)} has no Kafka offsets and stays as it is"] if without else []
-    checkpoint_plan = _plan(
-        checkpoint, survey, kind, after, steps, refusals, notes, undoes, survey.pending, request
-    )
-    return checkpoint_plan if earlier is None else resume(checkpoint, checkpoint_plan, earlier)
+    notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
+    plan = _plan(checkpoint, survey, kind, after, steps, request, refusals, discarded=survey.pending)
+    return _taken_up(checkpoint, replace(plan, notes=notes, undoes=undoes), earlier)
 
 
 def plan_truncate(
@@ -93,9 +96,8 @@ def plan_truncate(
     """
     Plan to remove every batch after one, so that the query plans them again.
 
-    :param batch_id: the batch that is to be the newest; its offsets are where the query goes on.
+    :param batch_id: the batch that becomes the newest; its offsets are where the query goes on.
     :param policy: must name the sink.
-    :return: the plan with its refusals; nothing was written.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
@@ -113,16 +115,10 @@ def plan_truncate(
         for directory, there in (("commits", survey.committed), ("offsets", survey.planned))
         if number in there
     ]
-    checkpoint_plan = _plan(
-        checkpoint, survey, "truncate", after, steps, refusals, [], None, survey.pending, request
-    )
-    if steps and not refusals:
-        derived = whole_states_after(checkpoint, batch_id + 1)
-        links = link_refusals(checkpoint, derived)
-        checkpoint_plan = replace(
-            checkpoint_plan, derived=derived, refusals=(*checkpoint_plan.refusals, *links)
-        )
-    return checkpoint_plan if earlier is None else resume(checkpoint, checkpoint_plan, earlier)
+    derived = whole_states_after(checkpoint, batch_id + 1) if steps and not refusals else ()
+    refusals += link_refusals(checkpoint, derived)
+    plan = _plan(checkpoint, survey, "truncate", after, steps, request, refusals, discarded=survey.pending)
+    return _taken_up(checkpoint, replace(plan, derived=derived), earlier)
 
 
 def plan_undo(
@@ -135,7 +131,6 @@ def plan_undo(
     checkpoint is moved to the offsets that it had.
 
     :param archive: name of the archive; by default the newest move that was not taken back.
-    :return: the plan with its refusals; nothing was written.
     :raises CheckpointError: if there is no such archive, or the checkpoint cannot be read.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
@@ -161,9 +156,8 @@ def plan_undo(
     steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
     # What goes, goes newest first; then what comes, oldest first.
     steps.sort(key=_put_back_order)
-    checkpoint_plan = _plan(checkpoint, survey, "undo", kept.before, steps, [], [], kept.name, (), request)
-    checkpoint_plan = replace(checkpoint_plan, copies=True)
-    return checkpoint_plan if earlier is None else resume(checkpoint, checkpoint_plan, earlier)
+    plan = _plan(checkpoint, survey, "undo", kept.before, steps, request)
+    return _taken_up(checkpoint, replace(plan, undoes=kept.name, copies=True), earlier)
 
 
 def _plan(
@@ -172,11 +166,9 @@ def _plan(
     kind: Kind,
     after: Mapping[str, Offsets],
     steps: list[Step],
-    refusals: list[str],
-    notes: list[str],
-    undoes: str | None,
-    discarded: tuple[int, ...],
     request: str,
+    refusals: Sequence[str] = (),
+    discarded: tuple[int, ...] = (),
 ) -> CheckpointPlan:
     return CheckpointPlan(
         kind=kind,
@@ -190,11 +182,13 @@ def _plan(
         discarded=discarded,
         batches=(frozenset(survey.planned), frozenset(survey.committed)),
         refusals=(*refusals, *link_refusals(checkpoint, [step.path for step in steps])),
-        notes=tuple(notes),
         archive=next_name(checkpoint, kind) if steps else None,
         request=request,
-        undoes=undoes,
     )
+
+
+def _taken_up(checkpoint: SparkCheckpoint, plan: CheckpointPlan, earlier: Archive | None) -> CheckpointPlan:
+    return plan if earlier is None else resume(checkpoint, plan, earlier)
 
 
 def _put_back_order(step: Step) -> tuple[int, int, bool]:

@@ -85,11 +85,7 @@ class CheckpointState:
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:
-        """
-        The offsets of each Kafka source, by index or name.
-
-        They are not merged: two sources may read the same topic and stand at different offsets.
-        """
+        """The offsets of each Kafka source, by index or name: two may read the same topic and be at different offsets."""
         return {source.source: source.offsets for source in self.sources if source.offsets is not None}
 
     @property
@@ -101,6 +97,11 @@ class CheckpointState:
         """
         if self.batch_id is None or not all(source.begun and not source.kafka for source in self.sources):
             return None
+        return self.no_kafka_offsets
+
+    @property
+    def no_kafka_offsets(self) -> str:
+        """The error text for a batch without Kafka offsets."""
         return (
             f"{self.location}: batch {self.batch_id} has no Kafka offsets; it has {len(self.sources)} sources of other "
             "kinds: check checkpoint_location"
@@ -177,8 +178,7 @@ class SparkCheckpoint:
         """
         Return what Spark has planned for a batch: its file in ``offsets``.
 
-        :param batch_id: a batch that Spark still keeps.
-        :raises CheckpointError: if it is not there.
+        :raises CheckpointError: if it is not there: Spark does not keep it any more.
         :raises CheckpointFormatError: if its file is not in a form that is known.
         :raises CheckpointUnavailableError: if the storage does not answer.
         """
@@ -194,7 +194,7 @@ class SparkCheckpoint:
         """
         Return what a file of the checkpoint holds, ``None`` if it is not there.
 
-        :param path: under the checkpoint, such as ``offsets/7``.
+        :param path: below the checkpoint, such as ``offsets/7``.
         """
         return read_bytes(self.fs, f"{self.root}/{path}")
 
@@ -202,8 +202,7 @@ class SparkCheckpoint:
         """
         Write a file of the checkpoint, whole or not at all.
 
-        :param path: under the checkpoint.
-        :raises CheckpointError: if that leads out of the checkpoint, or the storage fails.
+        :raises CheckpointError: if the path leads out of the checkpoint, or the storage fails.
         """
         replace_file(self.fs, self._inside(path), data)
 
@@ -211,8 +210,7 @@ class SparkCheckpoint:
         """
         Remove a file of the checkpoint; one that is not there is removed already.
 
-        :param path: under the checkpoint.
-        :raises CheckpointError: if that leads out of the checkpoint, or the storage fails.
+        :raises CheckpointError: if the path leads out of the checkpoint, or the storage fails.
         """
         remove_file(self.fs, self._inside(path))
 

@@ -1,9 +1,8 @@
 """
 Applies a plan: checks it once, moves the checkpoint, commits the groups, reads both back.
 
-Everything is checked and saved before the first write. From then on others can see the move in the checkpoint's
-archive: a task that commits meanwhile finds it there. An interrupted move is finished by running it again, because the
-archive has kept its targets.
+Everything is checked and saved before the first write. From then on the move is in the checkpoint's archive: a task that
+commits meanwhile finds it there, and an interrupted move is finished by running it again.
 """
 
 from __future__ import annotations
@@ -13,11 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.apply_move import (
-    apply_checkpoint_plan,
-    finish_checkpoint_move,
-    verify_checkpoint,
-)
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
 from airflow_kafka_offsets.errors import BrokerError, CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -26,7 +21,6 @@ from airflow_kafka_offsets.model.offsets import committed_offsets, summarize
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
     from airflow_kafka_offsets.model.offsets import TopicPartition
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -67,11 +61,7 @@ def write_offsets(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> Non
 
 
 def read_back(client: OffsetsClient, plan: OffsetPlan) -> None:
-    """
-    Compare what a group holds with what was planned.
-
-    :raises CommitError: naming the partitions that differ.
-    """
+    """Compare what a group holds with what was planned, see :meth:`OffsetPlan.verify`."""
     plan.verify(committed_offsets(client.committed(plan.group_id, plan.after)))
 
 
@@ -111,11 +101,19 @@ def apply(
         return plan.receipt(plan_only=True)
     if known_moves is not None:
         known_moves.check("nothing was written")
-    groups = [group for group in plan.groups if group.after and not group.done] if client is not None else []
-    moved = plan.checkpoint if checkpoint is not None else None
+    groups = [group for group in plan.groups if group.after and not group.done]
+    moved = plan.checkpoint
     if client is not None and write is write_offsets:
         _prove_commits(client, groups, always=bool(moved and moved.steps))
     if checkpoint is not None and moved is not None:
+
+        def commit() -> None:
+            if client is not None:
+                stamped = plan.stamped(metadata)
+                commit_groups(client, groups, stamped, write)
+                verify_checkpoint(checkpoint, moved)
+                _commit_over_late_ones(client, groups, stamped)
+
         apply_checkpoint_plan(
             checkpoint,
             moved,
@@ -123,21 +121,10 @@ def apply(
             by=metadata,
             attachments=plan.images(),
             last_check=None if client is None or moved.resumes else partial(_check_unmoved, client, groups),
-            finish=False,
+            commit=commit,
         )
-        metadata = plan.stamped(metadata)
-    if client is not None:
-        try:
-            commit_groups(client, groups, metadata, write)
-            if checkpoint is not None and moved is not None:
-                verify_checkpoint(checkpoint, moved)
-                _commit_over_late_ones(client, groups, metadata)
-        except BrokerError as error:
-            if moved is not None and moved.steps:
-                _add(error, _moved_before(moved))
-            raise
-    if checkpoint is not None and moved is not None:
-        finish_checkpoint_move(checkpoint, moved)
+    elif client is not None:
+        commit_groups(client, groups, metadata, write)
     if known_moves is not None:
         known_moves.check("what was committed may be from before the move, and is to be committed again")
     return plan.receipt(verified=True)
@@ -157,7 +144,9 @@ def commit_groups(
             write(client, plan, metadata.text(len(plan.after)))
         except (BrokerError, PlanRefusedError) as error:
             if written:
-                _add(error, f"written before: group {', '.join(written)}; running it again finishes the rest")
+                error.append(
+                    f"written before: group {', '.join(written)}; running it again finishes the rest"
+                )
             raise
         written.append(plan.group_id)
         log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
@@ -170,7 +159,6 @@ def _prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always
     A single topic of a single group needs no proof before its commit: all of it is refused, or nothing.
 
     :param always: also for a single topic, because something else is written before the commit.
-    :raises BrokerAuthenticationError: naming the right that is missing.
     """
     wanted = {plan.group_id: sorted({tp.topic for tp in plan.after}) for plan in plans}
     if always or sum(map(len, wanted.values())) > 1:
@@ -179,11 +167,7 @@ def _prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always
 
 
 def _check_unmoved(client: OffsetsClient, groups: Sequence[OffsetPlan]) -> None:
-    """
-    Check that groups are still where they were when the plan was made.
-
-    :raises CheckpointMovedError: if one is not.
-    """
+    """Check that groups are still where they were when the plan was made."""
     for plan in groups:
         now = client.committed(plan.group_id, plan.found)
         moved = [tp for tp, offset in committed_offsets(now).items() if offset != plan.found[tp]]
@@ -199,13 +183,7 @@ def _check_unmoved(client: OffsetsClient, groups: Sequence[OffsetPlan]) -> None:
 def _commit_over_late_ones(
     client: OffsetsClient, groups: Sequence[OffsetPlan], metadata: CommitMetadata
 ) -> None:
-    """
-    Read the groups once more, and commit them again where a commit has come in between.
-
-    A task that commits has read the checkpoint before it was moved, and has written after the groups were.
-
-    :raises CommitError: if another client commits to a group.
-    """
+    """Commit groups again where a task that has read the checkpoint before it was moved has committed since."""
     for _ in range(_REPEATS):
         late = []
         for plan in groups:
@@ -222,15 +200,3 @@ def _commit_over_late_ones(
         if not late:
             return
         commit_groups(client, late, metadata)
-
-
-def _moved_before(plan: CheckpointPlan) -> str:
-    return (
-        f"the checkpoint {plan.location} was moved before: running it again finishes the rest, undoing archive "
-        f"{plan.archive} takes it back"
-    )
-
-
-def _add(error: Exception, text: str) -> None:
-    """Append a text to an error's own."""
-    error.args = (f"{error}; {text}", *error.args[1:])

@@ -50,7 +50,6 @@ def plan_checkpoint_commit(
 
     Plan and apply it within :func:`until_unmoved`.
 
-    :param named: the groups and topics of the pipeline.
     :param metadata: what the commits record about their origin; the query, batch and newest move are added.
     :param allow_rewind: whether a group may go backwards.
     :param allow_new_query: whether the query may take over a group that another query followed.
@@ -95,20 +94,14 @@ def _log_why(state: RetryCallState) -> None:
 def _read(checkpoint: SparkCheckpoint) -> CheckpointState:
     state = checkpoint.read()
     if state.batch_id is None:
-        pending = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was begun)"
+        begun = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was begun)"
         raise CheckpointError(
-            f"{state.location}: no batch has finished{pending}, so there are no offsets to commit: run the Spark "
+            f"{state.location}: no batch has finished{begun}, so there are no offsets to commit: run the Spark "
             "query until its first batch is done"
         )
     if not state.kafka_offsets:
-        raise PlanRefusedError(
-            f"{state.location}: batch {state.batch_id} has no Kafka offsets; it has "
-            f"{len(state.sources)} sources of other kinds: check checkpoint_location"
-        )
-    if state.pending_batch_id is not None:
-        log.info(
-            "Batch %d is pending: Spark will run it again, its offsets are not committed",
-            state.pending_batch_id,
-        )
+        raise PlanRefusedError(state.no_kafka_offsets)
+    if (pending := state.pending_batch_id) is not None:
+        log.info("Batch %d is pending: Spark will run it again, its offsets are not committed", pending)
     log.info("Checkpoint %s: query %s, batch %d", state.location, state.query_id, state.batch_id)
     return state
