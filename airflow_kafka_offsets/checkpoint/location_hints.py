@@ -16,12 +16,7 @@ _DIRECTORIES_TRIED = 20
 
 
 def describe(fs: AbstractFileSystem, root: str) -> str:
-    """
-    Say what was found where a checkpoint was expected.
-
-    :param root: a path that lacks the file ``metadata``.
-    :return: a clause such as ``a directory above checkpoints (orders, payments); give that of one query``.
-    """
+    """Return what is where a checkpoint was expected: ``a directory above checkpoints (orders, payments); give ...``."""
     try:
         return _describe(fs, root)
     except Exception:  # noqa: BLE001 - without permission to look around there is no hint, and no other error

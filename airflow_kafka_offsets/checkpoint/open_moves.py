@@ -68,9 +68,11 @@ def same_request(
     return kept
 
 
-def resume(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, kept: Archive) -> CheckpointPlan:
-    """Return a plan, made on what an interrupted move has left, as the rest of that move."""
-    if has_run_since(checkpoint, kept):
+def resume(
+    checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, kept: Archive | None
+) -> CheckpointPlan:
+    """Return a plan, made on what an interrupted move has left, as the rest of that move, if there is one."""
+    if kept is None or has_run_since(checkpoint, kept):
         return checkpoint_plan
     removed = [path for path, (_, after) in kept.files.items() if after is None]
     batches = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))

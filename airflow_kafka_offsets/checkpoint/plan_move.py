@@ -19,13 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from airflow_kafka_offsets.checkpoint.archive import (
-    Archive,
-    find_archive,
-    next_name,
-    read_archives,
-    read_copy,
-)
+from airflow_kafka_offsets.checkpoint.archive import find_archive, next_name, read_archives, read_copy
 from airflow_kafka_offsets.checkpoint.guards import (
     Survey,
     link_refusals,
@@ -87,7 +81,7 @@ def plan_seek(
     without = [source.source for source in survey.state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
     plan = _plan(checkpoint, survey, kind, after, steps, request, refusals, discarded=survey.pending)
-    return _taken_up(checkpoint, replace(plan, notes=notes, undoes=undoes), earlier)
+    return resume(checkpoint, replace(plan, notes=notes, undoes=undoes), earlier)
 
 
 def plan_truncate(
@@ -118,7 +112,7 @@ def plan_truncate(
     derived = whole_states_after(checkpoint, batch_id + 1) if steps and not refusals else ()
     refusals += link_refusals(checkpoint, derived)
     plan = _plan(checkpoint, survey, "truncate", after, steps, request, refusals, discarded=survey.pending)
-    return _taken_up(checkpoint, replace(plan, derived=derived), earlier)
+    return resume(checkpoint, replace(plan, derived=derived), earlier)
 
 
 def plan_undo(
@@ -157,7 +151,7 @@ def plan_undo(
     # What goes, goes newest first; then what comes, oldest first.
     steps.sort(key=_put_back_order)
     plan = _plan(checkpoint, survey, "undo", kept.before, steps, request)
-    return _taken_up(checkpoint, replace(plan, undoes=kept.name, copies=True), earlier)
+    return resume(checkpoint, replace(plan, undoes=kept.name, copies=True), earlier)
 
 
 def _plan(
@@ -185,10 +179,6 @@ def _plan(
         archive=next_name(checkpoint, kind) if steps else None,
         request=request,
     )
-
-
-def _taken_up(checkpoint: SparkCheckpoint, plan: CheckpointPlan, earlier: Archive | None) -> CheckpointPlan:
-    return plan if earlier is None else resume(checkpoint, plan, earlier)
 
 
 def _put_back_order(step: Step) -> tuple[int, int, bool]:

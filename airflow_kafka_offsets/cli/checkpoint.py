@@ -48,11 +48,8 @@ def checkpoint_show(checkpoint: SparkCheckpoint, output: str) -> None:
     for source in state.sources:
         if source.offsets is None:
             rows.append((source.source, "-" if source.kafka else "(not Kafka, or no offset yet)", "-", "-"))
-        else:
-            rows += [
-                (source.source, tp.topic, str(tp.partition), str(end))
-                for tp, end in sorted(source.offsets.items())
-            ]
+        for tp, end in sorted((source.offsets or {}).items()):
+            rows.append((source.source, tp.topic, str(tp.partition), str(end)))
     lines = [
         f"query    {state.query_id}",
         f"batch    {'none has finished' if state.batch_id is None else state.batch_id}",

@@ -37,7 +37,6 @@ def start_background(
 
     :param directory: configuration, log and data; default: ``kafka`` in the user's cache directory.
     :param port: port of its listener; default: the previous one if that is free, else a free one.
-    :param progress: called with a line of text now and then.
     :raises SetupError: if it cannot be started, or runs on another port.
     """
     directory, progress = _directory(directory), progress or silent

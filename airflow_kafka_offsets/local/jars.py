@@ -40,9 +40,7 @@ def kafka_classpath(progress: Progress | None = None, directory: Path | None = N
     """
     Return the jars of the embedded Kafka, and fetch them if they are missing.
 
-    :param progress: called with a line of text now and then while jars are fetched.
     :param directory: where they are kept; default: ``jars`` in the cache directory.
-    :return: absolute paths; together they are the class path of the broker and of its tools.
     :raises SetupError: if they have to be fetched and jgo is missing, or they cannot be.
     """
     directory = directory or cache_directory() / "jars"

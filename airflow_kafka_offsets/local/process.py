@@ -91,11 +91,7 @@ class SupervisedProcess:
 
 
 def is_running(pid: int, mark: str) -> bool:
-    """
-    Return whether ``pid`` is a live process with the argument ``mark``; other programs reuse pids.
-
-    :param mark: an argument that no other program has.
-    """
+    """Return whether ``pid`` is a live process with an argument that no other program has: pids are reused."""
     try:
         return mark in psutil.Process(pid).cmdline()
     except psutil.Error:  # also a zombie
@@ -103,12 +99,7 @@ def is_running(pid: int, mark: str) -> bool:
 
 
 def end_by_pid(pid: int, mark: str) -> bool:
-    """
-    End a process that is not a child of this one: SIGTERM, then SIGKILL.
-
-    :param mark: see :func:`is_running`.
-    :return: whether there was such a process.
-    """
+    """End a process that is not a child of this one: SIGTERM, then SIGKILL. Return whether there was one."""
     found = False
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + supervisor.GRACE

@@ -77,26 +77,20 @@ def given_offsets(scenario: Scenario, group_id: str, scope: TopicScope, groups: 
     :param groups: number of groups that are moved: given offsets are then those of all of them.
     :raises OffsetsFormatError: if the scope leaves a partition out that is named.
     """
-    if isinstance(scenario, FromFile):
-        offsets = scenario.offsets(group_id, groups)
-    elif (named := scenario.named) is not None:
-        offsets = named
-        if groups > 1:
-            offsets = {tp: offset for tp, offset in offsets.items() if tp in scope}
-    else:
+    offsets = scenario.offsets(group_id, groups) if isinstance(scenario, FromFile) else scenario.named
+    if offsets is None:
         return None
-    outside = [tp for tp in offsets if tp not in scope]
-    if outside:
+    if groups > 1 and scenario.named is not None:
+        return {tp: offset for tp, offset in offsets.items() if tp in scope}
+    if outside := [tp for tp in offsets if tp not in scope]:
         raise _left_out(outside)
     return offsets
 
 
 def check_named(scenario: Scenario, scopes: Mapping[str, TopicScope]) -> None:
     """Refuse offsets for a partition that none of several groups is moved on."""
-    if scenario.named is not None:
-        outside = [tp for tp in scenario.named if not any(tp in scope for scope in scopes.values())]
-        if outside:
-            raise _left_out(outside)
+    if outside := [tp for tp in scenario.named or () if not any(tp in scope for scope in scopes.values())]:
+        raise _left_out(outside)
 
 
 def _left_out(partitions: Sequence[TopicPartition]) -> OffsetsFormatError:
@@ -158,7 +152,6 @@ def _compare_with_records(
     moment: datetime,
     on_out_of_range: OutOfRangePolicy,
 ) -> Targets:
-    """Compare the records at the offsets that were found for a time with that time."""
     asked = timestamp_ms(moment)
     try:
         times = client.record_times({tp: offset for tp, offset in targets.items() if offset < logs[tp].end})

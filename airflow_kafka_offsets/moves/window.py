@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, timestamp_ms
-from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
+from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time, starting_points
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound, check_bounds
@@ -50,8 +50,7 @@ def plan_window(
     start. A topic that the group has no commit on is for ``on_no_commit``. Where the group is behind the end
     already, the range is empty.
 
-    :param named: the group that the window's end is committed to, ``None`` if there is none; and the topics, without
-        named ones those that the group has commits on, or that the offsets name.
+    :param named: without named topics the window is of those that the group has commits on, or that the offsets name.
     :param now: the present time; a window must not end later.
     :param max_records: a window with more records ends earlier, see
         :meth:`~airflow_kafka_offsets.model.window.OffsetWindow.limited`.
@@ -101,14 +100,8 @@ def plan_window(
         raise PlanRefusedError(refusals)
     limited = window if max_records is None else window.limited(max_records)
     log_elsewhere(limited, positions)
-    source = {
-        "start": str(start),
-        "end": str(end),
-        "group_id": named.group_id,
-        "limited": limited.records < window.records,
-        "topic_ids": ids,
-    }
-    return replace(limited, source=source)
+    source = {"start": str(start), "end": str(end), "group_id": named.group_id, "topic_ids": ids}
+    return replace(limited, source={**source, "limited": limited.records < window.records})
 
 
 def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
@@ -167,8 +160,7 @@ def _partitions(
 def _known_topics(client: OffsetsClient, named: Groups, wanted: Positions) -> set[str]:
     """Return the topics of which the group has committed any partition, also one that is not wanted."""
     known = {tp.topic for tp, offset in wanted.items() if offset is not None}
-    unknown = {tp.topic for tp in wanted} - known
-    if unknown:
+    if unknown := {tp.topic for tp in wanted} - known:
         positions = window_positions(client, named.within(TopicScope(dict.fromkeys(sorted(unknown)))))
         known |= {tp.topic for tp, offset in positions.items() if offset is not None}
     return known
@@ -192,13 +184,8 @@ def _from_commits(
         log.info("Added to its topic since the last commit, read from its log start: %s", summarize(added))
     if unknown:
         log.info("No committed offset, on_no_commit=%r: %s", on_no_commit, summarize(unknown))
-    starts: Offsets = {tp: offset for tp, offset in wanted.items() if offset is not None}
-    starts |= {tp: logs[tp].start for tp in added}
-    if on_no_commit == "earliest":
-        starts |= {tp: logs[tp].start for tp in unknown}
-    elif on_no_commit == "latest":
-        starts |= {tp: logs[tp].end for tp in unknown}
-    return dict(sorted(starts.items()))
+    starts = starting_points({tp: wanted[tp] for tp in wanted if tp not in added}, logs, on_no_commit)
+    return dict(sorted({**starts, **{tp: logs[tp].start for tp in added}}.items()))
 
 
 def _at(

@@ -54,29 +54,21 @@ def plan_window_commits(
     gone on since: there is nothing to do, and its plan says so.
 
     :param targets: see :func:`window_targets`.
-    :param source: where the window comes from, for the receipt.
-    :param on_out_of_range: what becomes of an end that is outside the log by now.
     :param committed_at: when this window was committed to all of the groups, if that is known.
     :return: a plan for each group, refused if the group is neither at the start nor at the end, or a topic was
         created again since the window was planned.
     """
     by_group = targets.by_group
     created = created_again(client, window.only(tp for offsets in by_group.values() for tp in offsets))
-    done = {}
-    if committed_at and not created:
-        done = {
-            group: plan
-            for group, offsets in by_group.items()
-            if (plan := _done(client, group, window.only(offsets), source, committed_at))
-        }
-    left = {group: offsets for group, offsets in by_group.items() if group not in done}
-    moves = {
-        plan.group_id: replace(plan, refusals=(*created, *plan.refusals, *_refusals(window, plan)))
-        for plan in plan_commits(
-            client, replace(targets, by_group=left), source=source, on_out_of_range=on_out_of_range
-        )
-    }
-    return [{**done, **moves}[group] for group in by_group]
+    plans = {}
+    for group, offsets in by_group.items() if committed_at and not created else ():
+        if done := _done(client, group, window.only(offsets), source, str(committed_at)):
+            plans[group] = done
+    left = replace(targets, by_group={group: by_group[group] for group in by_group if group not in plans})
+    for plan in plan_commits(client, left, source=source, on_out_of_range=on_out_of_range):
+        refusals = (*created, *plan.refusals, *_refusals(window, plan))
+        plans[plan.group_id] = replace(plan, refusals=refusals)
+    return [plans[group] for group in by_group]
 
 
 @dataclass(frozen=True)
@@ -140,8 +132,6 @@ def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
 
 def _part(window: OffsetWindow, plan: OffsetPlan) -> OffsetWindow:
     """Return what of the window is in a plan, which may have moved an end into the log."""
-    part = window.only(plan.after)
-    ends = plan.after
-    return replace(
-        part, ranges={tp: OffsetRange(offsets.start, ends[tp]) for tp, offsets in part.ranges.items()}
-    )
+    part, ends = window.only(plan.after), plan.after
+    ranges = {tp: OffsetRange(offsets.start, ends[tp]) for tp, offsets in part.ranges.items()}
+    return replace(part, ranges=ranges)

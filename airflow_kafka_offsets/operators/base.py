@@ -45,6 +45,16 @@ if TYPE_CHECKING:
     """Reads a parameter from its value and name."""
 
 
+_CHECKPOINT_DEFAULTS: Mapping[str, object] = {
+    "pending_batch": "fail",
+    "sink": None,
+    "sink_location": None,
+    "allow_state": False,
+    "quiet_period": QUIET_PERIOD,
+}
+"""The parameters that concern a checkpoint, each with its default."""
+
+
 class OffsetsOperator(GivenOptions, BaseOperator):
     """
     Base of the operators that move a pipeline's offsets.
@@ -74,6 +84,8 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     needs_group: ClassVar[bool] = True
     calls_timeout: ClassVar[float] = 120.0
     """Seconds for all calls to the broker together."""
+    count_move = staticmethod(count_commit)
+    """Counts what was carried out, for each group and its topics."""
 
     def __init__(
         self,
@@ -98,11 +110,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         check_names(group_id, topics)
 
     def check_parameters(self) -> None:
-        """
-        Check the parameters that are written in the DAG's file; each operator calls this when it has set them.
-
-        :raises UsageError: naming the task and the parameter.
-        """
+        """Check the parameters that are written in the DAG's file; each operator calls this when it has set them."""
         check_literals(self, **self.readers)
 
     def misused(self, text: str) -> UsageError:
@@ -115,7 +123,6 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
         :param why: such as ``without window_file``.
         :param defaults: the parameters, each with its default.
-        :raises UsageError: naming those that are given.
         """
         given = [name for name, default in defaults.items() if getattr(self, name) != default]
         if given:
@@ -144,11 +151,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """
-        Count what is refused within this, and let Airflow retry only what may pass by itself.
-
-        It begins with the options: one that was given and is nothing once rendered is refused.
-        """
+        """Check the rendered options, count what is refused, and let Airflow retry only what may pass by itself."""
         # Until there is a plan only the groups are known, if any is named.
         self._moving = {group: set() for group in self._named_groups()}
         # A task that runs twice in one process has lost some of its outlets by then.
@@ -198,10 +201,6 @@ class OffsetsOperator(GivenOptions, BaseOperator):
             self.outlets = self._group_outlets.present
         return receipt
 
-    def count_move(self, topics: Mapping[str, set[str]]) -> None:
-        """Count what was carried out, for each group and its topics."""
-        count_commit(topics)
-
     def _named_groups(self) -> list[str]:
         with suppress(UsageError):
             return Groups.parse(self.group_id).ids
@@ -226,14 +225,8 @@ class MovingOperator(OffsetsOperator):
     """
 
     moves_on_purpose: ClassVar[bool] = True
-    template_fields: Sequence[str] = (
-        *PIPELINE_PARAMETERS,
-        "pending_batch",
-        "sink",
-        "sink_location",
-        "allow_state",
-        "quiet_period",
-    )
+    count_move = staticmethod(count_reset)
+    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
     readers: ClassVar[Mapping[str, Reader]] = {
         "pending_batch": choice(PendingBatch),
         "sink": parse_sink,
@@ -262,18 +255,7 @@ class MovingOperator(OffsetsOperator):
         """Check also that what concerns a checkpoint is given only with one."""
         super().check_parameters()
         if self.checkpoint_location is None:
-            self.check_unused(
-                "without checkpoint_location",
-                pending_batch="fail",
-                sink=None,
-                sink_location=None,
-                allow_state=False,
-                quiet_period=QUIET_PERIOD,
-            )
-
-    def count_move(self, topics: Mapping[str, set[str]]) -> None:
-        """Count what was carried out, for each group and its topics."""
-        count_reset(topics)
+            self.check_unused("without checkpoint_location", **_CHECKPOINT_DEFAULTS)
 
     def checkpoint_policy(self) -> CheckpointPolicy:
         """Return what the parameters allow."""
@@ -283,14 +265,15 @@ class MovingOperator(OffsetsOperator):
 def commit_metadata(context: Context) -> CommitMetadata:
     """Return what a commit of this task run records about its origin."""
     ti, dag_run = context.get("ti"), context.get("dag_run")
-    names = [getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id", "map_index")]
+    names: list[Any] = [getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id", "map_index")]
     # A retry has the same token, and clearing the task gives another one.
     token = json.dumps([*names, clear_mark(context)], default=str)
+    dag, run, task, map_index = names
     return CommitMetadata(
-        dag=getattr(ti, "dag_id", "") or "",
-        run=getattr(ti, "run_id", "") or "",
-        task=getattr(ti, "task_id", "") or "",
-        map_index=getattr(ti, "map_index", -1) if getattr(ti, "map_index", None) is not None else -1,
+        dag=dag or "",
+        run=run or "",
+        task=task or "",
+        map_index=-1 if map_index in ("", None) else map_index,
         user=getattr(dag_run, "triggering_user_name", None) or "",
         token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
         at=int(time.time()),

@@ -102,13 +102,12 @@ class CommitOffsetsOperator(OffsetsOperator):
         self.on_out_of_range = on_out_of_range
         if offsets is not None and store_conn_id is not None:
             raise self.misused("offsets and store_conn_id are both given: expected one of them")
-        if offsets is None and store_conn_id is None:
-            if self.checkpoint_location is None:
-                raise self.misused(
-                    "nothing to commit: give checkpoint_location, the URI that the Spark job has, or offsets, or store_conn_id"
-                )
-        else:
+        if offsets is not None or store_conn_id is not None:
             self.check_unused("with offsets or store_conn_id", allow_new_query=False)
+        elif self.checkpoint_location is None:
+            raise self.misused(
+                "nothing to commit: give checkpoint_location, the URI that the Spark job has, or offsets, or store_conn_id"
+            )
         if store_conn_id is None:
             self.check_unused("without store_conn_id", store_table=_STORE_TABLE, store_pipeline=None)
         self.check_parameters()
@@ -118,33 +117,23 @@ class CommitOffsetsOperator(OffsetsOperator):
         with self.refusing():
             offsets, source = self._given()
             checkpoint = self.open_checkpoint() if offsets is None else None
+            allowed = {name: self.read(name) for name in ("on_out_of_range", "allow_rewind")}
             with self.open_client() as client:
                 if checkpoint is not None:
-                    return until_unmoved()(self._commit_checkpoint, context, client, checkpoint)
-                plans = plan_commits(
-                    client,
-                    self.named().of(
-                        {"given": offsets or {}}, "offsets" if self.offsets is not None else "the store"
-                    ),
-                    source=source,
-                    on_out_of_range=self.read("on_out_of_range"),
-                    allow_rewind=self.read("allow_rewind"),
-                )
+                    return until_unmoved()(self._commit_checkpoint, context, client, checkpoint, **allowed)
+                origin = "offsets" if self.offsets is not None else "the store"
+                targets = self.named().of({"given": offsets or {}}, origin)
+                plans = plan_commits(client, targets, source=source, **allowed)
                 return self.carry_out(context, client, PipelinePlan(plans), commit_metadata(context))
 
     def _commit_checkpoint(
-        self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint
+        self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, **allowed: Any
     ) -> dict[str, Any]:
-        commit = plan_checkpoint_commit(
-            client,
-            checkpoint,
-            self.named(),
-            commit_metadata(context),
-            on_out_of_range=self.read("on_out_of_range"),
-            allow_rewind=self.read("allow_rewind"),
-            allow_new_query=self.read("allow_new_query"),
+        allowed["allow_new_query"] = self.read("allow_new_query")
+        plan, metadata, known_moves = plan_checkpoint_commit(
+            client, checkpoint, self.named(), commit_metadata(context), **allowed
         )
-        return self.carry_out(context, client, commit.plan, commit.metadata, known_moves=commit.known_moves)
+        return self.carry_out(context, client, plan, metadata, known_moves=known_moves)
 
     def _given(self) -> tuple[Offsets | None, dict[str, Any]]:
         """Return the offsets that were given or that the store has, and where they come from."""

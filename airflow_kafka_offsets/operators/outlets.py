@@ -25,7 +25,7 @@ _SHOWN = 5
 
 class GroupOutlets:
     """
-    The outlets of a task that stand for consumer groups.
+    The outlets of a task that represent consumer groups.
 
     Airflow sends an event for every outlet of a task that ends well, and does so for each index of a mapped task: 40
     mapped commits with 40 assets would send 1,600 events. It reads the outlets when the task has ended. So the groups'
@@ -46,12 +46,9 @@ class GroupOutlets:
 
     def check(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
         """
-        Refuse the asset of a group that the task has nothing to do with.
-
-        A task that is mapped may name those of all its indexes.
+        Refuse the asset of a group that the task does not name; a mapped task may name those of all its indexes.
 
         :param group_ids: the groups that the task names, also where it commits nothing to them this time.
-        :raises PlanRefusedError: naming the assets.
         """
         own = sorted({group_uri(kafka_config_id, group_id) for group_id in group_ids if group_id})
         others = [uri for outlet in self.groups if (uri := _uri(outlet)) not in own]
@@ -94,7 +91,7 @@ class GroupOutlets:
 
 
 def _uri(outlet: Any) -> str:
-    """Return the URI of an outlet that stands for a group, else nothing."""
+    """Return the URI of a group's asset, empty for any other outlet."""
     uri = getattr(outlet, "uri", None) or ""
     return uri if uri.startswith(f"{KAFKA_GROUP_SCHEME}://") else ""
 

@@ -174,13 +174,10 @@ class RestoreOffsetsOperator(MovingOperator):
                     work.describe(work.not_done),
                 )
                 return None
+            plan = self._plan(client, checkpoint, receipt)
+            quiet_period = self.read("quiet_period")
             return self.carry_out(
-                context,
-                client,
-                self._plan(client, checkpoint, receipt),
-                metadata,
-                checkpoint=checkpoint,
-                quiet_period=self.read("quiet_period"),
+                context, client, plan, metadata, checkpoint=checkpoint, quiet_period=quiet_period
             )
 
     def _plan(

@@ -147,16 +147,19 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan the window, keep it, and return it."""
         with self.refusing():
-            return self._execute(context)
+            on_empty = self.read("on_empty")
+            memory = WindowMemory(context, self.window_file, self.window_conn_id)
+            with self.open_client() as client:
+                window = self._known(client, memory)
+                if window is None:  # an empty window is one as well
+                    window = self._plan(client, memory)
+            self._show(window)
+            return self._hand_over(context, memory, window, on_empty)
 
-    def _execute(self, context: Context) -> dict[str, Any]:
-        on_empty = self.read("on_empty")
-        memory = WindowMemory(context, self.window_file, self.window_conn_id)
-        with self.open_client() as client:
-            window = self._known(client, memory)
-            if window is None:  # an empty window is one as well
-                window = self._plan(client, memory)
-        self._show(window)
+    def _hand_over(
+        self, context: Context, memory: WindowMemory, window: OffsetWindow, on_empty: OnEmpty
+    ) -> dict[str, Any]:
+        """Keep a window and give it to the job, unless it is empty and that ends the task."""
         if not window and on_empty == "fail":
             raise PlanRefusedError("the window is empty: there are no records between its start and its end")
         if not window.ranges and on_empty == "continue":
@@ -168,7 +171,20 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         if not window and on_empty == "skip" and not starts_here:
             push_result(context, window.as_json())
             raise AirflowSkipException("The window is empty: what follows is skipped")
-        return self._hand_over(context, memory, window)
+        text, result = window.as_text(), window.as_json()
+        if len(text) > MAX_ARGUMENT and not self.window_file:
+            raise PlanRefusedError(
+                f"the window of {len(window.ranges)} partitions takes {len(text)} bytes of JSON, and one argument of a "
+                'program holds 128 KiB: set window_file, such as \'s3://bucket/{{ run_id | replace(":", "") }}.json\', '
+                "where both the task and the job can reach it"
+            )
+        memory.keep(window)
+        if self.window_file:
+            result = handed_over(window, self.window_file, whole=len(text) <= MAX_ARGUMENT)
+            text = self.window_file
+        if "ti" in context:
+            context["ti"].xcom_push(key=WINDOW_XCOM, value=text)
+        return result
 
     def _plan(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow:
         start, end = self._bounds()
@@ -188,10 +204,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             on_no_commit=self.read("on_no_commit"),
         )
         asked = {
-            "topics": self.topics,
-            "topics_pattern": self.topics_pattern,
-            "kafka_config_id": self.kafka_config_id,
-            "max_records": self.max_records,
+            **{
+                name: getattr(self, name)
+                for name in ("topics", "topics_pattern", "kafka_config_id", "max_records")
+            },
             "asked": self._asked(),
             "planned_at": now.isoformat(timespec="seconds"),
         }
@@ -217,22 +233,6 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         check_window(client, window, self.named())
         self.log.info("The window that this run has since %s", window.source.get("planned_at"))
         return window
-
-    def _hand_over(self, context: Context, memory: WindowMemory, window: OffsetWindow) -> dict[str, Any]:
-        text, result = window.as_text(), window.as_json()
-        if len(text) > MAX_ARGUMENT and not self.window_file:
-            raise PlanRefusedError(
-                f"the window of {len(window.ranges)} partitions takes {len(text)} bytes of JSON, and one argument of a "
-                'program holds 128 KiB: set window_file, such as \'s3://bucket/{{ run_id | replace(":", "") }}.json\', '
-                "where both the task and the job can reach it"
-            )
-        memory.keep(window)
-        if self.window_file:
-            result = handed_over(window, self.window_file, whole=len(text) <= MAX_ARGUMENT)
-            text = self.window_file
-        if "ti" in context:
-            context["ti"].xcom_push(key=WINDOW_XCOM, value=text)
-        return result
 
     def _show(self, window: OffsetWindow) -> None:
         limited = ", limited by max_records" if window.source.get("limited") else ""
