@@ -48,6 +48,13 @@ _NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo)")
 _MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
 """What a move writes and removes, and so all that an undo may touch."""
 _NoneType = type(None)
+_FROM_PLAN = ("kind", "location", "query_id", "batch_id", "request", "carried", "undoes", "copies")
+_PLAIN = {
+    **dict.fromkeys(("query_id", "request", "nonce"), str),
+    **dict.fromkeys(("batch_id", "newest_planned", "newest_committed"), int),
+    **dict.fromkeys(("carried", "copies"), bool),
+}
+"""Fields of a manifest that are fields of an :class:`Archive`, and their types."""
 
 
 @dataclass(frozen=True)
@@ -133,19 +140,12 @@ def write_archive(
         checkpoint.write_file(f"{root}/{name}", text.encode())
     manifest = {
         "version": VERSION,
-        "kind": checkpoint_plan.kind,
         "created": datetime.now(tz=timezone.utc).isoformat(timespec="seconds"),
-        "location": checkpoint_plan.location,
-        "query_id": checkpoint_plan.query_id,
-        "batch_id": checkpoint_plan.batch_id,
+        **{name: getattr(checkpoint_plan, name) for name in _FROM_PLAN},
         "newest_planned": max(planned),
         "newest_committed": max(committed),
         "by": by.as_json(),
-        "request": checkpoint_plan.request,
         "nonce": nonce,
-        "carried": checkpoint_plan.carried,
-        "undoes": checkpoint_plan.undoes,
-        "copies": checkpoint_plan.copies,
         "before": sources_json(checkpoint_plan.before),
         "after": sources_json(checkpoint_plan.after),
         "files": {
@@ -168,11 +168,7 @@ def mark_undone(checkpoint: SparkCheckpoint, name: str, by: str) -> None:
 
 
 def newest_archive(checkpoint: SparkCheckpoint) -> Archive | None:
-    """
-    Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved.
-
-    :raises CheckpointFormatError: if its manifest is not as it was written.
-    """
+    """Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved."""
     found = (_read(checkpoint, name) for name in reversed(_names(checkpoint)))
     return next((archive for archive in found if archive is not None), None)
 
@@ -223,17 +219,12 @@ def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes
 
 
 def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) -> str:
-    """
-    Return a text that was kept beside the copies, empty if there is none.
-
-    :raises CheckpointFormatError: if it is no text.
-    """
+    """Return a text that was kept beside the copies, empty if there is none."""
     path = f"{DIRECTORY}/{archive.name}/{name}"
     return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
 
 
 def _names(checkpoint: SparkCheckpoint) -> list[str]:
-    """Return the names of all archives, oldest first, also of those that are being written."""
     names = list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or []
     return sorted(filter(_NAME.fullmatch, names), key=_number)
 
@@ -274,19 +265,12 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
     return Archive(
         name=name,
         created=printable(field("created", str)),
-        query_id=field("query_id", str),
-        batch_id=field("batch_id", int),
-        newest_planned=field("newest_planned", int),
-        newest_committed=field("newest_committed", int),
         by=CommitMetadata.parse(json.dumps(field("by", dict))) or CommitMetadata(),
-        request=field("request", str),
-        nonce=field("nonce", str),
-        carried=field("carried", bool),
         before=read_sources(field("before", dict), "before", show=kind_of),
         after=read_sources(field("after", dict), "after", show=kind_of),
         files=files,
         undoes=field("undoes", str, _NoneType),
-        copies=field("copies", bool),
+        **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,
         undone=undone,
     )

@@ -39,11 +39,7 @@ class Survey(NamedTuple):
 
 
 def take_survey(checkpoint: SparkCheckpoint) -> Survey:
-    """
-    Read what a move is planned on.
-
-    :raises CheckpointError: if no batch has finished yet.
-    """
+    """Read what a move is planned on; an error if no batch has finished yet."""
     state = checkpoint.read()
     if state.batch_id is None:
         raise CheckpointError(

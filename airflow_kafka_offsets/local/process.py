@@ -27,9 +27,7 @@ class SupervisedProcess:
     """
     A process that ends with this one, even when this one is killed, and that Ctrl-C does not reach.
 
-    :param command: program and arguments.
     :param log: a file to which the program's output is appended.
-    :param directory: the program's working directory.
     :raises SetupError: if the program cannot be started.
     """
 

@@ -83,12 +83,9 @@ def apply(
     ``offsets.retention.minutes`` after the last commit.
 
     :param client: needed where groups move.
-    :param metadata: what the commits record about their origin.
-    :param checkpoint: the checkpoint that the plan moves; without it only the groups move.
+    :param checkpoint: the checkpoint that the plan moves.
     :param quiet_period: seconds without a write to the checkpoint for which to wait at most.
     :param known_moves: of the checkpoint that the groups follow: no other one may begin meanwhile.
-    :param write: how a group is committed.
-    :param plan_only: check the plan, and change nothing.
     :return: the receipt.
     :raises PlanRefusedError: if a part of the plan is refused; nothing was written.
     :raises CheckpointError: if the checkpoint could not be moved; the groups were not touched.
@@ -133,11 +130,7 @@ def apply(
 def commit_groups(
     client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata, write: Write = write_offsets
 ) -> None:
-    """
-    Commit plans that were checked, one after another.
-
-    :raises BrokerError: if a commit failed, or was not read back as planned; says which groups were written.
-    """
+    """Commit plans that were checked, one after another; an error says which groups were written."""
     written: list[str] = []
     for plan in plans:
         try:

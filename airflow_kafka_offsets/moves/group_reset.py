@@ -48,9 +48,7 @@ def plan_resets(
 
     :param scopes: group -> the partitions to move; without named topics those it has commits for.
     :param now: the present time; a later one to move to is out of range.
-    :param on_out_of_range: what becomes of an offset outside the log, and of a time in the future.
-    :param on_no_commit: where a partition without a commit starts from, if that matters.
-    :param at_checkpoint: group -> where partitions without a commit start from, if there is a checkpoint.
+    :param at_checkpoint: group -> where partitions without a commit start from; for others ``on_no_commit`` decides.
     :param by: who resets. A relative scenario leaves a partition alone that an earlier try has moved: one with the same
         token, or one of the same task that has stopped half-way, before it was cleared.
     :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the groups'
@@ -108,7 +106,6 @@ def plan_positions(
     Plan the move of positions, those of a group or of a checkpoint's source.
 
     :param name: whose positions these are.
-    :param at_checkpoint: where partitions without a position start from; for others ``on_no_commit`` decides.
     :param moved: partitions that an earlier try of this run has moved, and that stay there.
     :param refusals: reasons against it that are known already.
     """

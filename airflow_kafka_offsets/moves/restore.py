@@ -49,10 +49,8 @@ def plan_restore_receipt(
 
     :param value: the receipt, as the reset returned it.
     :param checkpoint: the checkpoint that moved along; without it only the groups are restored.
-    :param named: the pipeline's groups, which the receipt must be of.
-    :param on_no_commit: what becomes of a partition that had no commit, which cannot be taken away again:
-        ``skip`` leaves it where it is, ``earliest`` moves it to its log start.
-    :return: the plan with its refusals; nothing was written.
+    :param on_no_commit: for a partition that had no commit: ``skip`` leaves it where it is, ``earliest`` moves it to its
+        log start.
     """
     groups = read_receipt(value)
     if any(group.plan_only for group in groups):

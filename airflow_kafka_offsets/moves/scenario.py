@@ -41,9 +41,8 @@ if TYPE_CHECKING:
 
 def parse_scenario(name: str, value: object) -> Scenario:
     """
-    Return the scenario that a parameter of a reset means.
+    Return the scenario of one of the :data:`~airflow_kafka_offsets.model.reset_scenarios.SCENARIOS`.
 
-    :param name: one of :data:`~airflow_kafka_offsets.model.reset_scenarios.SCENARIOS`.
     :raises UsageError: if the value is none for it, or the file cannot be read.
     """
     return read_file(str(value)) if name == "from_file" else LITERAL_SCENARIOS[name](value)

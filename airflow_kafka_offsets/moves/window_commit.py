@@ -28,9 +28,7 @@ def window_targets(window: OffsetWindow, named: Groups) -> GroupOffsets:
     """
     Return the part of a window's end that each group is to hold.
 
-    What the plan was asked for and has left out, such as a topic that nobody has committed, is not missing.
-
-    :raises PlanRefusedError: if the names do not fit the window.
+    :raises PlanRefusedError: if the names do not fit the window. What its plan has left out is not missing.
     """
     named, without = named.in_window(window.ranges, window.source)
     if without:
@@ -76,7 +74,6 @@ class WindowWrite:
     """
     Writes a window's end to a group, which is compared with the window's start once more as it is written.
 
-    :param window: the window.
     :param fenced: join the group, so that comparing and writing are one step.
     """
 
