@@ -1,7 +1,8 @@
 """
 Applies the plan of a checkpoint's move: archive, steps, read back.
 
-Hadoop's checksums (``.7.crc``) go before the file that they belong to: left alone they would not fit it any more.
+Hadoop's checksums (``.7.crc``) go before the file that they belong to: left alone they would not fit it any
+more.
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ def apply_checkpoint_plan(
     """
     Carry a plan out: check that nothing has changed, keep what is overwritten, change it, read it back.
 
-    :param quiet_period: seconds without a write for which to wait at most; a write meanwhile is a running query.
+    :param quiet_period: seconds without a write for which to wait at most; a write meanwhile is a running
+        query.
     :param by: who makes the move; its token lets a retry find what its first try has kept.
     :param attachments: name -> text of more files for the archive.
-    :param last_check: called when the move can be seen by others and nothing was written yet; what it raises ends it.
+    :param last_check: called when the move can be seen by others and nothing was written yet; what it raises
+        ends it.
     :param commit: commits the groups, after the checkpoint was moved. The move is over when it returns.
-    :raises PlanRefusedError: if the plan must not be carried out, or the query is running; nothing was written.
+    :raises PlanRefusedError: if the plan must not be carried out, or the query is running; nothing was
+        written.
     :raises CheckpointError: if the storage fails, or what is read back is not what was planned.
     """
     check_plans([checkpoint_plan])
@@ -61,8 +65,8 @@ def apply_checkpoint_plan(
         except BrokerError as error:
             if checkpoint_plan.steps:
                 error.append(
-                    f"the checkpoint {checkpoint.location} was moved before: running it again finishes the rest, undoing "
-                    f"archive {checkpoint_plan.archive} takes it back"
+                    f"the checkpoint {checkpoint.location} was moved before: running it again finishes the "
+                    f"rest, undoing archive {checkpoint_plan.archive} takes it back"
                 )
             raise
     # In this order: the same undo, made again, marks what is left.
@@ -73,13 +77,13 @@ def apply_checkpoint_plan(
 
 
 def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
-    """Refuse a checkpoint that is not where the plan has moved it, since another process has written to it."""
+    """Refuse a checkpoint that is not where the plan has moved it: another process has written to it."""
     state = checkpoint.read()
     if state.kafka_offsets != checkpoint_plan.after:
         raise CheckpointError(
-            f"{checkpoint.location}: the offsets read back after the move are not those that were written (batch "
-            f"{state.batch_id}): the query is running, or another process moves the checkpoint; stop it. What was "
-            f"overwritten is in archive {checkpoint_plan.archive}"
+            f"{checkpoint.location}: the offsets read back after the move are not those that were written "
+            f"(batch {state.batch_id}): the query is running, or another process moves the checkpoint; stop "
+            f"it. What was overwritten is in archive {checkpoint_plan.archive}"
         )
 
 
@@ -133,8 +137,8 @@ def _wait_until_quiet(
         again = [modified(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
         if (now.planned, now.committed, again) != (survey.planned, survey.committed, written):
             raise PlanRefusedError(
-                f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is running; stop "
-                "it first"
+                f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is "
+                "running; stop it first"
             )
     if (frozenset(survey.planned), frozenset(survey.committed)) != checkpoint_plan.batches or any(
         checkpoint.read_file(path) != data for path, data in checkpoint_plan.found.items()

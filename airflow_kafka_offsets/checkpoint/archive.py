@@ -11,9 +11,9 @@ look::
       done                 once the checkpoint and its groups are where they were to go
       undone               names what took it back, once something did
 
-The manifest is written last: an archive with one is whole. One without it belongs to a move that never began. A move
-with neither ``done`` nor ``undone`` is under way, or has stopped half-way: nobody begins another one then, so only the
-newest move can be unfinished.
+The manifest is written last: an archive with one is whole. One without it belongs to a move that never began.
+A move with neither ``done`` nor ``undone`` is under way, or has stopped half-way: nobody begins another one
+then, so only the newest move can be unfinished.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Archive:
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
     :param files: path -> digests of the file before and as planned, ``None`` for no file.
-    :param nonce: distinguishes it from a move that another process began at the same time under the same name.
+    :param nonce: distinguishes it from a move that another process began at the same time under the same
+        name.
     :param carried: ``before`` is from an earlier move that this one went on from; the copies are not.
     :param undoes: name of the archive that the move put back.
     :param copies: whether it put the files back, and not the offsets alone.
@@ -195,8 +196,8 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
             return archive
     there = ", ".join(f"{a.name} ({'undone' if a.undone else a.created})" for a in archives) or "none"
     raise CheckpointError(
-        f"{checkpoint.location}: found no {f'archive {name}' if name else 'move to take back'}; there are: {there}: name "
-        "one of them, or give the offsets from a receipt or a CSV file"
+        f"{checkpoint.location}: found no {f'archive {name}' if name else 'move to take back'}; there are: "
+        f"{there}: name one of them, or give the offsets from a receipt or a CSV file"
     )
 
 
@@ -212,8 +213,9 @@ def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes
     data = checkpoint.read_file(f"{DIRECTORY}/{archive.name}/{path}")
     if digest(data) != before:
         raise CheckpointError(
-            f"{checkpoint.name(f'{DIRECTORY}/{archive.name}/{path}')}: is {'gone' if data is None else 'changed'} since it "
-            "was kept; give the offsets from a receipt or a CSV file instead"
+            f"{checkpoint.name(f'{DIRECTORY}/{archive.name}/{path}')}: is "
+            f"{'gone' if data is None else 'changed'} since it was kept; give the offsets from a receipt or "
+            "a CSV file instead"
         )
     return data
 
@@ -243,8 +245,9 @@ def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
         return _archive(name, load_json(decode(data, what), what, show=kind_of), done=done, undone=undone)
     except (_NotOursError, CheckpointFormatError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
-            f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of version {VERSION} as "
-            "this package writes it: move its directory away, and give offsets from a receipt or a CSV file"
+            f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of "
+            f"version {VERSION} as this package writes it: move its directory away, and give offsets from a "
+            "receipt or a CSV file"
         ) from None
 
 

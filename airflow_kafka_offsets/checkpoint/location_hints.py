@@ -16,7 +16,7 @@ _DIRECTORIES_TRIED = 20
 
 
 def describe(fs: AbstractFileSystem, root: str) -> str:
-    """Return what is where a checkpoint was expected: ``a directory above checkpoints (orders, payments); give ...``."""
+    """Return what is where a checkpoint was expected, such as ``a directory above checkpoints (orders)``."""
     try:
         return _describe(fs, root)
     except Exception:  # noqa: BLE001 - without permission to look around there is no hint, and no other error

@@ -59,8 +59,8 @@ class OffsetLogEntry:
     :param version: 1 or 2.
     :param metadata: the second line; empty where it is empty, as in continuous mode.
     :param sources: one for each source, in the order of the lines.
-    :param lines: the file as it is, split at line feeds; ``sources[i]`` is from ``lines[2 + i]``. Joined again
-        they are the same file, byte for byte, so that a line can be replaced and the others left alone.
+    :param lines: the file as it is, split at line feeds; ``sources[i]`` is from ``lines[2 + i]``. Joined
+        again they are the same file, byte for byte, so that a line can be replaced and the others left alone.
     """
 
     version: int
@@ -70,7 +70,7 @@ class OffsetLogEntry:
 
     @property
     def batch_timestamp_ms(self) -> int | None:
-        """When Spark planned the batch, in milliseconds since 1970; ``None`` in continuous mode, or if it is no time."""
+        """When Spark planned the batch, in ms since 1970; ``None`` in continuous mode, or if it is no time."""
         timestamp = self.metadata.get("batchTimestampMs")
         if not isinstance(timestamp, int) or isinstance(timestamp, bool):
             return None
@@ -78,7 +78,7 @@ class OffsetLogEntry:
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:
-        """The offsets of each Kafka source, by index or name: two may read the same topic and be at different offsets."""
+        """The offsets of each Kafka source, by index or name; two may be at different offsets of one topic."""
         found = {source: kafka_offsets(text) for source, text in self.sources if text is not None}
         return {source: offsets for source, offsets in found.items() if offsets is not None}
 
@@ -162,10 +162,10 @@ def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
     """
     Return the offsets of a Kafka source, or ``None`` if the text is another source's.
 
-    Kafka's is the only known source that writes ``{"topic": {"<digits>": <number>}}``: rate, socket and memory
-    sources write a bare number, files ``{"logOffset": 0}``, Delta a flat object. Azure Event Hubs writes the
-    same shape, so it proves nothing about the broker: compare topics and offsets with it before a commit.
-    ``{}`` (no topic matched a pattern yet) names no partition and is taken for another source's.
+    Kafka's is the only known source that writes ``{"topic": {"<digits>": <number>}}``: rate, socket and
+    memory sources write a bare number, files ``{"logOffset": 0}``, Delta a flat object. Azure Event Hubs
+    writes the same shape, so it proves nothing about the broker: compare topics and offsets with it before a
+    commit. ``{}`` (no topic matched a pattern yet) names no partition and is taken for another source's.
 
     :param text: one source's offset, without the source's name.
     :param name: the file and line, for the error text.
@@ -225,7 +225,8 @@ def _json_object(text: str, where: str, expected: str) -> dict[str, Any]:
         value = text
     if not isinstance(value, dict):
         raise CheckpointFormatError(
-            f"{where}: found {kind_of(value)}; expected {expected} as a JSON object: the file is cut off or was edited"
+            f"{where}: found {kind_of(value)}; expected {expected} as a JSON object: the file is cut off or "
+            "was edited"
         )
     return value
 

@@ -37,10 +37,10 @@ def has_run_since(checkpoint: SparkCheckpoint, kept: Archive, survey: Survey | N
 def unfinished_refusal(checkpoint: SparkCheckpoint, kept: Archive) -> MoveUnfinishedError:
     """Return the error for whoever meets a move that was begun and not finished."""
     return MoveUnfinishedError(
-        f"{checkpoint.location}: move {kept} was begun and not finished: it is under way, or has stopped half-way. The "
-        "same task, or the same command, finishes it when it runs again; 'airflow-kafka-offsets group restore GROUP "
-        f"--checkpoint {checkpoint.location} --archive {kept.undoes or kept.name}' "
-        f"{'finishes it' if kept.undoes else 'takes it back'}",
+        f"{checkpoint.location}: move {kept} was begun and not finished: it is under way, or has stopped "
+        "half-way. The same task, or the same command, finishes it when it runs again; "
+        f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
+        f"{kept.undoes or kept.name}' {'finishes it' if kept.undoes else 'takes it back'}",
         retriable=True,
     )
 

@@ -3,15 +3,16 @@ Plans the move of a Spark checkpoint to other offsets, and its undo.
 
 Three moves, all of a query that is stopped (measured with Spark 3.5 to 4.2):
 
-* *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query goes on
-  from there with the next batch id, so that no id occurs twice and sinks that remember ids stay right.
-* *truncate* removes batches, newest first. The query plans them again under the same ids: exact also for a query
-  that keeps state, and wrong for sinks that skip ids they have seen. The Spark application must have ended, not the
-  query alone: one that lives on may write old state again.
+* *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query goes
+  on from there with the next batch id, so that no id occurs twice and sinks that remember ids stay right.
+* *truncate* removes batches, newest first. The query plans them again under the same ids: exact also for a
+  query that keeps state, and wrong for sinks that skip ids they have seen. The Spark application must have
+  ended, not the query alone: one that lives on may write old state again.
 * *undo* puts back what an archive has kept, or seeks to it if the query has run since.
 
-Each is planned as a list of files to write and remove, in an order in which every interruption leaves a checkpoint
-that Spark starts from; :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan` carries it out.
+Each is planned as a list of files to write and remove, in an order in which every interruption leaves a
+checkpoint that Spark starts from; :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan`
+carries it out.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def plan_seek(
 
     A move that was interrupted is finished by the same request; any other one is refused until then.
 
-    :param targets: source -> offsets, inside the log: that is for the caller to check. Partitions that are not named keep
-        theirs.
+    :param targets: source -> offsets, inside the log: that is for the caller to check. Partitions that are
+        not named keep theirs.
     :param request: identifies what was asked for; by default the targets do.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
@@ -121,8 +122,8 @@ def plan_undo(
     """
     Plan to take a move back.
 
-    If the query has not run since, the files come back as they were, an unfinished batch included. If it has, the
-    checkpoint is moved to the offsets that it had.
+    If the query has not run since, the files come back as they were, an unfinished batch included. If it has,
+    the checkpoint is moved to the offsets that it had.
 
     :param archive: name of the archive; by default the newest move that was not taken back.
     :raises CheckpointError: if there is no such archive, or the checkpoint cannot be read.
@@ -131,15 +132,15 @@ def plan_undo(
     kept = find_archive(checkpoint, archive)
     if kept.undoes is not None and not kept.over:
         raise CheckpointError(
-            f"{checkpoint.location}: {kept.name} is itself an undo, and was not finished: undo {kept.undoes} again, which "
-            "finishes it"
+            f"{checkpoint.location}: {kept.name} is itself an undo, and was not finished: undo {kept.undoes} "
+            "again, which finishes it"
         )
     request = fingerprint("undo", kept.name)
     survey = take_survey(checkpoint)
     if kept.query_id != survey.state.query_id:
         raise PlanRefusedError(
-            f"{checkpoint.location}: archive {kept.name} is of query {kept.query_id}, and the checkpoint is of query "
-            f"{survey.state.query_id}: give the archive's own checkpoint"
+            f"{checkpoint.location}: archive {kept.name} is of query {kept.query_id}, and the checkpoint is "
+            f"of query {survey.state.query_id}: give the archive's own checkpoint"
         )
     # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
     begun = [one for one in read_archives(checkpoint) if one.undoes == kept.name and not one.copies]
@@ -182,7 +183,7 @@ def _plan(
 
 
 def _put_back_order(step: Step) -> tuple[int, int, bool]:
-    # commits/N goes before offsets/N, and comes after it: in between, N is a batch that Spark would run again.
+    # commits/N goes before offsets/N, and comes after it: in between, Spark would run batch N again.
     directory, _, number = step.path.partition("/")
     if step.data is None:
         return 0, -int(number), directory == "offsets"

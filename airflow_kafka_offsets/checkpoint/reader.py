@@ -49,7 +49,8 @@ class CheckpointSource:
     One source of the query.
 
     :param source: its index in the query's plan, or its name (Spark 4.2).
-    :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset yet.
+    :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset
+        yet.
     :param kafka: whether the offsets have Kafka's form. False for a source that had no offset yet: the
         checkpoint's newest batch does not say what it is.
     :param begun: whether it has an offset. Kafka's has none either while its pattern matches no topic.
@@ -85,7 +86,7 @@ class CheckpointState:
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:
-        """The offsets of each Kafka source, by index or name: two may read the same topic and be at different offsets."""
+        """The offsets of each Kafka source, by index or name; two may be at different offsets of one topic."""
         return {source.source: source.offsets for source in self.sources if source.offsets is not None}
 
     @property
@@ -103,8 +104,8 @@ class CheckpointState:
     def no_kafka_offsets(self) -> str:
         """The error text for a batch without Kafka offsets."""
         return (
-            f"{self.location}: batch {self.batch_id} has no Kafka offsets; it has {len(self.sources)} sources of other "
-            "kinds: check checkpoint_location"
+            f"{self.location}: batch {self.batch_id} has no Kafka offsets; it has {len(self.sources)} "
+            "sources of other kinds: check checkpoint_location"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -186,8 +187,8 @@ class SparkCheckpoint:
             return parse_offset_log(*self._batch_file("offsets", batch_id))
         except _FileGoneError:
             raise CheckpointError(
-                f"{self.name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has planned and not removed "
-                "yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
+                f"{self.name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has planned "
+                "and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
             ) from None
 
     def read_file(self, path: str) -> bytes | None:
@@ -215,13 +216,13 @@ class SparkCheckpoint:
         remove_file(self.fs, self._inside(path))
 
     def behind_link(self, path: str) -> str | None:
-        """Return why a file of the checkpoint must not be changed, ``None`` unless a directory above it is a link."""
+        """Return why a file must not be changed, ``None`` unless a directory above it is a link."""
         link = linked_directory(self.fs, self.root, path)
         if link is None:
             return None
         return (
-            f"{self.name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is not changed through one: "
-            "make it a directory"
+            f"{self.name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is not "
+            "changed through one: make it a directory"
         )
 
     def _inside(self, path: str) -> str:
@@ -294,19 +295,20 @@ class _FileGoneError(CheckpointUnavailableError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name}: was listed and then not there, {_ATTEMPTS} times: the query removes batches faster than they "
-            "can be read; raise spark.sql.streaming.minBatchesToRetain, or try again"
+            f"{name}: was listed and then not there, {_ATTEMPTS} times: the query removes batches faster "
+            "than they can be read; raise spark.sql.streaming.minBatchesToRetain, or try again"
         )
 
 
 class _NoCommonBatchError(CheckpointFormatError):
-    """A commit, and no batch in both directories: between the listings, or because files were removed by hand."""
+    """A commit, and no batch in both directories: between the listings, or files were removed by hand."""
 
     def __init__(self, location: str, planned: set[int], committed: set[int]) -> None:
         super().__init__(
-            f"{location}: found commits up to {max(committed)} and offsets {_span(planned)}; expected a batch that is "
-            "in both: files were removed by hand, the copy is not complete, or the query removes batches faster "
-            "than they can be read (then raise spark.sql.streaming.minBatchesToRetain, or try again)"
+            f"{location}: found commits up to {max(committed)} and offsets {_span(planned)}; expected a "
+            "batch that is in both: files were removed by hand, the copy is not complete, or the query "
+            "removes batches faster than they can be read (then raise "
+            "spark.sql.streaming.minBatchesToRetain, or try again)"
         )
 
 

@@ -77,7 +77,8 @@ class Execution:
         export: bool = False,
     ) -> None:
         """
-        Show a plan, carry it out if asked to, and print the receipt; see :func:`airflow_kafka_offsets.moves.apply.apply`.
+        Show a plan, carry it out if asked to, and print the receipt; see
+        :func:`airflow_kafka_offsets.moves.apply.apply`.
 
         :param client: needed where groups move.
         :param save: file for the groups' offsets that will be overwritten, as Kafka's CSV.

@@ -82,7 +82,7 @@ def stop_background(directory: Path | None = None) -> bool:
 
 
 def running(directory: Path | None = None) -> RunningKafka | None:
-    """Return the broker that runs in a directory; a pid that now belongs to another program does not count."""
+    """Return the broker that runs in a directory; a pid that another program has now does not count."""
     directory = _directory(directory)
     pid, port = _read(directory)
     if not pid or not is_running(pid, process_mark(directory)):

@@ -27,10 +27,12 @@ def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> 
 
 
 def check_retention(minutes: str | None, error: str | None = None) -> Check:
-    """Judge how long Kafka keeps the offsets of a group without members; an error says why that is unknown."""
+    """Judge how long Kafka keeps the offsets of a group without members; ``error``: why it is unknown."""
     if minutes is None or not minutes.isdecimal():
-        remedy = "ask who runs the broker, or let this user describe its configuration (DescribeConfigs on the cluster)"
-        return Check(RETENTION, "warn", f"not known ({error or minutes})", remedy)
+        rights = "let this user describe its configuration (DescribeConfigs on the cluster)"
+        return Check(
+            RETENTION, "warn", f"not known ({error or minutes})", f"ask who runs the broker, or {rights}"
+        )
     kept = int(minutes)
     found = f"{kept}: a group that nobody joins forgets its offsets {_duration(kept)} after the last commit"
     often = "commit at least that often"

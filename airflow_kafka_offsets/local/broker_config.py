@@ -80,7 +80,7 @@ def free_port(taken: Collection[int] = ()) -> int:
 
 
 def server_properties(port: int, controller: int, data: Path) -> dict[str, str]:
-    """Return the configuration of a single KRaft node: broker for clients at a port, and controller at another."""
+    """Return the configuration of a single KRaft node, broker and controller, and their ports."""
     return {
         **_FIXED,
         "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",

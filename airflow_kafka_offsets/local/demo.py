@@ -81,7 +81,8 @@ def _find_dag() -> Path:
         if (file := place / "dags_examples" / "daily_flights.py").is_file():
             return file
     raise SetupError(
-        "dags_examples/daily_flights.py is missing: run the demo from a checkout, or install the package again"
+        "dags_examples/daily_flights.py is missing: run the demo from a checkout, or install the package "
+        "again"
     )
 
 

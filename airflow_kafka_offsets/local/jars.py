@@ -130,8 +130,8 @@ def _fetch(repository: Path, progress: Progress) -> list[Path]:
     except Exception as error:  # jgo passes on whatever requests or its XML parser raise
         raise SetupError(
             f"Kafka's jars could not be fetched ({_kinds(error)}): check the network and the proxy settings "
-            "(HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of jgo's settings file "
-            "~/.config/jgo.conf; finished files are kept, so a retry continues"
+            "(HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of jgo's settings "
+            "file ~/.config/jgo.conf; finished files are kept, so a retry continues"
         ) from error
     progress(f"Apache Kafka {KAFKA_VERSION} is complete ({meter.megabytes:.0f} MB fetched)")
     return jars

@@ -89,7 +89,7 @@ class SupervisedProcess:
 
 
 def is_running(pid: int, mark: str) -> bool:
-    """Return whether ``pid`` is a live process with an argument that no other program has: pids are reused."""
+    """Return whether ``pid`` is a live process that has the argument ``mark``: pids are reused."""
     try:
         return mark in psutil.Process(pid).cmdline()
     except psutil.Error:  # also a zombie

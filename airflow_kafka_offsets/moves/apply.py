@@ -1,8 +1,8 @@
 """
 Applies a plan: checks it once, moves the checkpoint, commits the groups, reads both back.
 
-Everything is checked and saved before the first write. From then on the move is in the checkpoint's archive: a task that
-commits meanwhile finds it there, and an interrupted move is finished by running it again.
+Everything is checked and saved before the first write. From then on the move is in the checkpoint's archive:
+a task that commits meanwhile finds it there, and an interrupted move is finished by running it again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REPEATS = 3
 
 
 def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
-    """Return a plan with the times that the log has at its positions, as far as the broker gives them soon."""
+    """Return a plan with the log's times at its positions, as far as the broker gives them soon."""
     times: dict[tuple[TopicPartition, int], int | None] = {}
     left = sorted(plan.positions())
     while left:
@@ -90,8 +90,8 @@ def apply(
     :raises PlanRefusedError: if a part of the plan is refused; nothing was written.
     :raises CheckpointError: if the checkpoint could not be moved; the groups were not touched.
     :raises CheckpointMovedError: if another move began; the text says whether anything was written.
-    :raises BrokerError: if a right to commit is missing, with nothing written; or if a commit failed: says which groups
-        were written, and whether the checkpoint has moved.
+    :raises BrokerError: if a right to commit is missing, with nothing written; or if a commit failed: says
+        which groups were written, and whether the checkpoint has moved.
     """
     plan.check()
     if plan_only:
@@ -168,15 +168,16 @@ def _check_unmoved(client: OffsetsClient, groups: Sequence[OffsetPlan]) -> None:
             commit = now[min(moved)]
             by = CommitMetadata.parse(commit.metadata) if commit is not None else None
             raise CheckpointMovedError(
-                f"group {plan.group_id!r} was committed on {summarize(moved)} while its move was being prepared"
-                f"{f' (by {by})' if by else ''}; nothing was changed; running it again plans from there"
+                f"group {plan.group_id!r} was committed on {summarize(moved)} while its move was being "
+                f"prepared{f' (by {by})' if by else ''}; nothing was changed; running it again plans from "
+                "there"
             )
 
 
 def _commit_over_late_ones(
     client: OffsetsClient, groups: Sequence[OffsetPlan], metadata: CommitMetadata
 ) -> None:
-    """Commit groups again where a task that has read the checkpoint before it was moved has committed since."""
+    """Commit groups again where a task has committed what the checkpoint was at before the move."""
     for _ in range(_REPEATS):
         late = []
         for plan in groups:

@@ -28,7 +28,7 @@ _TRIES = 3
 
 
 class PositionCommit(NamedTuple):
-    """A checkpoint's position on its way to the groups, for :func:`~airflow_kafka_offsets.moves.apply.apply`."""
+    """The plan of a commit, and what :func:`~airflow_kafka_offsets.moves.apply.apply` needs with it."""
 
     plan: PipelinePlan
     metadata: CommitMetadata
@@ -54,7 +54,8 @@ def plan_checkpoint_commit(
     :param allow_rewind: whether a group may go backwards.
     :param allow_new_query: whether the query may take over a group that another query followed.
     :raises MoveUnfinishedError: if a move of the checkpoint was begun and not finished.
-    :raises PlanRefusedError: if the names do not fit the checkpoint, or the query has done nothing since a reset of this run.
+    :raises PlanRefusedError: if the names do not fit the checkpoint, or the query has done nothing since a
+        reset of this run.
     :raises CheckpointError: if no batch has finished.
     """
     known_moves = KnownMoves.of(checkpoint)
@@ -77,7 +78,7 @@ def plan_checkpoint_commit(
 
 
 def until_unmoved() -> Retrying:
-    """Return what calls a function again if the checkpoint was moved while its position was being committed."""
+    """Return what calls a function again if the checkpoint was moved meanwhile."""
     return Retrying(
         retry=retry_if_exception_type(CheckpointMovedError),
         stop=stop_after_attempt(_TRIES),
@@ -96,8 +97,8 @@ def _read(checkpoint: SparkCheckpoint) -> CheckpointState:
     if state.batch_id is None:
         begun = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was begun)"
         raise CheckpointError(
-            f"{state.location}: no batch has finished{begun}, so there are no offsets to commit: run the Spark "
-            "query until its first batch is done"
+            f"{state.location}: no batch has finished{begun}, so there are no offsets to commit: run the "
+            "Spark query until its first batch is done"
         )
     if not state.kafka_offsets:
         raise PlanRefusedError(state.no_kafka_offsets)

@@ -47,8 +47,10 @@ def plan_commits(
 
     :param source: where the offsets come from, for the receipt.
     :param query: id of the Spark query, if the group must not be one that another query follows.
-    :param may_go_back: given a group and its commits, returns the partitions that may go backwards in any case.
-    :param read_at: when the batch was planned that has read up to the offsets, in ms since 1970, if it is known.
+    :param may_go_back: given a group and its commits, returns the partitions that may go backwards in any
+        case.
+    :param read_at: when the batch was planned that has read up to the offsets, in ms since 1970, if it is
+        known.
     :return: a plan for each group, with its refusals; nothing was written.
     :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
     """
@@ -60,8 +62,8 @@ def plan_commits(
     except UnknownTopicPartitionError as error:
         raise PlanRefusedError(
             f"{summarize(error.missing or partitions)} is not on the broker: the connection leads to another "
-            "cluster, the topic was deleted, or the source is of another system that writes offsets in the same "
-            "form; correct the connection, or leave the topic out with topics="
+            "cluster, the topic was deleted, or the source is of another system that writes offsets in the "
+            "same form; correct the connection, or leave the topic out with topics="
         ) from error
     plans = []
     for group_id, offsets in targets.by_group.items():
@@ -102,9 +104,10 @@ def _created_after(client: OffsetsClient, offsets: Offsets, read_at: int) -> lis
         newer = [tp for tp in newer if ahead[tp] != 0]
     return (
         [
-            f"the first record of {summarize(newer)} is newer than the batch of {iso_time(read_at)} that has read up to offset "
-            f"{offsets[newer[0]]}: the topic was deleted and created again, or the connection leads to another cluster; let the "
-            "query begin anew, with a new checkpoint. If the records' times are not those of writing, commit once with offsets="
+            f"the first record of {summarize(newer)} is newer than the batch of {iso_time(read_at)} that has "
+            f"read up to offset {offsets[newer[0]]}: the topic was deleted and created again, or the "
+            "connection leads to another cluster; let the query begin anew, with a new checkpoint. If the "
+            "records' times are not those of writing, commit once with offsets="
         ]
         if newer
         else []

@@ -48,8 +48,8 @@ def pipeline_drift(
 
     A partition that the broker does not have is a verdict, and no error.
 
-    :param checkpoint: without a finished batch there is nothing to be in step with: the report then shows what the groups
-        hold all the same.
+    :param checkpoint: without a finished batch there is nothing to be in step with: the report then shows
+        what the groups hold all the same.
     :param grace: how long after its end a batch need not have been committed.
     :param retention: gives the broker's ``offsets.retention.minutes``; by default it is asked for.
     :return: a report for each group.

@@ -56,7 +56,8 @@ def plan_kept(
     work: Sequence[str],
 ) -> tuple[PipelinePlan, list[str]]:
     """
-    Return the plan of a reset that moves nothing because its work was done, and the groups that were not committed since.
+    Return the plan of a reset that moves nothing because its work was done, and the groups that were not
+    committed since.
 
     :param movers: see :func:`finished_since`.
     :param work: the tasks that have done it, for the receipt.

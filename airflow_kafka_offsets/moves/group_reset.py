@@ -48,11 +48,12 @@ def plan_resets(
 
     :param scopes: group -> the partitions to move; without named topics those it has commits for.
     :param now: the present time; a later one to move to is out of range.
-    :param at_checkpoint: group -> where partitions without a commit start from; for others ``on_no_commit`` decides.
-    :param by: who resets. A relative scenario leaves a partition alone that an earlier try has moved: one with the same
-        token, or one of the same task that has stopped half-way, before it was cleared.
-    :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the groups'
-        commits show it.
+    :param at_checkpoint: group -> where partitions without a commit start from; for others ``on_no_commit``
+        decides.
+    :param by: who resets. A relative scenario leaves a partition alone that an earlier try has moved: one
+        with the same token, or one of the same task that has stopped half-way, before it was cleared.
+    :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the
+        groups' commits show it.
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
@@ -178,8 +179,8 @@ def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, 
     """
     return {
         group_id: [
-            f"group {group_id!r} is {group.state} with {len(group.members)} members ({name_members(group.members)}): only "
-            "they may commit; stop them first"
+            f"group {group_id!r} is {group.state} with {len(group.members)} members "
+            f"({name_members(group.members)}): only they may commit; stop them first"
         ]
         for group_id, group in client.settled_groups(group_ids).items()
         if group.active

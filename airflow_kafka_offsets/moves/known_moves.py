@@ -1,10 +1,10 @@
 """
 The moves of a checkpoint that a commit knows of, so that a commit notices a move that overtakes it.
 
-Every move of a checkpoint writes an archive before it changes anything. A commit reads the archives before it reads the
-position, before it writes and after it has written: what changed in between is a move. Each commit carries the number
-of the newest move that it knew, so that a commit that was overtaken, and whose process then died, does not keep the group
-at the old position.
+Every move of a checkpoint writes an archive before it changes anything. A commit reads the archives before it
+reads the position, before it writes and after it has written: what changed in between is a move. Each commit
+carries the number of the newest move that it knew, so that a commit that was overtaken, and whose process
+then died, does not keep the group at the old position.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class KnownMoves:
         now = newest_archive(self.checkpoint)
         if now is not None and now.number != self.number:
             raise CheckpointMovedError(
-                f"{self.checkpoint.location}: move {now} began while its position was being committed; {outcome}"
+                f"{self.checkpoint.location}: move {now} began while its position was being committed; "
+                f"{outcome}"
             )
 
     def check_work(
@@ -94,9 +95,9 @@ class KnownMoves:
         unread = [tp for tp in logs if positions[tp] < logs[tp].end]
         if unread:
             raise PlanRefusedError(
-                f"{self.checkpoint.location}: task {moved.by.task} of this run moved it (archive {moved.name}), and the query "
-                f"has finished no batch since, although there are records to read on {summarize(unread)}: run the job "
-                "again, or clear it with this task",
+                f"{self.checkpoint.location}: task {moved.by.task} of this run moved it (archive "
+                f"{moved.name}), and the query has finished no batch since, although there are records to "
+                f"read on {summarize(unread)}: run the job again, or clear it with this task",
                 retriable=True,
             )
 

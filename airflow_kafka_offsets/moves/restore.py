@@ -49,8 +49,8 @@ def plan_restore_receipt(
 
     :param value: the receipt, as the reset returned it.
     :param checkpoint: the checkpoint that moved along; without it only the groups are restored.
-    :param on_no_commit: for a partition that had no commit: ``skip`` leaves it where it is, ``earliest`` moves it to its
-        log start.
+    :param on_no_commit: for a partition that had no commit: ``skip`` leaves it where it is, ``earliest``
+        moves it to its log start.
     """
     groups = read_receipt(value)
     if any(group.plan_only for group in groups):
@@ -68,8 +68,9 @@ def plan_restore_receipt(
     query_id = checkpoint.read().query_id
     if query_id != kept.query_id:
         raise PlanRefusedError(
-            f"{checkpoint.location}: the receipt is of query {kept.query_id}, and the checkpoint is of query {query_id}: "
-            "the checkpoint was replaced since; restore the groups alone with checkpoint_location=None"
+            f"{checkpoint.location}: the receipt is of query {kept.query_id}, and the checkpoint is of query "
+            f"{query_id}: the checkpoint was replaced since; restore the groups alone with "
+            "checkpoint_location=None"
         )
     return PipelinePlan.make(plans, _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy))
 
@@ -178,7 +179,8 @@ def _check_names(client: OffsetsClient, uri: str, offsets: Mapping[str, Offsets]
         partitions_in(client, TopicScope(dict.fromkeys(sorted(absent))))
     if not any(tp in named.scope for positions in offsets.values() for tp in positions):
         raise PlanRefusedError(
-            f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or the file"
+            f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or "
+            "the file"
         )
 
 

@@ -64,8 +64,8 @@ def read_file(uri: str) -> FromFile:
         text, why = None, str(error)
     if text is None:
         raise UsageError(
-            f"from_file={shorten(uri)}: cannot be read ({why}): give a file of topic,partition,offset lines, as "
-            "kafka-consumer-groups --export prints them"
+            f"from_file={shorten(uri)}: cannot be read ({why}): give a file of topic,partition,offset lines, "
+            "as kafka-consumer-groups --export prints them"
         )
     return FromFile(uri, text)
 
@@ -95,7 +95,8 @@ def check_named(scenario: Scenario, scopes: Mapping[str, TopicScope]) -> None:
 
 def _left_out(partitions: Sequence[TopicPartition]) -> OffsetsFormatError:
     return OffsetsFormatError(
-        f"the offsets name {summarize(partitions)}, which topics= and group_id leave out: name them in both or in neither"
+        f"the offsets name {summarize(partitions)}, which topics= and group_id leave out: name them in both "
+        "or in neither"
     )
 
 
@@ -163,8 +164,8 @@ def _compare_with_records(
         return Targets(targets, [f"the records at these offsets were not compared with the time: {error}"])
     there = {tp: time for tp, time in times.items() if time is not None}
     notes = [
-        f"{tp}: the record at offset {targets[tp]} and after is of {iso_time(time)}, older than the time that was asked for: "
-        "a transaction was committed there later"
+        f"{tp}: the record at offset {targets[tp]} and after is of {iso_time(time)}, older than the time "
+        "that was asked for: a transaction was committed there later"
         for tp, time in there.items()
         if time < asked
     ]
@@ -173,8 +174,8 @@ def _compare_with_records(
         return Targets(targets, notes)
     tp, time = next(iter(gone.items()))
     text = (
-        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset {logs[tp].start}, "
-        f"{iso_time(time)}): earlier records were deleted by retention"
+        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
+        f"{logs[tp].start}, {iso_time(time)}): earlier records were deleted by retention"
     )
     if on_out_of_range == "fail":
         remedy = (

@@ -46,11 +46,12 @@ def plan_window(
     """
     Plan which records one run reads; nothing is changed.
 
-    A partition without a commit, of a topic that the group has commits on, was added since: it begins at its log
-    start. A topic that the group has no commit on is for ``on_no_commit``. Where the group is behind the end
-    already, the range is empty.
+    A partition without a commit, of a topic that the group has commits on, was added since: it begins at its
+    log start. A topic that the group has no commit on is for ``on_no_commit``. Where the group is behind the
+    end already, the range is empty.
 
-    :param named: without named topics the window is of those that the group has commits on, or that the offsets name.
+    :param named: without named topics the window is of those that the group has commits on, or that the
+        offsets name.
     :param now: the present time; a window must not end later.
     :param max_records: a window with more records ends earlier, see
         :meth:`~airflow_kafka_offsets.model.window.OffsetWindow.limited`.
@@ -83,8 +84,8 @@ def plan_window(
     if before and start.lasting:
         first = before[0]
         raise PlanRefusedError(
-            f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to {ends[first]}): "
-            "give a later end or an earlier start"
+            f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to "
+            f"{ends[first]}): give a later end or an earlier start"
         )
     if before:
         log.info("The group is past the end of the window on %s: nothing to read there", summarize(before))
@@ -124,7 +125,7 @@ def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
 
 
 def _topic_ids(client: OffsetsClient, partitions: list[TopicPartition]) -> dict[str, str]:
-    """Return the ids of the topics of partitions without a commit: Kafka deletes a topic's commits with the topic."""
+    """Return the topics' ids, which tell a topic that was created again from the one before."""
     try:
         return client.topic_ids(tp.topic for tp in partitions)
     except (BrokerError, SetupError) as error:
@@ -143,14 +144,15 @@ def _partitions(
         without_group = [tp for tp in everything if positions and tp not in positions]
         if without_group:
             raise UsageError(
-                f"group_id has no group for {summarize(without_group)}: add a key for the topic, or leave it out of topics"
+                f"group_id has no group for {summarize(without_group)}: add a key for the topic, or leave it "
+                "out of topics"
             )
         return everything
     outside = [tp for tp in named if tp not in scope or (positions and tp not in positions)]
     if outside:
         raise UsageError(
-            f"the offsets name {summarize(outside)}, which topics= or group_id leaves out, or the broker does not have: name "
-            "the same in both"
+            f"the offsets name {summarize(outside)}, which topics= or group_id leaves out, or the broker "
+            "does not have: name the same in both"
         )
     if left := sorted(set(everything) - set(named)):
         log.info("Not in the window, since the offsets do not name it: %s", summarize(left, limit=20))
@@ -176,9 +178,10 @@ def _from_commits(
     unknown = [tp for tp, offset in wanted.items() if offset is None and tp.topic not in known]
     if unknown and on_no_commit == "fail":
         raise PlanRefusedError(
-            f"the group has no committed offset on {summarize(unknown)}, so the window has no start there: set "
-            "on_no_commit to 'earliest', 'latest' or 'skip' for the first window, or correct group_id and topics. Kafka "
-            "also forgets a group that nobody joins, 7 days after its last commit by default"
+            f"the group has no committed offset on {summarize(unknown)}, so the window has no start there: "
+            "set on_no_commit to 'earliest', 'latest' or 'skip' for the first window, or correct group_id "
+            "and topics. Kafka also forgets a group that nobody joins, 7 days after its last commit by "
+            "default"
         )
     if added:
         log.info("Added to its topic since the last commit, read from its log start: %s", summarize(added))

@@ -1,4 +1,4 @@
-"""Checks of an offset window against the broker: lost records, topics that were created again, the group's commits."""
+"""Checks of an offset window against the broker: lost records, recreated topics, the group's commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def check_window(client: OffsetsClient, window: OffsetWindow, named: Groups) -> None:
-    """Refuse a window that cannot be read any more: retention has taken records of it, or a topic was recreated."""
+    """Refuse a window that cannot be read any more: records are deleted, or a topic was recreated."""
     refusals = [*created_again(client, window), *window.refusals(client.log_ranges(window.ranges))]
     if refusals:
         raise PlanRefusedError(refusals)
@@ -47,9 +47,9 @@ def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
     if not others:
         return []
     return [
-        f"{', '.join(map(repr, others))} was deleted and created again since the window was planned (topic id "
-        f"{shorten(known[others[0]])} then, {now[others[0]]} now), or the connection leads to another cluster: the window's "
-        "offsets mean other records by now; trigger a new run"
+        f"{', '.join(map(repr, others))} was deleted and created again since the window was planned (topic "
+        f"id {shorten(known[others[0]])} then, {now[others[0]]} now), or the connection leads to another "
+        "cluster: the window's offsets mean other records by now; trigger a new run"
     ]
 
 
@@ -79,7 +79,7 @@ def window_positions(client: OffsetsClient, named: Groups) -> Positions:
 def deleted_before(
     client: OffsetsClient, starts: Offsets, logs: Mapping[TopicPartition, LogRange], moment: datetime
 ) -> list[str]:
-    """Return where the log starts later than the window: records of the window may be gone, and nobody can count them."""
+    """Return where the log starts later than the window, so that records of the window may be gone."""
     doubtful = {tp: offset for tp, offset in starts.items() if 0 < offset == logs[tp].start < logs[tp].end}
     times = client.record_times(doubtful) if doubtful else {}
     asked = timestamp_ms(moment)
@@ -92,14 +92,15 @@ def deleted_before(
         return []
     tp, time = min(gone.items())
     return [
-        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset {logs[tp].start}, "
-        f"{iso_time(time)}): records before that, {sum(logs[tp].start for tp in gone)} in all, were deleted by retention, and "
-        "some of them may be the window's; start later, or with 'earliest'"
+        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
+        f"{logs[tp].start}, {iso_time(time)}): records before that, {sum(logs[tp].start for tp in gone)} in "
+        "all, were deleted by retention, and some of them may be the window's; start later, or with "
+        "'earliest'"
     ]
 
 
 def emptied(window: OffsetWindow, positions: Positions, logs: Mapping[TopicPartition, LogRange]) -> list[str]:
-    """Return where retention has left nothing, so that nobody knows whether the window's records were there."""
+    """Return where retention has left nothing, so that the window's records may be gone."""
     emptied = [
         tp
         for tp in window.ranges
@@ -114,8 +115,8 @@ def emptied(window: OffsetWindow, positions: Positions, logs: Mapping[TopicParti
         return []
     return [
         f"the window is empty, and retention has deleted all records of {summarize(emptied)}, "
-        f"{sum(logs[tp].start for tp in emptied)} in all: some of them may be the window's; if that is as it should be, "
-        "start with 'earliest', or leave the partitions out with topics="
+        f"{sum(logs[tp].start for tp in emptied)} in all: some of them may be the window's; if that is as it "
+        "should be, start with 'earliest', or leave the partitions out with topics="
     ]
 
 

@@ -48,13 +48,13 @@ def plan_window_commits(
     """
     Lay a window beside what its groups and the logs hold.
 
-    Where it is proved that the window was committed once, a group that is at its end or past it in every partition has
-    gone on since: there is nothing to do, and its plan says so.
+    Where it is proved that the window was committed once, a group that is at its end or past it in every
+    partition has gone on since: there is nothing to do, and its plan says so.
 
     :param targets: see :func:`window_targets`.
     :param committed_at: when this window was committed to all of the groups, if that is known.
-    :return: a plan for each group, refused if the group is neither at the start nor at the end, or a topic was
-        created again since the window was planned.
+    :return: a plan for each group, refused if the group is neither at the start nor at the end, or a topic
+        was created again since the window was planned.
     """
     by_group = targets.by_group
     created = created_again(client, window.only(tp for offsets in by_group.values() for tp in offsets))
@@ -90,7 +90,7 @@ class WindowWrite:
 def _done(
     client: OffsetsClient, group_id: str, part: OffsetWindow, source: Mapping[str, Any], committed_at: str
 ) -> OffsetPlan | None:
-    """Return the plan of a group that has gone on since the window was committed to it, ``None`` if it has not."""
+    """Return the plan of a group that has gone on since the window was committed to it, if it has."""
     commits = client.committed(group_id, part.ranges)
     now = {tp: commit.offset for tp, commit in commits.items() if commit is not None}
     if now.keys() != part.end.keys() or now == part.end or not part.passed(now):
@@ -106,7 +106,8 @@ def _done(
         tuple(PartitionMove(tp, offset, offset, logs[tp]) for tp, offset in sorted(now.items())),
         {**source, "committed_at": committed_at},
         notes=(
-            f"nothing to do: this task has committed the window at {committed_at}, and the group has gone on since{by}",
+            f"nothing to do: this task has committed the window at {committed_at}, and the group has gone on "
+            f"since{by}",
         ),
         metadata=texts,
         done=True,
@@ -117,8 +118,9 @@ def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
     part = _part(window, plan)
     if backwards := [tp for tp, offsets in part.ranges.items() if offsets.end < offsets.start]:
         return (
-            f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and the end of the log "
-            "now is no place that the window has come to; reset the group, or leave the topic out with topics=",
+            f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and "
+            "the end of the log now is no place that the window has come to; reset the group, or leave the "
+            "topic out with topics=",
         )
     try:
         part.to_commit(f"group {plan.group_id!r}", plan.before, plan.metadata)

@@ -59,27 +59,29 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     """
     Base of the operators that move a pipeline's offsets.
 
-    Of the groups' assets in ``outlets`` (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`) a task sends events
-    for those whose group it has moved or committed. A mapped task may name the assets of all pipelines; elsewhere the
-    asset of another group is refused. An ``AssetAlias`` represents the groups that are committed.
+    Of the groups' assets in ``outlets`` (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`) a task
+    sends events for those whose group it has moved or committed. A mapped task may name the assets of all
+    pipelines; elsewhere the asset of another group is refused. An ``AssetAlias`` represents the groups that
+    are committed.
 
-    Every name selects something, see :mod:`airflow_kafka_offsets.model.groups`; and an option that is given must not render
-    to nothing, see :mod:`airflow_kafka_offsets.task.given`.
+    Every name selects something, see :mod:`airflow_kafka_offsets.model.groups`; and an option that is given
+    must not render to nothing, see :mod:`airflow_kafka_offsets.task.given`.
 
     :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"`` tells two
         sources of one topic apart. (templated, the mapping's keys are not)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all that the group has commits for and the connection's user may see. What it leaves out is named in the log.
-        (templated)
+        all that the group has commits for and the connection's user may see. What it leaves out is named in
+        the log. (templated)
     :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
-    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
+    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults.
+        (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
     """
 
     template_fields: Sequence[str] = PIPELINE_PARAMETERS
     template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
     readers: ClassVar[Mapping[str, Reader]] = {}
-    """Read the parameters with a fixed form: at parse time where no template is given, else when the task runs."""
+    """Read the parameters with a fixed form: literals at parse time, templates when the task runs."""
     ui_color = "#e8f4ea"
     needs_group: ClassVar[bool] = True
     calls_timeout: ClassVar[float] = 120.0
@@ -110,7 +112,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         check_names(group_id, topics)
 
     def check_parameters(self) -> None:
-        """Check the parameters that are written in the DAG's file; each operator calls this when it has set them."""
+        """Check the parameters that are literals in the DAG's file; each constructor ends with this."""
         check_literals(self, **self.readers)
 
     def misused(self, text: str) -> UsageError:
@@ -151,7 +153,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Check the rendered options, count what is refused, and let Airflow retry only what may pass by itself."""
+        """Check rendered options, count what is refused, and let Airflow retry only what may pass."""
         # Until there is a plan only the groups are known, if any is named.
         self._moving = {group: set() for group in self._named_groups()}
         # A task that runs twice in one process has lost some of its outlets by then.
@@ -213,15 +215,16 @@ class MovingOperator(OffsetsOperator):
 
     Besides the pipeline's names, and only with a ``checkpoint_location``:
 
-    :param pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default) refuses,
-        ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
-    :param sink: where the query writes to, which the checkpoint does not say: ``idempotent`` (a ``foreachBatch`` that
-        overwrites by the records' own key), ``kafka``, ``noop``, ``file``, ``delta``, ``iceberg`` or ``hudi``, see
+    :param pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default)
+        refuses, ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
+    :param sink: where the query writes to, which the checkpoint does not say: ``idempotent`` (a
+        ``foreachBatch`` that overwrites by the records' own key), ``kafka``, ``noop``, ``file``, ``delta``,
+        ``iceberg`` or ``hudi``, see
         :data:`~airflow_kafka_offsets.model.checkpoint_plan.Sink`. (templated)
     :param sink_location: directory that a ``file`` sink writes to. (templated)
     :param allow_state: move a query that keeps state although its state stays as it is. (templated)
-    :param quiet_period: time without a write to the checkpoint after which the query counts as stopped: seconds (10 by
-        default), a timedelta or ISO 8601 text; the task waits for it if it must. (templated)
+    :param quiet_period: time without a write to the checkpoint after which the query counts as stopped:
+        seconds (10 by default), a timedelta or ISO 8601 text; the task waits for it if it must. (templated)
     """
 
     moves_on_purpose: ClassVar[bool] = True

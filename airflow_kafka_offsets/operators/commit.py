@@ -27,7 +27,8 @@ _STORE_TABLE = "kafka_offsets"
 
 class CommitOffsetsOperator(OffsetsOperator):
     """
-    Commit to a consumer group what a Spark checkpoint's newest committed batch has read, or offsets, or a store's.
+    Commit to a consumer group what a Spark checkpoint's newest committed batch has read, or offsets, or a
+    store's.
 
     A batch counts as committed when Spark wrote both ``offsets/N`` and ``commits/N``. A pending batch, which
     Spark will run again, never counts. All partitions of the batch are committed, also when none of them
@@ -36,11 +37,11 @@ class CommitOffsetsOperator(OffsetsOperator):
 
     Refused, with nothing changed: offsets that would go backwards; a group whose last commit is of another
     Spark query; a topic that the broker does not have; an offset outside its partition's log; a group with
-    members, since only they may commit; a checkpoint whose reset is under way, or has stopped half-way; a query that
-    has finished no batch since a reset of the same run, although there are records to read.
+    members, since only they may commit; a checkpoint whose reset is under way, or has stopped half-way; a
+    query that has finished no batch since a reset of the same run, although there are records to read.
 
-    A checkpoint that is reset while this task runs is read and committed again, so that both end where the reset has
-    put them.
+    A checkpoint that is reset while this task runs is read and committed again, so that both end where the
+    reset has put them.
 
     With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
 
@@ -48,8 +49,10 @@ class CommitOffsetsOperator(OffsetsOperator):
     before and after.
 
     :param offsets: commit these offsets, ``{"topic": {"0": 42}}``, in place of the checkpoint's. (templated)
-    :param store_conn_id: Airflow connection (``common.sql``) of the database in which the job keeps its offsets with
-        :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`: commit those, in place of the checkpoint's. (templated)
+    :param store_conn_id: Airflow connection (``common.sql``) of the database in which the job keeps its
+        offsets with
+        :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`: commit those, in place of the
+        checkpoint's. (templated)
     :param store_table: the store's table, or ``schema.table``. (templated)
     :param store_pipeline: the name that the job saves under; by default ``group_id``. (templated)
     :param allow_rewind: whether the group may go backwards. (templated)
@@ -106,7 +109,8 @@ class CommitOffsetsOperator(OffsetsOperator):
             self.check_unused("with offsets or store_conn_id", allow_new_query=False)
         elif self.checkpoint_location is None:
             raise self.misused(
-                "nothing to commit: give checkpoint_location, the URI that the Spark job has, or offsets, or store_conn_id"
+                "nothing to commit: give checkpoint_location, the URI that the Spark job has, or offsets, or "
+                "store_conn_id"
             )
         if store_conn_id is None:
             self.check_unused("without store_conn_id", store_table=_STORE_TABLE, store_pipeline=None)

@@ -91,11 +91,11 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     ``drifted``, ``groups`` (see :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`), ``error`` and
     ``retriable``. It is in XCom also when the task fails.
 
-    :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the same
-        keys; checked in one task with one client for each Kafka connection. Either this, or the five names of
-        one pipeline. (templated)
-    :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or ISO 8601
-        text such as ``PT10M``; 0 by default. (templated)
+    :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the
+        same keys; checked in one task with one client for each Kafka connection. Either this, or the five
+        names of one pipeline. (templated)
+    :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or ISO
+        8601 text such as ``PT10M``; 0 by default. (templated)
     :param on_drift: ``fail`` (default), or ``warn`` to say it in the log only. (templated)
     """
 
@@ -123,8 +123,8 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         given = [name for name in PIPELINE_PARAMETERS if getattr(self, name) not in (None, "kafka_default")]
         if pipelines is not None and given:
             raise self.misused(
-                f"found pipelines and {', '.join(given)}; expected one of both: name the pipeline in the list, and leave the "
-                "others out, also of default_args"
+                f"found pipelines and {', '.join(given)}; expected one of both: name the pipeline in the "
+                "list, and leave the others out, also of default_args"
             )
         if pipelines is None and (self.group_id is None or self.checkpoint_location is None):
             raise self.misused(
@@ -205,7 +205,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         pipelines = []
         for number, entry in enumerate(entries):
             names = entry
-            # Airflow renders a dict, and passes over a KafkaPipeline as over any object that it does not know.
+            # Airflow renders a dict, but not an object that it does not know, such as a KafkaPipeline.
             if isinstance(entry, KafkaPipeline):
                 names = self.render_template(dict(entry), context)
                 check_rendered(f"pipelines[{number}]", dict(entry), names)
@@ -219,8 +219,8 @@ def _pipeline(names: object) -> KafkaPipeline:
     unknown = sorted(set(names) - set(PIPELINE_PARAMETERS))
     if unknown or not names.get("group_id"):
         raise UsageError(
-            f"pipelines: found an entry with {', '.join(map(str, names)) or 'nothing in it'}; expected group_id and "
-            f"checkpoint_location, and of the rest {', '.join(PIPELINE_PARAMETERS)}"
+            f"pipelines: found an entry with {', '.join(map(str, names)) or 'nothing in it'}; expected "
+            f"group_id and checkpoint_location, and of the rest {', '.join(PIPELINE_PARAMETERS)}"
         )
     given = {name: value for name, value in names.items() if value is not None}
     for name, value in given.items():
@@ -232,7 +232,7 @@ def _read_pipelines(value: object, parameter: str) -> Sequence[object]:
     entries = load_json(value, parameter) if isinstance(value, str) else value
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise UsageError(
-            f"{parameter}={shorten(entries)}: expected a list of KafkaPipeline, or of dicts with the same keys, with "
-            "one in it at least"
+            f"{parameter}={shorten(entries)}: expected a list of KafkaPipeline, or of dicts with the same "
+            "keys, with one in it at least"
         )
     return entries
