@@ -304,16 +304,13 @@ class _NoCommonBatchError(CheckpointFormatError):
     """A commit, and no batch in both directories: between the listings, or files were removed by hand."""
 
     def __init__(self, location: str, planned: set[int], committed: set[int]) -> None:
+        offsets = f"{min(planned)} to {max(planned)}" if planned else "of no batch"
         super().__init__(
-            f"{location}: found commits up to {max(committed)} and offsets {_span(planned)}; expected a "
+            f"{location}: found commits up to {max(committed)} and offsets {offsets}; expected a "
             "batch that is in both: files were removed by hand, the copy is not complete, or the query "
             "removes batches faster than they can be read (then raise "
             "spark.sql.streaming.minBatchesToRetain, or try again)"
         )
-
-
-def _span(batches: set[int]) -> str:
-    return f"{min(batches)} to {max(batches)}" if batches else "of no batch"
 
 
 def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
