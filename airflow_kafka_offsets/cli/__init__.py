@@ -114,12 +114,13 @@ def main() -> None:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         cli(prog_name=PROGRAM)
-        return
     except KafkaOffsetsError as error:
         failure = error
     except OSError as error:
         named = error.filename is not None
         text = f"{error.filename}: {error.strerror}"
         failure = KafkaOffsetsError(text) if named else not_written("the output", error)
+    else:
+        return
     click.echo(f"Error: {failure}", err=True)
     sys.exit(USAGE if isinstance(failure, UsageError) else REFUSED)

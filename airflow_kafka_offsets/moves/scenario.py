@@ -172,22 +172,17 @@ def _compare_with_records(
     gone = {tp: time for tp, time in there.items() if time > asked and 0 < targets[tp] == logs[tp].start}
     if not gone:
         return Targets(targets, notes)
-    text = f"{starts_later(gone, logs, moment)}: earlier records were deleted by retention"
+    tp, time = min(gone.items())
+    text = (
+        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
+        f"{logs[tp].start}, {iso_time(time)}): earlier records were deleted by retention"
+    )
     if on_out_of_range == "fail":
-        remedy = "set on_out_of_range='clamp' to go on from there, or 'skip' to leave the partition alone"
+        remedy = (
+            "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
+        )
         return Targets(targets, notes, [f"{text}; {remedy}"])
     if on_out_of_range == "skip":
         kept = {tp: offset for tp, offset in targets.items() if tp not in gone}
         return Targets(kept, [*notes, f"{text}: left alone"])
     return Targets(targets, [*notes, f"{text}: moved to the log start"])
-
-
-def starts_later(
-    gone: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, LogRange], moment: datetime
-) -> str:
-    """Return the text for logs whose first record, of the time that is given, is later than a moment."""
-    tp, time = min(gone.items())
-    return (
-        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
-        f"{logs[tp].start}, {iso_time(time)})"
-    )

@@ -11,11 +11,10 @@ from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, Window
 from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
-from airflow_kafka_offsets.model.parameters import timestamp_ms
+from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.moves.scenario import starts_later
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -91,9 +90,12 @@ def deleted_before(
         )
     if not gone:
         return []
+    tp, time = min(gone.items())
     return [
-        f"{starts_later(gone, logs, moment)}: records before that, {sum(logs[tp].start for tp in gone)} in "
-        "all, were deleted by retention, and some may be the window's; start later, or with 'earliest'"
+        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
+        f"{logs[tp].start}, {iso_time(time)}): records before that, {sum(logs[tp].start for tp in gone)} in "
+        "all, were deleted by retention, and some of them may be the window's; start later, or with "
+        "'earliest'"
     ]
 
 
