@@ -79,7 +79,9 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     """
 
     template_fields: Sequence[str] = PIPELINE_PARAMETERS
-    template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("group_id", "topics", "offsets", "to_offset", "window", "start", "end", "receipt"), "json"
+    )
     readers: ClassVar[Mapping[str, Reader]] = {}
     """Read the parameters with a fixed form: literals at parse time, templates when the task runs."""
     ui_color = "#e8f4ea"

@@ -72,10 +72,6 @@ class CommitOffsetsOperator(OffsetsOperator):
         "allow_new_query",
         "on_out_of_range",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **OffsetsOperator.template_fields_renderers,
-        "offsets": "json",
-    }
     readers: ClassVar[Mapping[str, Reader]] = {
         "offsets": parse_offsets,
         "allow_rewind": parse_switch,

@@ -51,10 +51,6 @@ class CommitOffsetWindowOperator(OffsetsOperator):
         "fenced",
         "on_out_of_range",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **OffsetsOperator.template_fields_renderers,
-        "window": "json",
-    }
     readers: ClassVar[Mapping[str, Reader]] = {
         "fenced": parse_switch,
         "on_out_of_range": choice(OutOfRangePolicy),

@@ -96,10 +96,6 @@ class ResetOffsetsOperator(MovingOperator):
         "on_no_commit",
         "plan_only",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **MovingOperator.template_fields_renderers,
-        "to_offset": "json",
-    }
     readers: ClassVar[Mapping[str, Reader]] = {
         **MovingOperator.readers,
         "on_out_of_range": choice(OutOfRangePolicy),

@@ -85,10 +85,6 @@ class RestoreOffsetsOperator(MovingOperator):
         "on_no_commit",
         "on_out_of_range",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **MovingOperator.template_fields_renderers,
-        "receipt": "json",
-    }
     readers: ClassVar[Mapping[str, Reader]] = {
         **MovingOperator.readers,
         "when": choice(When),

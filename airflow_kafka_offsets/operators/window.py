@@ -94,11 +94,6 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         "window_file",
         "window_conn_id",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **OffsetsOperator.template_fields_renderers,
-        "start": "json",
-        "end": "json",
-    }
     readers: ClassVar[Mapping[str, Reader]] = {
         "start": lambda value, _: WindowBound.start(value),
         "end": lambda value, _: WindowBound.end(value),
