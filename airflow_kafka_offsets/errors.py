@@ -100,12 +100,12 @@ class PlanRefusedError(KafkaOffsetsError):
     """
     A plan was refused; nothing was written.
 
-    :param refusals: one sentence each: what was found, what was expected, what to do.
+    :param refusals: one sentence, or several: what was found, what was expected, what to do.
     :param retriable: whether the reason may pass by itself.
     """
 
-    def __init__(self, refusals: Sequence[str], *, retriable: bool = False) -> None:
-        self.refusals = tuple(refusals)
+    def __init__(self, refusals: str | Sequence[str], *, retriable: bool = False) -> None:
+        self.refusals = (refusals,) if isinstance(refusals, str) else tuple(refusals)
         self.retriable = retriable
         lead = "nothing was changed: "
         if len(self.refusals) == 1:
