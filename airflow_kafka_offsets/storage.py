@@ -32,13 +32,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.text import MAX_SIZE, is_plain, shorten, too_large
 from airflow_kafka_offsets.storage_credentials import refusal
 
-_FSSPEC_SCHEME = {
-    "s3a": "s3",
-    "s3n": "s3",
-    "abfss": "abfs",
-    "wasb": "abfs",
-    "wasbs": "abfs",
-}
+_FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 """Hadoop's scheme -> fsspec's, where they differ or where fsspec's registry lacks Hadoop's."""
 
 _DRIVER = {
@@ -66,9 +60,7 @@ hold slashes."""
 
 
 def open_location(
-    location: str,
-    fs: AbstractFileSystem | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    location: str, fs: AbstractFileSystem | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> tuple[AbstractFileSystem, str]:
     """
     Return the file system of a location, and the path in it.

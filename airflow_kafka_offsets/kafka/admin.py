@@ -8,13 +8,7 @@ from typing import Any
 from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import (
-    OCCUPIED,
-    RETRIABLE,
-    UNKNOWN_PARTITION,
-    Failed,
-    Failure,
-)
+from airflow_kafka_offsets.kafka.failures import OCCUPIED, RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.names import check_known_group

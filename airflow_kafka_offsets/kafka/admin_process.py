@@ -12,11 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import airflow_kafka_offsets
-from airflow_kafka_offsets.errors import (
-    BrokerAuthenticationError,
-    ClientCrashedError,
-    SetupError,
-)
+from airflow_kafka_offsets.errors import BrokerAuthenticationError, ClientCrashedError, SetupError
 from airflow_kafka_offsets.kafka.config import scrubber
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure

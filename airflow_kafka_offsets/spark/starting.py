@@ -6,12 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from airflow_kafka_offsets.errors import (
-    CheckpointError,
-    NoCommitError,
-    PlanRefusedError,
-    UsageError,
-)
+from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.offsets import (

@@ -45,12 +45,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
-from airflow_kafka_offsets.errors import (
-    OffsetsFormatError,
-    PlanRefusedError,
-    UsageError,
-    WindowMismatchError,
-)
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError, WindowMismatchError
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,

@@ -23,12 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
-from airflow_kafka_offsets.errors import (
-    BrokerError,
-    KafkaOffsetsError,
-    PlanRefusedError,
-    UsageError,
-)
+from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX, GroupIds, parse_group_id
 from airflow_kafka_offsets.spark.group_commit import GroupClient
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
