@@ -84,8 +84,8 @@ def open_location(
     scheme, rest = _split(location)
     if _PASSWORD.match(rest) or (scheme == "s3" and _KEY_AS_BUCKET.match(rest)):
         raise UsageError(
-            f"the location ({scheme}://...) holds a password, which logs would show: leave it out of "
-            "the URI and put the credentials into an Airflow connection, or the storage's own configuration"
+            f"the location ({scheme}://...) holds a password, which logs would show: leave it out of the URI "
+            "and put the credentials into an Airflow connection, or the storage's own configuration"
         )
     uri = rest if rest == location else f"{scheme}://{rest.removeprefix('//')}"
     if fs is None:
@@ -261,8 +261,8 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
         raise
     except FileNotFoundError as error:
         raise CheckpointError(
-            f"{_named(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, a directory or bucket above it is "
-            "not there: correct the location, or create it"
+            f"{_named(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, a directory or "
+            "bucket above it is not there: correct the location, or create it"
         ) from error
     except Exception as error:  # each driver has errors of its own, and few of them are OSErrors
         raise storage_error(error, _named(fs, path), doing, _credentials.get(fs, _OWN)) from error
@@ -279,16 +279,16 @@ def storage_error(error: Exception, location: str, doing: str, credentials: str)
     why = refusal(error)
     if why == "no permission":
         return CheckpointError(
-            f"{location}: no permission to {doing} it ({shorten(str(error))}) with the credentials of {credentials}: allow them "
-            f"to list the directory and {doing} its files, or correct them"
+            f"{location}: no permission to {doing} it ({shorten(str(error))}) with the credentials of "
+            f"{credentials}: allow them to list the directory and {doing} its files, or correct them"
         )
     if why is not None:
         return CheckpointError(
             f"{location}: {why} to {doing} it ({reason}); they come from {credentials}: correct them there"
         )
     return CheckpointUnavailableError(
-        f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check that it is "
-        f"reachable from here and that the credentials of {credentials} are valid"
+        f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check "
+        f"that it is reachable from here and that the credentials of {credentials} are valid"
     )
 
 
@@ -320,6 +320,6 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
         if not isinstance(error, (OSError, TypeError, ValueError)) and refusal(error) is None:
             raise
         raise CheckpointError(
-            f"{scheme}:// cannot be opened ({type(error).__name__}: {shorten(str(error))}): check the scheme, and give "
-            "the storage's connection (checkpoint_conn_id) if it needs one"
+            f"{scheme}:// cannot be opened ({type(error).__name__}: {shorten(str(error))}): check the "
+            "scheme, and give the storage's connection (checkpoint_conn_id) if it needs one"
         ) from error

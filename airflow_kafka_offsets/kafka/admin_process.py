@@ -110,8 +110,8 @@ class AdminProcess:
             )
         last = self._scrub(shorten(lines[-1], 300)) if lines else "it said nothing"
         return SetupError(
-            f"{sys.executable} -m {_MODULE} ended with status {status} and without an answer ({last}): "
-            "group calls need a Python that can import this package and confluent-kafka"
+            f"{sys.executable} -m {_MODULE} ended with status {status} and without an answer ({last}): group "
+            "calls need a Python that can import this package and confluent-kafka"
         )
 
 
@@ -125,8 +125,8 @@ def run_worker(request: str, timeout: float) -> tuple[int | None, str, str]:
     """
     if not sys.executable:
         raise SetupError(
-            "sys.executable is not set, expected the path of this Python: "
-            "group calls run in a child process and need it"
+            "sys.executable is not set, expected the path of this Python: group calls run in a child process "
+            "and need it"
         )
     root = str(Path(airflow_kafka_offsets.__file__).parents[1])
     # The worker finds the package where this process found it.

@@ -97,8 +97,8 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
             kept[_ALIASES.get(key, key)] = value
     if not str(kept.get(SERVERS, "")).strip():
         raise UsageError(
-            f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: "
-            "add it to the extra of the Kafka connection, or to the file or option that names the broker"
+            f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: add it to "
+            "the extra of the Kafka connection, or to the file or option that names the broker"
         )
     return kept
 

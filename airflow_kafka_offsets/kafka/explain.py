@@ -94,8 +94,7 @@ class Call(Deadline):
         if code == OCCUPIED:
             return GroupActiveError(
                 f"{self.what}: a window was being committed to the group for {self.timeout:g} s, or whoever "
-                "did it has died: Kafka "
-                "lets others in within 10 s; try again",
+                "did it has died: Kafka lets others in within 10 s; try again",
                 code=code,
                 retriable=True,
             )
@@ -108,16 +107,14 @@ class Call(Deadline):
         if code == NO_LEADER:
             return BrokerUnavailableError(
                 f"{self.what}: {failure.text}; asked {self.servers} for {self.timeout:g} s; bring the broker "
-                "that holds it back, then "
-                "try again",
+                "that holds it back, then try again",
                 code=code,
             )
         if code in RETRIABLE:
             found = f"{failure}; {seen}" if (seen := str(causes)) else str(failure)
             return BrokerUnavailableError(
                 f"{self.what}: no usable answer from {self.servers} within {self.timeout:g} s ({found}): "
-                "check bootstrap.servers, that "
-                "the broker runs, and security.protocol; then try again",
+                "check bootstrap.servers, that the broker runs, and security.protocol; then try again",
                 code=code,
             )
         return BrokerError(f"{self.what}: {self.servers} refused ({failure}): {remedy(code)}", code=code)
@@ -131,13 +128,11 @@ class Call(Deadline):
         if cause.code == "_SSL":
             return (
                 f"TLS with {self.servers} failed ({cause.text}): correct ssl.ca.location, the client's "
-                "certificate "
-                "and key, or security.protocol"
+                "certificate and key, or security.protocol"
             )
         return (
             f"the broker at {self.servers} refused the credentials ({cause.text}): correct user name, "
-            "password "
-            "and mechanism (sasl.username, sasl.password, sasl.mechanisms)"
+            "password and mechanism (sasl.username, sasl.password, sasl.mechanisms)"
         )
 
 

@@ -164,8 +164,7 @@ class FencedCommit:
         if failure.code in ACTIVE_GROUP:
             return GroupActiveError(
                 f"{call.what}: somebody else joined the group while it was compared ({failure}): stop the "
-                "other members "
-                f"and try again; {self._outcome()}",
+                f"other members and try again; {self._outcome()}",
                 code=failure.code,
                 retriable=True,
             )
@@ -187,8 +186,7 @@ class FencedCommit:
             return "nothing was written"
         return (
             f"{len(self._written)} of {len(self._window.ranges)} partitions were written "
-            f"({summarize(self._written)}), and "
-            "committing the window again finishes it"
+            f"({summarize(self._written)}), and committing the window again finishes it"
         )
 
 

@@ -109,8 +109,7 @@ def _about_certificate(address: str, error: ssl.SSLCertVerificationError, truste
         return _refused(
             f"{found} is for another name ({why})",
             "name the broker as its certificate does, in bootstrap.servers and in the broker's "
-            "advertised.listeners, or "
-            "have the certificate made for this name too",
+            "advertised.listeners, or have the certificate made for this name too",
         )
     if code in _UNKNOWN_AUTHORITY:
         return _refused(

@@ -84,8 +84,7 @@ def offsets_at(
         if missing and max(absent[tp] for tp in missing) >= _ABSENT_TWICE:
             raise UnknownTopicPartitionError(
                 f"{call.what}: {summarize(missing)} is not on {session.servers}: correct topic and "
-                "partition, "
-                "or the connection",
+                "partition, or the connection",
                 missing=missing,
             )
         # A failure that does not pass first: with it, asking again for the others is of no use.

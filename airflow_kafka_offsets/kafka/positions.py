@@ -86,10 +86,8 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
         if not everywhere:
             raise NoCommitError(
                 f"group {group_id!r} has no committed offsets on this broker: correct group_id or the "
-                "connection; Kafka "
-                "also forgets a group that nobody joins, 7 days after its last commit by default; name "
-                "topics= to look "
-                "at partitions without a commit"
+                "connection; Kafka also forgets a group that nobody joins, 7 days after its last commit by "
+                "default; name topics= to look at partitions without a commit"
             )
         topics = scope.narrowed(tp.topic for tp in everywhere)
         return committed_offsets({tp: everywhere.get(tp) for tp in partitions_in(client, topics)})
@@ -117,15 +115,13 @@ def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[Topi
     if committed > len(everywhere):
         raise BrokerAuthenticationError(
             f"group {group_id!r} was committed on {committed} partitions at once, and this user sees "
-            f"{len(everywhere)} of "
-            f"them ({summarize(everywhere)}): grant it Describe on all topics of the group, or name those to "
-            "look at with topics="
+            f"{len(everywhere)} of them ({summarize(everywhere)}): grant it Describe on all topics of the "
+            "group, or name those to look at with topics="
         )
     if not everywhere:
         raise NoCommitError(
             f"group {group_id!r} has no committed offsets on the topics that this user may see: correct "
-            "group_id, grant it "
-            "Describe on the topics of the group, or name topics="
+            "group_id, grant it Describe on the topics of the group, or name topics="
         )
 
 

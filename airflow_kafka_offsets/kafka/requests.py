@@ -69,8 +69,7 @@ def without_leader(
     return Failure(
         NO_LEADER,
         f"partition {summarize(found)} has no leader: none of the brokers that hold it "
-        f"({', '.join(map(str, brokers))}) "
-        "can be it now",
+        f"({', '.join(map(str, brokers))}) can be it now",
     )
 
 

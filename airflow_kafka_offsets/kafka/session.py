@@ -63,8 +63,7 @@ class Session:
         if self._left < _LEAST:
             raise BrokerUnavailableError(
                 f"{what}: the calls before it have taken all of the {self._total:g} s for all of them: see "
-                "why the broker "
-                "answers slowly, then try again"
+                "why the broker answers slowly, then try again"
             )
         timeout = timeout or self.timeout
         start = time.monotonic()

@@ -69,10 +69,9 @@ class Topics:
         if self.sees_all is not False and not sees_all:
             log.warning(
                 "The broker at %s hides topics that a user may not describe, and this user sees only the "
-                "topics that were "
-                "granted to it, %d: where topics are not named, all topics of a group, and all that fit a "
-                "pattern, are of "
-                "those. Name topics=, or grant it Describe on all of the group's",
+                "topics that were granted to it, %d: where topics are not named, all topics of a group, and "
+                "all that fit a pattern, are of those. Name topics=, or grant it Describe on all of the "
+                "group's",
                 self._session.servers,
                 len(topics),
             )

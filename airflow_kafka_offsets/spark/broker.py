@@ -50,8 +50,7 @@ def broker(
     if importlib.util.find_spec("confluent_kafka") is None:
         raise SetupError(
             "there is no Kafka client to ask: this session has no JVM with Spark's Kafka connector in it "
-            "(Spark Connect "
-            "has none here), and confluent-kafka is not installed: pip install confluent-kafka"
+            "(Spark Connect has none here), and confluent-kafka is not installed: pip install confluent-kafka"
         )
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 

@@ -82,9 +82,8 @@ def commit_ranges(
             raise PlanRefusedError(
                 [
                     f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: "
-                    f"{window.end[beyond[0]]}, the log ends "
-                    f"at {logs[beyond[0]].end}): the options lead to another cluster, or the topic was "
-                    "recreated"
+                    f"{window.end[beyond[0]]}, the log ends at {logs[beyond[0]].end}): the options lead to "
+                    "another cluster, or the topic was recreated"
                 ]
             )
         if query and not allow_new_query:

@@ -64,10 +64,8 @@ def commit_forward(
         first = min(ahead)
         raise CommitError(
             f"group {group_id!r} is ahead of query {query} on {summarize(ahead)} ({first}: {ahead[first]}, "
-            "the query "
-            f"has finished {offsets[first]}), and a commit never goes backwards: it follows again when the "
-            "query has "
-            "come that far, or after a reset of the group",
+            f"the query has finished {offsets[first]}), and a commit never goes backwards: it follows again "
+            "when the query has come that far, or after a reset of the group",
             failed=dict.fromkeys(ahead, _AHEAD),
             written=tuple(after),
         )
@@ -88,8 +86,7 @@ def _read_back(client: GroupClient, group_id: str, offsets: Offsets) -> None:
     if lost:
         raise CommitError(
             f"group {group_id!r} was committed, but does not hold the offsets of {summarize(lost)} when read "
-            "back: "
-            "somebody else writes to it",
+            "back: somebody else writes to it",
             failed=dict.fromkeys(lost, "NOT_READ_BACK"),
             retriable=True,
         )

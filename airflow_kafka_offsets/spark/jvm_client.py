@@ -80,8 +80,8 @@ class JvmOffsetsClient:
                 # To py4j a missing class is a package, which cannot be called.
                 raise SetupError(
                     "there is no Kafka client in the driver's JVM "
-                    "(org.apache.kafka.clients.admin.AdminClient): start "
-                    "Spark with the Kafka connector, --packages org.apache.spark:spark-sql-kafka-0-10_..."
+                    "(org.apache.kafka.clients.admin.AdminClient): start Spark with the Kafka connector, "
+                    "--packages org.apache.spark:spark-sql-kafka-0-10_..."
                 ) from None
         self._partition = kafka.common.TopicPartition
         self._offset = kafka.clients.consumer.OffsetAndMetadata

@@ -123,10 +123,8 @@ class _Reading:
             first = next(iter(missing))
             raise WindowReadError(
                 f"{outcome}: {sum(missing.values())} of {self._window.records} offsets of the window hold no "
-                "record, on "
-                f"{summarize(missing)} ({first}: {missing[first]}), and exact_count demands one at each: the "
-                "topic is "
-                "compacted or written in transactions"
+                f"record, on {summarize(missing)} ({first}: {missing[first]}), and exact_count demands one "
+                "at each: the topic is compacted or written in transactions"
             )
         return records
 
@@ -150,10 +148,8 @@ class _Reading:
         if held_back:
             refusals.append(
                 f"with kafka.isolation.level={level} the window ends behind a transaction that is still "
-                "open, on "
-                f"{summarize(held_back)} ({held_back[0]}: the window ends at {window.end[held_back[0]]}, "
-                "readable is up to "
-                f"{seen[held_back[0]].end}): wait until it ends"
+                f"open, on {summarize(held_back)} ({held_back[0]}: the window ends at "
+                f"{window.end[held_back[0]]}, readable is up to {seen[held_back[0]].end}): wait until it ends"
             )
         return refusals
 
@@ -174,8 +170,8 @@ def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
         if not window:
             raise UsageError(
                 f"no window was given, and the session's configuration has no {WINDOW_CONF_KEY}: expected "
-                "the window's "
-                "JSON there, or the URI of a file with it, as the DAG gives it to the job with conf="
+                "the window's JSON there, or the URI of a file with it, as the DAG gives it to the job with "
+                "conf="
             )
     if isinstance(window, OffsetWindow):
         return window
@@ -190,8 +186,7 @@ def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
     if planned.source != value.get("source"):
         raise UsageError(
             f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give "
-            "each run a "
-            "window_file of its own"
+            "each run a window_file of its own"
         )
     return planned
 
@@ -212,6 +207,5 @@ def _read_text(spark: SparkSession, uri: str) -> str:
     except (OSError, ValueError, PySparkException, IndexError) as error:
         raise UsageError(
             f"the window's file {shorten(uri)} cannot be read ({type(error).__name__}): expected the URI of "
-            "a file with a "
-            "window's JSON that is reachable from the job"
+            "a file with a window's JSON that is reachable from the job"
         ) from error

@@ -42,14 +42,12 @@ def refuse_other_ranges(options: Mapping[str, Any]) -> None:
     if clash:
         raise UsageError(
             f"options has {', '.join(clash)}, but what is read is said by the offsets alone: leave it out; "
-            "expected "
-            f"{SERVERS}, the other kafka.* settings, and such as minPartitions and includeHeaders"
+            f"expected {SERVERS}, the other kafka.* settings, and such as minPartitions and includeHeaders"
         )
     if not fails_on_data_loss(options):
         raise UsageError(
             "options has failOnDataLoss=false: Spark would then skip what retention has deleted without an "
-            "error, and "
-            "the records would not be those of the offsets; leave it out"
+            "error, and the records would not be those of the offsets; leave it out"
         )
     if not any(key.lower() == SERVERS and str(value).strip() for key, value in options.items()):
         raise UsageError(

@@ -226,8 +226,8 @@ class SqlOffsetStore:
                 raise PlanRefusedError(
                     [
                         f"another job saved the first offsets of pipeline {pipeline!r} in "
-                        f"{summarize(tp for tp, _ in new)} "
-                        "at the same time: roll this transaction back and run the batch again"
+                        f"{summarize(tp for tp, _ in new)} at the same time: roll this transaction back and "
+                        "run the batch again"
                     ]
                 ) from error
 
@@ -258,10 +258,8 @@ def _offset(pipeline: str, topic: object, partition: object, until: object) -> t
     found = ", ".join(shorten(repr(value)) for value in (topic, partition, until))
     raise OffsetsFormatError(
         f"pipeline {pipeline!r} of the store: found the row {found}; expected a topic, a partition and an "
-        "offset from 0: the "
-        "table was edited, is another one, or its columns have other types than create_table() gives them; "
-        "correct the row, or "
-        "remove it and save the offsets again"
+        "offset from 0: the table was edited, is another one, or its columns have other types than "
+        "create_table() gives them; correct the row, or remove it and save the offsets again"
     )
 
 
@@ -281,8 +279,7 @@ def _refuse_open_sqlite(connection: Connection) -> None:
 def _autocommit() -> UsageError:
     return UsageError(
         "the connection is in AUTOCOMMIT mode, so that offsets and results are not written together: use a "
-        "connection "
-        "with another isolation level, such as engine.begin() of an engine without AUTOCOMMIT"
+        "connection with another isolation level, such as engine.begin() of an engine without AUTOCOMMIT"
     )
 
 

@@ -322,8 +322,8 @@ class Committer:
             if shared:
                 raise PlanRefusedError(
                     [
-                        f"query {run.query.name} names group {target.group_id!r} for {summarize(shared)}, which query "
-                        f"{other.query.name} follows already: give each query a group of its own"
+                        f"query {run.query.name} names group {target.group_id!r} for {summarize(shared)}, "
+                        f"which query {other.query.name} follows already: give each query a group of its own"
                     ]
                 )
 

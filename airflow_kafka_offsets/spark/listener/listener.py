@@ -58,8 +58,8 @@ _GRACE = 1.0
 """Seconds by which the end may be late."""
 
 _UNKNOWN_END = (
-    "the Spark Connect server does not answer, so that what it has finished last is not known: what is committed is what "
-    "its last event told; its next run, or CommitOffsetsOperator, commits the rest"
+    "the Spark Connect server does not answer, so that what it has finished last is not known: what is "
+    "committed is what its last event told; its next run, or CommitOffsetsOperator, commits the rest"
 )
 
 
@@ -178,8 +178,9 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         with _only_logged():
             if not detach(self._session, self, 0.0 if self._server.stuck else left()):
                 log.warning(
-                    "Kafka offsets: the Spark Connect server does not answer, so the listener is still attached to the "
-                    "session; it does nothing any more, and PySpark continues to try to remove it"
+                    "Kafka offsets: the Spark Connect server does not answer, so the listener is still "
+                    "attached to the session; it does nothing any more, and PySpark continues to try to "
+                    "remove it"
                 )
 
     def raise_errors(self) -> None:

@@ -69,7 +69,7 @@ def _own_directory() -> Path:
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise SetupError(
-            f"{directory} is not a directory of this user alone, so other code could be put there: remove it, or set "
-            "TMPDIR"
+            f"{directory} is not a directory of this user alone, so other code could be put there: remove "
+            "it, or set TMPDIR"
         )
     return directory

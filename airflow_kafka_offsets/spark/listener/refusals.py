@@ -38,9 +38,10 @@ def refuse_delegation_tokens(jvm: Any, targets: Mapping[str, str], settings: Map
     for name, pattern in targets.items():
         if any(re.fullmatch(pattern, server.strip()) for server in servers.split(",")):
             raise SetupError(
-                f"Spark reaches {servers} with a delegation token (spark.kafka.clusters.{name}.*), so the source's "
-                "options hold no credentials to commit with: give the listener config={'security.protocol': ..., "
-                "'sasl.mechanism': ..., 'sasl.jaas.config': ...} for a user who may read the group"
+                f"Spark reaches {servers} with a delegation token (spark.kafka.clusters.{name}.*), so the "
+                "source's options hold no credentials to commit with: give the listener "
+                "config={'security.protocol': ..., 'sasl.mechanism': ..., 'sasl.jaas.config': ...} for a "
+                "user who may read the group"
             )
 
 
@@ -54,13 +55,14 @@ def check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
     version = _version("pyspark") or metadata.version("pyspark-client")
     if version.startswith("3."):
         raise SetupError(
-            f"Spark Connect {version} runs listeners on the server, where this one cannot work: use Spark 4.0 or "
-            "newer, a classic session, or CommitOffsetsOperator after the job"
+            f"Spark Connect {version} runs listeners on the server, where this one cannot work: use Spark "
+            "4.0 or newer, a classic session, or CommitOffsetsOperator after the job"
         )
     if group_id is None or not config:
         raise UsageError(
-            "this is a session of Spark Connect, which shows neither the options of a query's sources nor the driver's "
-            "JVM: give group_id=, a group or {topic: group}, and config=, librdkafka's settings with bootstrap.servers"
+            "this is a session of Spark Connect, which shows neither the options of a query's sources nor "
+            "the driver's JVM: give group_id=, a group or {topic: group}, and config=, librdkafka's settings "
+            "with bootstrap.servers"
         )
     if not _version("confluent-kafka"):
         raise SetupError(
