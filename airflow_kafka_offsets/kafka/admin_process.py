@@ -33,8 +33,6 @@ class AdminProcess:
     Makes each call of an AdminClient in a short-lived worker process.
 
     librdkafka can abort the process that makes such a call, after a time-out or when a coordinator moves.
-
-    :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -117,11 +115,10 @@ class AdminProcess:
 
 def run_worker(request: str, timeout: float) -> tuple[int | None, str, str]:
     """
-    Run :mod:`airflow_kafka_offsets.kafka.admin_worker` in another Python, and kill it when the time is up.
+    Run the admin worker in another Python, and kill it when the time is up.
 
     :param request: its standard input: it may hold a password, so it must not be an argument.
     :return: exit status (``None`` if it was killed), standard output, standard error.
-    :raises SetupError: if there is no Python to run it with.
     """
     if not sys.executable:
         raise SetupError(
@@ -132,27 +129,21 @@ def run_worker(request: str, timeout: float) -> tuple[int | None, str, str]:
     # The worker finds the package where this process found it.
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
     try:
-        worker = subprocess.Popen(
+        worker = subprocess.run(
             [sys.executable, "-c", _START],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            input=request,
+            timeout=timeout,
+            capture_output=True,
+            check=False,
             encoding="utf-8",
             errors="replace",
             env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
         )
+    except subprocess.TimeoutExpired:
+        return None, "", ""
     except OSError as error:
         raise SetupError(f"{sys.executable} cannot be started ({error}): group calls need it") from error
-    try:
-        output, errors = worker.communicate(request, timeout=timeout)
-    except BaseException as error:
-        worker.kill()
-        worker.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
-            return None, "", ""
-        raise
-    return worker.returncode, output, errors
+    return worker.returncode, worker.stdout, worker.stderr
 
 
 def _token(oauth_cb: Callable[[str], Any] | None, config: Mapping[str, Any]) -> list[Any] | None:

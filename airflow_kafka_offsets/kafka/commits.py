@@ -33,12 +33,7 @@ ATTEMPT = 10.0
 
 
 def check_commit(group_id: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-    """
-    Refuse what the broker would refuse, or the client would change.
-
-    :raises UsageError: for an impossible group, topic or partition, an offset out of range, or metadata that
-        are too long.
-    """
+    """Refuse what the broker would refuse, or the client would change."""
     check_group(group_id)
     check_partitions(offsets)
     for tp, offset in offsets.items():

@@ -46,12 +46,7 @@ _CLOSE = 5.0
 
 
 class FencedCommit:
-    """
-    One window's commit to one group.
-
-    :param session: the client's, for its configuration.
-    :param admin: describes the group before it is joined.
-    """
+    """One window's commit to one group, which is described before it is joined."""
 
     def __init__(
         self, session: Session, admin: Admin, group_id: str, window: OffsetWindow, metadata: str
@@ -168,8 +163,7 @@ class FencedCommit:
                 code=failure.code,
                 retriable=True,
             )
-        error = call.explain(failure, "Read", self._causes)
-        return error.append(self._outcome())
+        return call.explain(failure, "Read", self._causes).append(self._outcome())
 
     def _half_done(self, call: Call, why: str) -> CommitError:
         left = [tp for tp in self._window.ranges if tp not in self._written]
@@ -218,19 +212,14 @@ class _Member:
             self._connection.drain(_POLL)
 
     def check(self, partitions: Collection[TopicPartition]) -> None:
-        """
-        Check that partitions are still assigned to this member.
-
-        :raises Failed: if not.
-        """
+        """Check that partitions are still assigned to this member."""
         if self.over or self._assigned is None:
             raise Failed(Failure("REBALANCE_IN_PROGRESS", "another member joined or left"))
         others = [tp for tp in partitions if tp not in self._assigned]
         if others:
             # Another member has them, or the client did not know them yet.
-            raise Failed(
-                Failure("REBALANCE_IN_PROGRESS", f"{summarize(others)} was not assigned to this member")
-            )
+            text = f"{summarize(others)} was not assigned to this member"
+            raise Failed(Failure("REBALANCE_IN_PROGRESS", text))
 
     def _on_assign(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
         self._assigned = frozenset(TopicPartition(tp.topic, tp.partition) for tp in partitions)

@@ -31,11 +31,7 @@ def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicParti
     """
     Return the partitions on the broker that a scope with named topics allows.
 
-    A partition that is named by its number is returned even if it does not exist: reading its log reports
-    that.
-
-    :raises UnknownTopicPartitionError: if one of the topics is not there.
-    :raises UsageError: if no topic is named.
+    A partition that is named by its number is returned even if it does not exist: reading its log reports it.
     """
     topics = scope.topics
     if not topics:
@@ -51,11 +47,7 @@ def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicParti
 
 
 def check_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
-    """
-    Refuse partitions that are not on the broker, where their logs are not read.
-
-    :raises UnknownTopicPartitionError: naming them, and those that are there.
-    """
+    """Refuse partitions that are not on the broker, where their logs are not read."""
     on_broker = client.partitions({tp.topic for tp in partitions})
     missing = [tp for tp in sorted(partitions) if tp.partition not in on_broker.get(tp.topic, ())]
     if missing:
@@ -73,11 +65,6 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
 
     Without named topics the scope is all topics of which it has committed a partition, so that a partition
     that was added to one of them has no commit.
-
-    :raises NoCommitError: if no topics are named and the group has no commit anywhere.
-    :raises BrokerAuthenticationError: if no topics are named, and anything shows that the group has some that
-        this user may not see.
-    :raises UnknownTopicPartitionError: if a named topic is not on the broker.
     """
     if scope.topics is None:
         everywhere = client.committed_everywhere(group_id)

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["read_window", "reading_window"]
 
 Window = OffsetWindow | Mapping[str, Any] | str
-"""
-A window, what PlanOffsetWindowOperator returned as a mapping or as JSON text, or the URI of a file with it.
-"""
+"""A window, what PlanOffsetWindowOperator returned (a mapping or JSON text), or the URI of a file with it."""
 
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -110,11 +108,7 @@ class _Reading:
         self._client_config = client_config
 
     def checked(self, outcome: str) -> DataFrame:
-        """
-        Return the records after a check of the log.
-
-        :param outcome: what it means if some are missing, for the error text.
-        """
+        """Return the records after a check of the log; ``outcome`` is what it means if some are missing."""
         if refusals := self._refusals():
             raise WindowReadError(f"{outcome}: {'; '.join(refusals)}")
         window_options = {**self._window.spark_options(), "failOnDataLoss": "true"}
@@ -133,12 +127,9 @@ class _Reading:
         level = isolation_level(self._options)
         try:
             with broker(self._options, spark=self._spark, client_config=self._client_config) as kafka:
-                logs = kafka.log_ranges(window.ranges)
-                seen = (
-                    logs
-                    if level == "read_uncommitted"
-                    else kafka.log_ranges(window.ranges, isolation_level=level)
-                )
+                logs = seen = kafka.log_ranges(window.ranges)
+                if level == "read_committed":
+                    seen = kafka.log_ranges(window.ranges, isolation_level=level)
         except UnknownTopicPartitionError as error:
             return [str(error)]
         refusals = window.refusals(logs)

@@ -62,10 +62,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _WITHOUT_ROW_LOCKS = ("sqlite", "mssql")
-"""
-Databases of which SQLAlchemy leaves out SELECT ... FOR UPDATE. SQLite locks its file, SQL Server by other
-words.
-"""
+"""Databases for which SQLAlchemy leaves out SELECT ... FOR UPDATE."""
 
 
 class SqlOffsetStore:
@@ -152,13 +149,12 @@ class SqlOffsetStore:
         _refuse_autocommit(connection)
         if backwards := [tp for tp, offsets in ranges.items() if offsets.end < offsets.start]:
             first = min(backwards)
-            raise UsageError(
-                f"ranges end before they start on {summarize(backwards)} ({first}: {ranges[first]})"
-            )
+            found = f"ranges end before they start on {summarize(backwards)}"
+            raise UsageError(f"{found} ({first}: {ranges[first]})")
         stored = self._locked(connection, pipeline)
         _refuse_open_sqlite(connection)
         if all(stored.get(tp, offsets.start) == offsets.start for tp, offsets in ranges.items()):
-            self._write(connection, pipeline, ranges, stored)
+            self._write(connection, pipeline, {tp: offsets.end for tp, offsets in ranges.items()}, stored)
             return True
         if all(stored.get(tp, offsets.start) == offsets.end for tp, offsets in ranges.items()):
             return False
@@ -173,61 +169,39 @@ class SqlOffsetStore:
 
     def _stored(self, connection: Connection, pipeline: str, *, lock: bool = False) -> Offsets:
         columns = self.table.c
-        rows = (
-            select(columns.topic, columns.partition, columns.until_offset)
-            .where(columns.pipeline == pipeline)
-            # In order, so that two jobs that lock the same rows do not wait for one another.
-            .order_by(columns.topic, columns.partition)
-        )
+        rows = select(columns.topic, columns.partition, columns.until_offset)
+        # In order, so that two jobs that lock the same rows do not wait for one another.
+        rows = rows.where(columns.pipeline == pipeline).order_by(columns.topic, columns.partition)
         if lock:
             rows = rows.with_for_update()
         return dict(_offset(pipeline, *row) for row in connection.execute(rows))
 
-    def _write(
-        self,
-        connection: Connection,
-        pipeline: str,
-        ranges: Mapping[TopicPartition, OffsetRange],
-        stored: Offsets,
-    ) -> None:
-        new = [(tp, offsets.end) for tp, offsets in sorted(ranges.items()) if tp not in stored]
-        moved = [
-            (tp, offsets.end)
-            for tp, offsets in sorted(ranges.items())
-            if stored.get(tp, offsets.end) != offsets.end
-        ]
+    def _write(self, connection: Connection, pipeline: str, ends: Offsets, stored: Offsets) -> None:
+        rows = {
+            tp: {"of_pipeline": pipeline, "of_topic": tp.topic, "of_partition": tp.partition, "until": end}
+            for tp, end in sorted(ends.items())
+            if stored.get(tp) != end
+        }
         columns = self.table.c
-        if moved:
-            connection.execute(
-                update(self.table)
-                .where(
-                    columns.pipeline == pipeline,
-                    columns.topic == bindparam("of_topic"),
-                    columns.partition == bindparam("of_partition"),
-                )
-                .values(until_offset=bindparam("until"), updated_at=func.now()),
-                [{"of_topic": tp.topic, "of_partition": tp.partition, "until": end} for tp, end in moved],
-            )
+        keys = {
+            columns.pipeline: bindparam("of_pipeline"),
+            columns.topic: bindparam("of_topic"),
+            columns.partition: bindparam("of_partition"),
+        }
+        new = rows.keys() - stored.keys()
+        if moved := [row for tp, row in rows.items() if tp not in new]:
+            where = [column == value for column, value in keys.items()]
+            values = {"until_offset": bindparam("until"), "updated_at": func.now()}
+            connection.execute(update(self.table).where(*where).values(values), moved)
         if new:
+            values = {**keys, columns.until_offset: bindparam("until")}
             try:
-                connection.execute(
-                    insert(self.table),
-                    [
-                        {
-                            "pipeline": pipeline,
-                            "topic": tp.topic,
-                            "partition": tp.partition,
-                            "until_offset": end,
-                        }
-                        for tp, end in new
-                    ],
-                )
+                connection.execute(insert(self.table).values(values), [rows[tp] for tp in sorted(new)])
             except IntegrityError as error:
                 raise PlanRefusedError(
                     [
-                        f"another job saved the first offsets of pipeline {pipeline!r} in "
-                        f"{summarize(tp for tp, _ in new)} at the same time: roll this transaction back and "
-                        "run the batch again"
+                        f"another job saved the first offsets of pipeline {pipeline!r} in {summarize(new)} at "
+                        "the same time: roll this transaction back and run the batch again"
                     ]
                 ) from error
 
@@ -244,11 +218,7 @@ class SqlOffsetStore:
 
 
 def _offset(pipeline: str, topic: object, partition: object, until: object) -> tuple[TopicPartition, int]:
-    """
-    Return what a row says.
-
-    :raises OffsetsFormatError: if it says what no job has saved: the table was edited, or is another one.
-    """
+    """Return what a row says; refuse what no job has saved: the table was edited, or is another one."""
     whole = [value for value in (partition, until) if isinstance(value, int) and not isinstance(value, bool)]
     if isinstance(topic, str) and is_topic_name(topic) and len(whole) == 2:
         tp = TopicPartition(topic, whole[0])
