@@ -1,6 +1,7 @@
 """
 Files on any storage that fsspec reaches: open, list, read, replace.
 
+Each call raises :class:`CheckpointError` if the storage refuses or does not answer.
 The location is the URI exactly as the Spark job has it. Hadoop and fsspec spell some storages differently
 (``s3a://`` and ``s3n://`` are ``s3://``, ``wasbs://`` is ``abfs://``); the rest of the URI is the same.
 """
@@ -100,8 +101,6 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
     Return the names in a directory as they are now, ``None`` if there is no such directory.
 
     Sizes and times are not asked for: for 50,000 files that is several times slower.
-
-    :raises CheckpointError: if the storage refuses or does not answer.
     """
     with plain_errors(fs, path):
         try:
@@ -116,12 +115,7 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
 
 
 def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
-    """
-    Return a file's content, ``None`` if there is no such file.
-
-    :raises CheckpointFormatError: if it is larger than :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`.
-    :raises CheckpointError: if the storage refuses or does not answer.
-    """
+    """Return a file's content, ``None`` if there is no such file; refuse one above :data:`MAX_SIZE`."""
     with plain_errors(fs, path):
         try:
             # A range is not asked of an object store: some refuse one of an empty object.
@@ -136,25 +130,14 @@ def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
 
 
 def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
-    """
-    Return the content of a small text file, ``None`` if there is no such file.
-
-    :param fs: its storage, if it is there already, see :func:`open_location`.
-    :raises CheckpointFormatError: if it is larger than :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`, or not UTF-8.
-    :raises CheckpointError: if the storage refuses or does not answer.
-    """
+    """Return the content of a small text file, ``None`` if there is no such file; see :func:`read_bytes`."""
     fs, path = open_location(uri, fs)
     data = read_bytes(fs, path)
     return None if data is None else decode(data, _named(fs, path))
 
 
 def decode(data: bytes, name: str) -> str:
-    """
-    Return the text of a file.
-
-    :param name: the file, for the error text.
-    :raises CheckpointFormatError: if it is not UTF-8.
-    """
+    """Return the text of a file; refuse what is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -169,29 +152,32 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
 
     An object store puts an object in its place at once. Elsewhere the content goes to a file beside it, hidden
     as Spark's own temporary files are, which then takes the name.
-
-    :raises CheckpointError: if the storage refuses or does not answer.
     """
+    directory, _, name = path.rpartition("/")
+    temporary = f"{directory}/.{name}.{uuid.uuid4()}.tmp"
     with plain_errors(fs, path, "change"):
-        _replace(fs, path, data)
+        fs.makedirs(directory, exist_ok=True)
+        if _PUTS_WHOLE & ({fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)):
+            fs.pipe_file(path, data)
+        elif isinstance(fs, LocalFileSystem):
+            with Path(temporary).open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        else:
+            fs.pipe_file(temporary, data)
+            fs.mv(temporary, path)
 
 
 def remove_file(fs: AbstractFileSystem, path: str) -> None:
-    """
-    Remove a file; one that is not there is removed already.
-
-    :raises CheckpointError: if the storage refuses or does not answer.
-    """
+    """Remove a file; one that is not there is removed already."""
     with plain_errors(fs, path, "change"), suppress(FileNotFoundError):
         fs.rm_file(path)
 
 
 def modified(fs: AbstractFileSystem, path: str) -> datetime | None:
-    """
-    Return when a file was written; ``None`` if it is not there, or the storage does not know.
-
-    :raises CheckpointError: if the storage refuses or does not answer.
-    """
+    """Return when a file was written; ``None`` if it is not there, or the storage does not know."""
     with plain_errors(fs, path):
         try:
             fs.invalidate_cache(path.rpartition("/")[0])
@@ -207,7 +193,7 @@ def linked_directory(fs: AbstractFileSystem, root: str, path: str) -> str | None
     """
     Return the directory on the way from ``root`` to a file that is a symbolic link, ``None`` if none is.
 
-    Only a local file system has links. What lies above ``root`` may be one: that is how the user named the place.
+    Only a local file system has links. What lies above ``root`` may be one: the user named the place so.
     """
     if not isinstance(fs, LocalFileSystem):
         return None
@@ -216,31 +202,8 @@ def linked_directory(fs: AbstractFileSystem, root: str, path: str) -> str | None
     return next((directory for directory in directories if Path(root, directory).is_symlink()), None)
 
 
-def _replace(fs: AbstractFileSystem, path: str, data: bytes) -> None:
-    fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-    protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-    if protocols & _PUTS_WHOLE:
-        fs.pipe_file(path, data)
-        return
-    directory, _, name = path.rpartition("/")
-    temporary = f"{directory}/.{name}.{uuid.uuid4()}.tmp"
-    if isinstance(fs, LocalFileSystem):
-        with Path(temporary).open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    else:
-        fs.pipe_file(temporary, data)
-        fs.mv(temporary, path)
-
-
 def note_credentials(fs: AbstractFileSystem, source: str) -> None:
-    """
-    Note where a storage's credentials come from, for the texts of errors.
-
-    :param source: such as ``Airflow connection 'lake'``.
-    """
+    """Note where a storage's credentials come from, such as ``Airflow connection 'lake'``, for error texts."""
     # All of this machine share the local one.
     if not isinstance(fs, LocalFileSystem):
         _credentials[fs] = source
@@ -252,8 +215,6 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
     Turn whatever a storage's driver raises into a :class:`CheckpointError` that names the location.
 
     It belongs around calls of the driver and nothing else: here every error counts as the storage's.
-
-    :param doing: what is being done to the path, for the error text.
     """
     try:
         yield
@@ -269,12 +230,7 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
 
 
 def storage_error(error: Exception, location: str, doing: str, credentials: str) -> CheckpointError:
-    """
-    Return what an error of a storage's driver means.
-
-    :param doing: what was being done to the location.
-    :param credentials: where they come from.
-    """
+    """Return what an error of a storage's driver means; ``credentials`` says where they come from."""
     reason = f"{type(error).__name__}: {shorten(str(error))}"
     why = refusal(error)
     if why == "no permission":

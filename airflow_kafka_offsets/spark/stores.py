@@ -20,27 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    URL,
-    BigInteger,
-    Column,
-    Connection,
-    DateTime,
-    Engine,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    bindparam,
-    create_engine,
-    false,
-    func,
-    insert,
-    select,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
@@ -79,14 +62,14 @@ class SqlOffsetStore:
         schema, _, name = table.rpartition(".")
         if not name:
             raise UsageError(f"table: found {table!r}; expected the name of a table, or schema.table")
-        self.table = Table(
+        self.table = sa.Table(
             name,
-            MetaData(schema=schema or None),
-            Column("pipeline", String(255), primary_key=True),
-            Column("topic", String(249), primary_key=True),
-            Column("partition", Integer, primary_key=True, autoincrement=False),
-            Column("until_offset", BigInteger, nullable=False),
-            Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+            sa.MetaData(schema=schema or None),
+            sa.Column("pipeline", sa.String(255), primary_key=True),
+            sa.Column("topic", sa.String(249), primary_key=True),
+            sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
+            sa.Column("until_offset", sa.BigInteger, nullable=False),
+            sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
         )
         """The table as SQLAlchemy has it, for Alembic or your own ``CREATE TABLE``."""
 
@@ -163,13 +146,13 @@ class SqlOffsetStore:
     def _locked(self, connection: Connection, pipeline: str) -> Offsets:
         if connection.dialect.name in _WITHOUT_ROW_LOCKS:
             # A write takes their lock. SQLite's is on the whole file, also if no row is written.
-            mine = false() if connection.dialect.name == "sqlite" else self.table.c.pipeline == pipeline
-            connection.execute(update(self.table).where(mine).values(updated_at=self.table.c.updated_at))
+            mine = sa.false() if connection.dialect.name == "sqlite" else self.table.c.pipeline == pipeline
+            connection.execute(sa.update(self.table).where(mine).values(updated_at=self.table.c.updated_at))
         return self._stored(connection, pipeline, lock=True)
 
     def _stored(self, connection: Connection, pipeline: str, *, lock: bool = False) -> Offsets:
         columns = self.table.c
-        rows = select(columns.topic, columns.partition, columns.until_offset)
+        rows = sa.select(columns.topic, columns.partition, columns.until_offset)
         # In order, so that two jobs that lock the same rows do not wait for one another.
         rows = rows.where(columns.pipeline == pipeline).order_by(columns.topic, columns.partition)
         if lock:
@@ -183,20 +166,19 @@ class SqlOffsetStore:
             if stored.get(tp) != end
         }
         columns = self.table.c
-        keys = {
-            columns.pipeline: bindparam("of_pipeline"),
-            columns.topic: bindparam("of_topic"),
-            columns.partition: bindparam("of_partition"),
+        keys: dict[str, Any] = {
+            name: sa.bindparam(f"of_{name}") for name in ("pipeline", "topic", "partition")
         }
+        until: Any = sa.bindparam("until")
         new = rows.keys() - stored.keys()
         if moved := [row for tp, row in rows.items() if tp not in new]:
-            where = [column == value for column, value in keys.items()]
-            values = {"until_offset": bindparam("until"), "updated_at": func.now()}
-            connection.execute(update(self.table).where(*where).values(values), moved)
+            where = [columns[name] == value for name, value in keys.items()]
+            moving = sa.update(self.table).where(*where).values(until_offset=until, updated_at=sa.func.now())
+            connection.execute(moving, moved)
         if new:
-            values = {**keys, columns.until_offset: bindparam("until")}
             try:
-                connection.execute(insert(self.table).values(values), [rows[tp] for tp in sorted(new)])
+                adding = sa.insert(self.table).values(**keys, until_offset=until)
+                connection.execute(adding, [rows[tp] for tp in sorted(new)])
             except IntegrityError as error:
                 raise PlanRefusedError(
                     [
@@ -209,7 +191,7 @@ class SqlOffsetStore:
     def _connection(self) -> Iterator[Connection]:
         bind = self.bind
         if isinstance(bind, str | URL):
-            bind = create_engine(bind, poolclass=NullPool)
+            bind = sa.create_engine(bind, poolclass=NullPool)
         if isinstance(bind, Engine):
             with bind.begin() as connection:
                 yield connection
@@ -235,7 +217,7 @@ def _offset(pipeline: str, topic: object, partition: object, until: object) -> t
 
 def _refuse_autocommit(connection: Connection) -> None:
     level = connection.get_execution_options().get("isolation_level")
-    # What create_engine(isolation_level=...) sets is only to be seen at the driver's connection.
+    # What sa.create_engine(isolation_level=...) sets is only to be seen at the driver's connection.
     if level == "AUTOCOMMIT" or getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
         raise _autocommit()
 

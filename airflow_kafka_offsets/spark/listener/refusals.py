@@ -27,10 +27,8 @@ def refuse_delegation_tokens(jvm: Any, targets: Mapping[str, str], settings: Map
     """
     Refuse to connect where only Spark's own sources have the credentials.
 
-    :param jvm: py4j's view of the driver's JVM.
     :param targets: from :func:`token_targets`.
     :param settings: those of the client, without ``kafka.``.
-    :raises SetupError: naming the settings to add.
     """
     if "sasl.jaas.config" in settings or jvm.java.lang.System.getProperty(_GLOBAL_LOGIN) is not None:
         return
@@ -46,12 +44,7 @@ def refuse_delegation_tokens(jvm: Any, targets: Mapping[str, str], settings: Map
 
 
 def check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
-    """
-    Check what a listener needs on a session of Spark Connect.
-
-    :raises SetupError: if Spark or a package does not fit.
-    :raises UsageError: if a parameter is missing.
-    """
+    """Check what a listener needs on a session of Spark Connect."""
     version = _version("pyspark") or metadata.version("pyspark-client")
     if version.startswith("3."):
         raise SetupError(
