@@ -82,7 +82,10 @@ def open_location(
         raise UsageError(
             f"the location {location!r} has characters that no path can have; expected a URI as the Spark job has it"
         )
-    scheme, rest = _split(location)
+    scheme, rest = "file", location
+    if found := _SCHEME.match(location):
+        scheme, rest = found[1].lower(), location[found.end() :]
+    scheme = _FSSPEC_SCHEME.get(scheme, scheme)
     if _PASSWORD.match(rest) or (scheme == "s3" and _KEY_AS_BUCKET.match(rest)):
         raise UsageError(
             f"the location ({scheme}://...) holds a password, which logs would show: leave it out of the URI "
@@ -231,12 +234,12 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
 
 def storage_error(error: Exception, location: str, doing: str, credentials: str) -> CheckpointError:
     """Return what an error of a storage's driver means; ``credentials`` says where they come from."""
-    reason = f"{type(error).__name__}: {shorten(str(error))}"
-    why = refusal(error)
+    text, why = shorten(str(error)), refusal(error)
+    reason = f"{type(error).__name__}: {text}"
     if why == "no permission":
         return CheckpointError(
-            f"{location}: no permission to {doing} it ({shorten(str(error))}) with the credentials of "
-            f"{credentials}: allow them to list the directory and {doing} its files, or correct them"
+            f"{location}: {why} to {doing} it ({text}) with the credentials of {credentials}: allow them to "
+            f"list the directory and {doing} its files, or correct them"
         )
     if why is not None:
         return CheckpointError(
@@ -251,15 +254,6 @@ def storage_error(error: Exception, location: str, doing: str, credentials: str)
 def _named(fs: AbstractFileSystem, path: str) -> str:
     """Return what a file or directory is called in messages."""
     return path if isinstance(fs, LocalFileSystem) else str(fs.unstrip_protocol(path))
-
-
-def _split(location: str) -> tuple[str, str]:
-    """Return fsspec's scheme, and what follows the colon: ``//bucket/path``, ``/path`` or ``path``."""
-    found = _SCHEME.match(location)
-    if found is None:
-        return "file", location
-    scheme = found[1].lower()
-    return _FSSPEC_SCHEME.get(scheme, scheme), location[found.end() :]
 
 
 def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> AbstractFileSystem:

@@ -40,13 +40,7 @@ class AdminProcess:
         self._scrub = scrubber(config)
 
     def run(self, call: Call, name: str, arguments: Any = None) -> Any:
-        """
-        Make a call in a worker; again if the worker dies or the error passes.
-
-        :param name: one of :data:`airflow_kafka_offsets.kafka.admin_worker.CALLS`.
-        :param arguments: plain JSON.
-        :raises BrokerError: if there is no answer.
-        """
+        """Make one of the worker's ``CALLS``; again if the worker dies or the error passes."""
         causes = Causes(self._scrub)
         crashes: list[str] = []
 

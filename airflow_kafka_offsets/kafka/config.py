@@ -31,9 +31,7 @@ _JAVA_ONLY = {
     "ssl.truststore.password": "ssl.ca.location, a PEM file without a password",
     "ssl.truststore.type": "ssl.ca.location, a PEM file",
     "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.type": (
-        "ssl.keystore.location, a PKCS#12 file, or ssl.certificate.location and ssl.key.location"
-    ),
+    "ssl.keystore.type": "ssl.keystore.location (PKCS#12), or ssl.certificate.location and ssl.key.location",
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
 }

@@ -79,7 +79,12 @@ class FencedCommit:
         except PlanRefusedError as error:
             if not self._written:
                 raise
-            raise self._half_done(call, "; ".join(error.refusals)) from None
+            left = [tp for tp in self._window.ranges if tp not in self._written]
+            raise CommitError(
+                f"{call.what}: {self._outcome()}, and then the rest was refused: {'; '.join(error.refusals)}",
+                failed=dict.fromkeys(left, "WINDOW_MISMATCH"),
+                written=sorted(self._written),
+            ) from None
         return self._todo or {}
 
     def _attempt(self, call: Call) -> None:
@@ -123,9 +128,8 @@ class FencedCommit:
         return commits
 
     def _compare(self, commits: Commits) -> Offsets:
-        return self._window.to_commit(
-            f"group {self._group_id!r}", committed_offsets(commits), committed_texts(commits)
-        )
+        found, texts = committed_offsets(commits), committed_texts(commits)
+        return self._window.to_commit(f"group {self._group_id!r}", found, texts)
 
     def _commit(self, connection: Connection, part: Offsets, call: Call) -> None:
         def read_back(offsets: Offsets) -> list[TopicPartition]:
@@ -164,14 +168,6 @@ class FencedCommit:
                 retriable=True,
             )
         return call.explain(failure, "Read", self._causes).append(self._outcome())
-
-    def _half_done(self, call: Call, why: str) -> CommitError:
-        left = [tp for tp in self._window.ranges if tp not in self._written]
-        return CommitError(
-            f"{call.what}: {self._outcome()}, and then the rest was refused: {why}",
-            failed=dict.fromkeys(left, "WINDOW_MISMATCH"),
-            written=sorted(self._written),
-        )
 
     def _outcome(self) -> str:
         if self._uncertain:

@@ -92,7 +92,6 @@ def last_commits(
 
 
 def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Commit]) -> None:
-    """Refuse a group of which the user does not see all, as far as that shows."""
     # A broker hides the commits on topics that a user may not see, but not what members read, nor a commit's
     # metadata.
     if read := {tp.topic for tp in client.assigned(group_id)}:

@@ -133,8 +133,7 @@ def send_commit(
     Send one commit and wait for the response for each partition.
 
     :return: partition -> ``None`` if it was committed, else why not. If one of several was refused, the
-        client reports its error for all of them: see
-        :meth:`~airflow_kafka_offsets.kafka.commits.CommitProgress.take`.
+        client reports its error for all of them.
     :raises Failed: if there was no response in time; discard the connection then, because it may still come.
     """
     connection.commit_responses.clear()

@@ -163,15 +163,9 @@ def _with_numbers(
             "brokers (Kafka also forgets a group that nobody joins, 7 days after its last commit by "
             "default); for a first start set on_no_commit to earliest or latest"
         )
-    offsets: Offsets = {}
-    for tp, offset in positions.items():
-        if offset is not None:
-            offsets[tp] = offset
-        elif tp.topic in known or on_no_commit == "earliest":
-            offsets[tp] = logs[tp].start
-        else:
-            offsets[tp] = logs[tp].end
-    return offsets
+    first = known if on_no_commit == "latest" else {tp.topic for tp in positions}
+    at_first = {tp: log.start if tp.topic in first else log.end for tp, log in logs.items()}
+    return {tp: at_first[tp] if offset is None else offset for tp, offset in positions.items()}
 
 
 def _inside(
@@ -191,10 +185,6 @@ def _inside(
                 "position beyond the end means another cluster, or a topic that was recreated)"
             ]
         )
-    log.warning(
-        "Starting at the nearer end of the log on %s (%s), %d records are lost",
-        summarize(outside),
-        each,
-        lost,
-    )
+    text = "Starting at the nearer end of the log on %s (%s), %d records are lost"
+    log.warning(text, summarize(outside), each, lost)
     return {tp: min(max(offset, logs[tp].start), logs[tp].end) for tp, offset in offsets.items()}

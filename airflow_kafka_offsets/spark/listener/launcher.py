@@ -45,7 +45,15 @@ def main(arguments: list[str]) -> None:
 
     :param arguments: options of the launcher, the job's file, and the job's own arguments.
     """
-    options = _parser().parse_args(arguments)
+    about = "Run a Spark job whose Kafka offsets are committed."
+    parser = argparse.ArgumentParser(prog="launcher.py", description=about)
+    add = parser.add_argument
+    add("--group-id", help="the group of sources that name none in their options")
+    add("--allow-new-query", action="store_true", help="take over a group that another query followed")
+    add("--timeout", type=float, default=60.0, help="seconds for the last commits when the job has ended")
+    add("job", help="the job's Python file")
+    add("arguments", nargs=argparse.REMAINDER, help="the job's own arguments")
+    options = parser.parse_args(arguments)
     job = Path(options.job)
     if not job.is_file():
         raise SystemExit(f"launcher: there is no file {job}: expected the Python file of a Spark job")
@@ -90,18 +98,6 @@ def _attach_before_each_start(
 
     for name in _METHODS:
         setattr(DataStreamWriter, name, attaching(getattr(DataStreamWriter, name)))
-
-
-def _parser() -> argparse.ArgumentParser:
-    about = "Run a Spark job whose Kafka offsets are committed."
-    parser = argparse.ArgumentParser(prog="launcher.py", description=about)
-    add = parser.add_argument
-    add("--group-id", help="the group of sources that name none in their options")
-    add("--allow-new-query", action="store_true", help="take over a group that another query followed")
-    add("--timeout", type=float, default=60.0, help="seconds for the last commits when the job has ended")
-    add("job", help="the job's Python file")
-    add("arguments", nargs=argparse.REMAINDER, help="the job's own arguments")
-    return parser
 
 
 def _find_package() -> None:
