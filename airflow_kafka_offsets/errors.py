@@ -5,13 +5,13 @@ Every error text says what was found, what was expected and what to do, in that 
 credential::
 
     KafkaOffsetsError
-    ├── OffsetsFormatError            text that is not Spark's offsets JSON or Kafka's CSV, a store's row (a ValueError)
+    ├── OffsetsFormatError            not Spark's offsets JSON, Kafka's CSV or a store's row (a ValueError)
     ├── UsageError                    parameters that contradict each other or are missing (a ValueError)
     ├── SetupError                    this machine lacks something: Java, a jar, a free port, a package
     ├── CheckpointError
     │   ├── CheckpointNotFoundError   no such directory, or nothing of a checkpoint in it
     │   ├── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
-    │   ├── CheckpointUnavailableError the storage did not answer, or files went while they were read (retriable)
+    │   ├── CheckpointUnavailableError the storage did not answer, or files went meanwhile (retriable)
     │   └── CheckpointMovedError      somebody moved the checkpoint while it was used (retriable)
     ├── WindowReadError               records of a window are gone from the log, or not in it yet
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there

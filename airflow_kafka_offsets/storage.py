@@ -80,7 +80,8 @@ def open_location(
         raise UsageError("the location is empty; expected a URI as the Spark job has it")
     if not is_plain(location):
         raise UsageError(
-            f"the location {location!r} has characters that no path can have; expected a URI as the Spark job has it"
+            f"the location {location!r} has characters that no path can have; expected a URI as the Spark job "
+            "has it"
         )
     scheme, rest = "file", location
     if found := _SCHEME.match(location):
@@ -108,7 +109,7 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
     with plain_errors(fs, path):
         try:
             if type(fs) is LocalFileSystem:  # fsspec makes a record of each file first, six times slower
-                return os.listdir(path)  # noqa: PTH208 - a Path for each of 50,000 names would be slower again
+                return os.listdir(path)  # noqa: PTH208  # a Path for each of 50,000 names would be slower
             fs.invalidate_cache(path)  # remote file systems answer from the last listing, which may be old
             return [str(name).rstrip("/").rpartition("/")[2] for name in fs.ls(path, detail=False)]
         except FileNotFoundError:
@@ -145,7 +146,8 @@ def decode(data: bytes, name: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CheckpointFormatError(
-            f"{name}: found bytes that are not UTF-8 text (at byte {error.start} of {len(data)}); expected a text file"
+            f"{name}: found bytes that are not UTF-8 text (at byte {error.start} of {len(data)}); expected a "
+            "text file"
         ) from None
 
 
@@ -153,8 +155,8 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
     """
     Write a file that is there whole or not at all, whenever this process ends.
 
-    An object store puts an object in its place at once. Elsewhere the content goes to a file beside it, hidden
-    as Spark's own temporary files are, which then takes the name.
+    An object store puts an object in its place at once. Elsewhere the content goes to a file beside it,
+    hidden as Spark's own temporary files are, which then takes the name.
     """
     directory, _, name = path.rpartition("/")
     temporary = f"{directory}/.{name}.{uuid.uuid4()}.tmp"
@@ -206,7 +208,7 @@ def linked_directory(fs: AbstractFileSystem, root: str, path: str) -> str | None
 
 
 def note_credentials(fs: AbstractFileSystem, source: str) -> None:
-    """Note where a storage's credentials come from, such as ``Airflow connection 'lake'``, for error texts."""
+    """Note where a storage's credentials come from, such as ``Airflow connection 'lake'``, for errors."""
     # All of this machine share the local one.
     if not isinstance(fs, LocalFileSystem):
         _credentials[fs] = source

@@ -1,4 +1,4 @@
-"""Tells from the error of a storage's driver that its credentials are missing or refused, as they would be again."""
+"""Recognises errors of storage drivers about credentials, which a retry cannot fix."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ RETENTION = "offsets.retention.minutes"
 _ALIASES = {"metadata.broker.list": SERVERS}
 _KEPT = re.compile(
     r"(security|sasl|ssl|enable\.ssl|enable\.sasl|socket|reconnect\.backoff|https\.ca)\..*"
-    r"|bootstrap\.servers|api\.version\.request(\.timeout\.ms)?|broker\.(address\.(family|ttl)|version\.fallback)"
-    r"|client\.(dns\.lookup|id|rack)|connections\.max\.idle\.ms|receive\.message\.max\.bytes"
+    r"|bootstrap\.servers|api\.version\.request(\.timeout\.ms)?|broker\.address\.(family|ttl)"
+    r"|broker\.version\.fallback|client\.(dns\.lookup|id|rack)|connections\.max\.idle\.ms"
+    r"|receive\.message\.max\.bytes"
 )
 _CALLBACKS = ("error_cb", "oauth_cb")
 

@@ -206,5 +206,6 @@ def _outcome(
     known = f"{len(written)} of {len(offsets)} partitions were written ({summarize(written)})"
     if not uncertain:
         return known if written else "nothing was written"
-    unknown = f"{known}, and it is not known whether the rest was"
-    return f"{unknown if written else 'it is not known whether it was written'}; committing the same again is safe"
+    unknown = "it is not known whether"
+    rest = f"{known}, and {unknown} the rest was" if written else f"{unknown} it was written"
+    return f"{rest}; committing the same again is safe"

@@ -39,7 +39,7 @@ class GroupDescription:
     group_id: str
     """Its name."""
     state: str
-    """As Kafka spells it: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` if there is no group."""
+    """In Kafka's spelling: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` if it is not there."""
     type: str = "unknown"
     """``classic``, ``consumer``, or ``unknown``."""
     members: tuple[GroupMember, ...] = ()

@@ -101,7 +101,8 @@ def read_offsets(
     connection: Connection, partitions: Sequence[TopicPartition], timestamp: int, timeout: float
 ) -> tuple[Offsets, dict[TopicPartition, Failure]]:
     """
-    Return the first offset at or after a time, or the log start or end (``OFFSET_BEGINNING``, ``OFFSET_END``).
+    Return the first offset at or after a time, or the log start or end (``OFFSET_BEGINNING``,
+    ``OFFSET_END``).
 
     :return: the offset of each partition that answered (-1: no record is that new); the others' failures.
     """

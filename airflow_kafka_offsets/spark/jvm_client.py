@@ -36,7 +36,9 @@ _RENAMED = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERV
 """Names of errors that librdkafka, and so this package, spells differently."""
 
 _REMEDIES = {
-    "SASL_AUTHENTICATION_FAILED": "correct kafka.sasl.jaas.config, kafka.sasl.mechanism or kafka.security.protocol",
+    "SASL_AUTHENTICATION_FAILED": (
+        "correct kafka.sasl.jaas.config, kafka.sasl.mechanism or kafka.security.protocol"
+    ),
     "_SSL": "correct the source's kafka.ssl.* options",
 }
 _CODES = {

@@ -42,8 +42,7 @@ def read_window(
     Before anything is read, the window is compared with the log: a start that retention has deleted and an
     end that is not written yet are refused. (Spark itself would fail in the middle, or wait two minutes for
     the records.) While the rows are read, Spark's source fails if records of the window are gone:
-    ``failOnDataLoss`` is always on.
-    :func:`reading_window` also checks the log after the read.
+    ``failOnDataLoss`` is always on. :func:`reading_window` also checks the log after the read.
 
     Fewer rows than offsets are normal: markers of transactions take offsets, aborted records are left out
     under ``kafka.isolation.level=read_committed``, and compaction removes records.

@@ -71,8 +71,8 @@ class Committer:
     """
     Follows queries, and commits what they have finished.
 
-    Events (:meth:`follow`, :meth:`finished`, :meth:`idle`, :meth:`ended`) are only recorded. :meth:`step` makes
-    the commits, on the thread that calls it, and only for the newest state of each query.
+    Events (:meth:`follow`, :meth:`finished`, :meth:`idle`, :meth:`ended`) are only recorded. :meth:`step`
+    makes the commits, on the thread that calls it, and only for the newest state of each query.
 
     :param new_client: makes a client from the ``kafka.*`` settings of a source.
     """
@@ -130,7 +130,7 @@ class Committer:
         self._want(run_id, None, ended=time.monotonic())
 
     def step(self) -> float | None:
-        """Commit what is due; return the seconds until more is, ``None`` when no query is followed any more."""
+        """Commit what is due; return the seconds until more is, ``None`` when no query is followed."""
         with self._committing:
             return self._step()
 
@@ -160,7 +160,7 @@ class Committer:
             self.outcomes.incomplete(query, text)
 
     def close(self, timeout: float = GIVE_UP) -> None:
-        """Forget all queries and close all clients; one that still commits after ``timeout`` is closed then."""
+        """Forget all queries and close all clients, or after ``timeout`` leave that to a running commit."""
         with self._noting:
             runs = list(self._runs.values())
             self._runs.clear()
@@ -311,7 +311,7 @@ class Committer:
 
 
 def _try(function: Callable[[], T]) -> T | None:
-    """Return what a function returns, ``None`` if it fails because the JVM, the server or the broker is gone."""
+    """Return what a function returns, ``None`` if it fails: the JVM, the server or the broker is gone."""
     try:
         return function()
     except Exception as error:  # noqa: BLE001  # py4j and a Spark that shuts down raise anything

@@ -29,8 +29,8 @@ def spark_py_files() -> str:
     """
     Return the path of a zip with what the launcher needs of this package, for ``py_files=``.
 
-    It is made on the machine of the caller, once for each state of the package, in a directory of this user alone below
-    the temporary directory.
+    It is made on the machine of the caller, once for each state of the package, in a directory of this user
+    alone below the temporary directory.
     """
     from airflow_kafka_offsets.spark.listener.py_files import package_zip
 
@@ -41,7 +41,8 @@ def main(arguments: list[str]) -> None:
     """
     Run a job with the listener attached, and commit what is left when it has ended.
 
-    The job's exit status and its exception are this process's. An error of a commit changes neither; it is logged.
+    The job's exit status and its exception are this process's. An error of a commit changes neither; it is
+    logged.
 
     :param arguments: options of the launcher, the job's file, and the job's own arguments.
     """

@@ -40,8 +40,8 @@ class CallbackConnection:
     """
     The connection on which Java has called this Python thread.
 
-    Spark calls ``onQueryStarted`` on the query's own Java thread, and py4j gives each Java thread a connection
-    and a Python thread, which both stay after the Java thread's end.
+    Spark calls ``onQueryStarted`` on the query's own Java thread, and py4j gives each Java thread a
+    connection and a Python thread, which both stay after the Java thread's end.
     """
 
     def __init__(self, jvm: Any) -> None:
@@ -62,10 +62,10 @@ class ClassicQuery:
     """
     A query in this driver's JVM.
 
-    Spark keeps for each source object the offsets of the newest batch that is in both of the checkpoint's logs
-    (``committedOffsets``). A source object and its options are matched by the ids of the source's columns in
-    the plan, never by position: so a table that is read twice, a source that is used twice, and named sources
-    are right.
+    Spark keeps for each source object the offsets of the newest batch that is in both of the checkpoint's
+    logs (``committedOffsets``). A source object and its options are matched by the ids of the source's
+    columns in the plan, never by position: so a table that is read twice, a source that is used twice, and
+    named sources are right.
 
     :param called_on: the connection of its ``onQueryStarted`` event, which is closed at its end.
     """

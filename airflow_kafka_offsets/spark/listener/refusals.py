@@ -59,7 +59,8 @@ def check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
         )
     if not _version("confluent-kafka"):
         raise SetupError(
-            "with Spark Connect commits go through confluent-kafka, which is not installed: pip install confluent-kafka"
+            "with Spark Connect commits go through confluent-kafka, which is not installed: pip install "
+            "confluent-kafka"
         )
 
 

@@ -66,7 +66,7 @@ class LimitedCalls:
         return self._late is not None and not self._late.ended
 
     def __call__(self, function: Callable[[], T]) -> T:
-        """Call a function and return its result; ``TimeoutError`` while this call or an earlier one is late."""
+        """Call a function and return its result; ``TimeoutError`` while this or an earlier call is late."""
         if self.stuck:
             raise TimeoutError("an earlier call was not answered yet")
         call = DaemonCall(function, self._name)
