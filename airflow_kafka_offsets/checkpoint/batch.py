@@ -1,5 +1,5 @@
 """
-Range of one batch of a query: from which offsets to which.
+One batch of a query: from which offsets to which.
 
 The ends are in ``offsets/<batch>``. Where it begins is in the file before it, whatever number that has; for a source's
 first batch in ``sources/<source>/0``, which Spark's Kafka source writes once and which later partitions are not in.
@@ -7,9 +7,15 @@ first batch in ``sources/<source>/0``, which Spark's Kafka source writes once an
 
 from __future__ import annotations
 
+from airflow_kafka_offsets.checkpoint.guards import take_survey, unfinished_refusals
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    CheckpointFormatError,
+    PlanRefusedError,
+    UsageError,
+)
 from airflow_kafka_offsets.model.formats import SPARK_FORM
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import kind_of
@@ -86,6 +92,18 @@ class CheckpointBatch:
         if offsets is None:
             raise CheckpointFormatError(f"{name}: found {kind_of(text)}; expected {SPARK_FORM}")
         return offsets
+
+
+def ends_of_finished(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str, Offsets]:
+    """
+    Return where a batch that was finished ends: source -> offsets.
+
+    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
+    :raises PlanRefusedError: if the batch is not kept any more, or not finished; names those that are.
+    """
+    if refusals := unfinished_refusals(take_survey(checkpoint), batch_id):
+        raise PlanRefusedError(refusals)
+    return checkpoint.entry(batch_id).kafka_offsets
 
 
 def _kafka_sources(entry: OffsetLogEntry) -> dict[str, Offsets | None]:

@@ -172,20 +172,34 @@ def _recorded_by_file_sink(checkpoint: SparkCheckpoint, location: str) -> int | 
     return max(numbers, default=None)
 
 
+def unfinished_refusals(survey: Survey, batch_id: int) -> list[str]:
+    """Return why nothing can be moved to the end of a batch: it is gone, was not finished, or is to come."""
+    both = survey.planned & survey.committed
+    if batch_id in both:
+        return []
+    firsts = sorted(number for number in both if number - 1 not in both)
+    lasts = sorted(number for number in both if number + 1 not in both)
+    there = ", ".join(
+        str(first) if first == last else f"{first} to {last}"
+        for first, last in zip(firsts, lasts, strict=True)
+    )
+    begun = f" ({', '.join(map(str, survey.pending))} was begun and not finished)" if survey.pending else ""
+    return [
+        f"{survey.state.location}: batch {batch_id} is not there as a finished batch; "
+        f"there are {there}{begun}: Spark keeps spark.sql.streaming.minBatchesToRetain of them (100); "
+        "give one of these, or seek to an offset or a time"
+    ]
+
+
 def truncate_refusals(
     checkpoint: SparkCheckpoint, survey: Survey, batch_id: int, policy: CheckpointPolicy
 ) -> list[str]:
     """Return why the batches after one must not be removed."""
     location = checkpoint.location
-    both = sorted(survey.planned & survey.committed)
-    if batch_id not in both:
-        return [
-            f"{location}: batch {batch_id} is not there as a finished batch; there are {both[0]} to {both[-1]}: Spark keeps "
-            "spark.sql.streaming.minBatchesToRetain of them (100); seek moves to any offset"
-        ]
+    if refusals := unfinished_refusals(survey, batch_id):
+        return refusals
     if batch_id == max(survey.planned):
         return []
-    refusals = []
     if batch_id > 0 and batch_id - 1 not in survey.planned:
         refusals.append(
             f"{location}: offsets/{batch_id - 1} is not there, and Spark starts from batch {batch_id} only with it: choose "

@@ -31,7 +31,7 @@ from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import FromFile, Scenario
+from airflow_kafka_offsets.model.reset_scenarios import FromFile, Scenario, ToBatch
 from airflow_kafka_offsets.model.text import kind_of
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -107,6 +107,8 @@ def group_reset(
         raise UsageError("give the groups to move, or --all-groups")
     if topics and all_topics:
         raise UsageError("--topic and --all-topics contradict each other: give one of them")
+    if isinstance(scenario, ToBatch) and not checkpoint:
+        raise UsageError("--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well")
     named = scenario.named is not None or isinstance(scenario, FromFile)
     if not (topics or all_topics or checkpoint or named):
         raise UsageError("give the topics to move with --topic, or --all-topics")

@@ -225,6 +225,7 @@ scenario_options = combined(
     click.option("--to-datetime", metavar="TIME", help="To a time in ISO 8601; UTC without a zone."),
     click.option("--shift-by", type=int, metavar="N", help="By this many offsets; negative for back."),
     click.option("--by-duration", metavar="DURATION", help="To a time ago: seconds, or such as PT1H."),
+    click.option("--to-batch", metavar="N", help="To the end of a batch of the checkpoint that is moved."),
     click.option("--from-file", metavar="FILE", help="To Kafka's CSV: [group,]topic,partition,offset lines."),
 )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives, read_attachment
+from airflow_kafka_offsets.checkpoint.batch import ends_of_finished
 from airflow_kafka_offsets.checkpoint.open_moves import (
     fingerprint,
     has_run_since,
@@ -24,7 +26,7 @@ from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.reset_scenarios import Scenario, ShiftBy, ToOffset
+from airflow_kafka_offsets.model.reset_scenarios import Scenario, ShiftBy, ToBatch, ToOffset, sources_at_batch
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
 from airflow_kafka_offsets.moves.scenario import given_offsets
@@ -52,6 +54,7 @@ def plan_reset(
 
     With a checkpoint the partitions are those of the checkpoint's newest committed batch. ``current`` and ``shift_by`` start from
     the group's committed offset, as in Kafka's tool; a partition without one starts where the checkpoint is.
+    A partition that was added after the batch of ``to_batch`` is refused.
 
     A move that was begun and not finished is finished by its task, and by the same request of anybody, with the offsets
     that it was planned with; any other request is refused until then.
@@ -81,15 +84,14 @@ def plan_reset(
     who = by or CommitMetadata()
     open_move = _open_move(client, checkpoint, who, request, scenario, cleared=bool(interrupted))
     goes_on = open_move is not None and (open_move.request == request or not open_move.over)
+    known: Mapping[str, Offsets] | None = None
     if open_move is not None and goes_on:
         # It has kept what it found and where it was to go: that is what is done now.
-        _, after = read_images(read_attachment(checkpoint, open_move, GROUPS_FILE))
-        groups = []
-        for group, offsets in after.items():
-            scopes = {group: TopicScope.of(offsets)}
-            groups += plan_resets(client, scopes, ToOffset(offsets), now=now, on_out_of_range=on_out_of_range)
-        groups = [replace(plan, source=scenario.as_json()) for plan in groups]
-    elif open_move is not None and (scenario.relative or scenario.from_commits):
+        _, known = read_images(read_attachment(checkpoint, open_move, GROUPS_FILE))
+    elif open_move is not None and (
+        # The end of the batch that the move has rewritten is not what it was.
+        scenario.relative or scenario.from_commits or scenario == ToBatch(open_move.batch_id)
+    ):
         raise PlanRefusedError(
             [
                 f"{checkpoint.location}: this task has moved it before with other parameters (archive {open_move.name}), and nothing "
@@ -97,6 +99,14 @@ def plan_reset(
                 f"{checkpoint.location} --archive {open_move.name}'), or trigger a new run"
             ]
         )
+    elif isinstance(scenario, ToBatch):
+        known = named.of(_at_batch(checkpoint, scenario, sources, named.scope)).by_group
+    if known is not None:
+        groups = []
+        for group, offsets in known.items():
+            scopes = {group: TopicScope.of(offsets)}
+            groups += plan_resets(client, scopes, ToOffset(offsets), now=now, on_out_of_range=on_out_of_range)
+        groups = [replace(plan, source=scenario.as_json()) for plan in groups]
     else:
         groups = plan_resets(
             client,
@@ -177,6 +187,8 @@ def plan_checkpoint_seek(
     """
     Plan to move a checkpoint alone; ``current`` and ``shift_by`` start from where it is.
 
+    A partition that was added after the batch of ``to_batch`` is refused.
+
     :param scope: partitions outside stay where they are.
     """
     scope = scope or TopicScope()
@@ -196,6 +208,7 @@ def plan_checkpoint_seek(
                 f"{checkpoint.location}: the newest batch has no {summarize(unknown)}: leave it out of the offsets"
             ]
         )
+    at_batch = _at_batch(checkpoint, scenario, sources, scope) if isinstance(scenario, ToBatch) else None
     plans: dict[str, OffsetPlan] = {}
     for source, offsets in sources.items():
         before: Positions = {
@@ -203,13 +216,21 @@ def plan_checkpoint_seek(
         }
         if not before:
             continue
-        to = scenario if named is None else ToOffset({tp: named[tp] for tp in before})
+        known = named if at_batch is None else at_batch[source]
+        to = scenario if known is None else ToOffset({tp: known[tp] for tp in before})
         plans[source] = plan_positions(
             client, source, before, to, source={}, now=now, on_out_of_range=on_out_of_range
         )
     targets = {source: plan.after for source, plan in plans.items()}
     checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
     return PipelinePlan((), checkpoint_plan.judged(plans.values()))
+
+
+def _at_batch(
+    checkpoint: SparkCheckpoint, scenario: ToBatch, newest: Mapping[str, Offsets], scope: TopicScope
+) -> dict[str, Offsets]:
+    ends = ends_of_finished(checkpoint, scenario.batch_id)
+    return sources_at_batch(scenario.batch_id, ends, newest, scope)
 
 
 def moving_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:

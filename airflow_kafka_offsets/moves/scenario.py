@@ -26,6 +26,7 @@ from airflow_kafka_offsets.model.reset_scenarios import (
     FromFile,
     Scenario,
     ShiftBy,
+    ToBatch,
     ToOffset,
     offsets_at_time,
     starting_points,
@@ -137,6 +138,10 @@ def find_targets(
         return Targets(targets_in_log(scenario, starts, logs), notes)
     if isinstance(scenario, FromFile):
         raise UsageError("a file's offsets are those of a group: see FromFile.offsets")
+    if isinstance(scenario, ToBatch):
+        raise UsageError(
+            f"to_batch={scenario.batch_id} is a batch of a Spark checkpoint: name the checkpoint as well"
+        )
     moment = now - scenario.duration if isinstance(scenario, ByDuration) else scenario.moment
     if moment <= now:
         first = client.offsets_for_time(before, max(0, timestamp_ms(moment)))

@@ -38,8 +38,8 @@ class ResetOffsetsOperator(MovingOperator):
     """
     Move a pipeline to other offsets: its consumer groups, and its Spark checkpoint with them.
 
-    Exactly one of ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration`` and ``from_file`` says where to;
-    empty text counts as not given, so that a DAG's ``params`` can drive it.
+    Exactly one of ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration``, ``to_batch`` and ``from_file``
+    says where to; empty text counts as not given, so that a DAG's ``params`` can drive it.
 
     With a ``checkpoint_location`` both move to the same offsets as one plan. Everything is checked and saved first;
     then the offsets are written into the checkpoint's newest batch (the query goes on from there, and no batch id
@@ -73,6 +73,11 @@ class ResetOffsetsOperator(MovingOperator):
     :param shift_by: number of offsets to move by, negative for back. (templated)
     :param by_duration: as ``to_datetime``, for now less this duration: a timedelta, or ISO 8601 such as
         ``P1DT2H``. (templated)
+    :param to_batch: the end of this batch of the checkpoint, which must be finished and still there: Spark
+        keeps the last 100 (``spark.sql.streaming.minBatchesToRetain``). Only with a ``checkpoint_location``.
+        The end is what the batch's file in ``offsets`` says: where the next batch begins, also after a move that
+        has rewritten that file. A partition that was added after the batch is refused, unless ``topics`` leaves
+        it out. (templated)
     :param from_file: URI of a file in Kafka's CSV: ``topic,partition,offset``, or
         ``group,topic,partition,offset``. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
@@ -108,6 +113,7 @@ class ResetOffsetsOperator(MovingOperator):
         to_datetime: datetime | str | None = None,
         shift_by: int | str | None = None,
         by_duration: timedelta | str | None = None,
+        to_batch: int | str | None = None,
         from_file: str | None = None,
         on_out_of_range: OutOfRangePolicy | str = "fail",
         on_no_commit: MissingCommitPolicy | str = "fail",
@@ -121,6 +127,7 @@ class ResetOffsetsOperator(MovingOperator):
         self.to_datetime = to_datetime
         self.shift_by = shift_by
         self.by_duration = by_duration
+        self.to_batch = to_batch
         self.from_file = from_file
         self.on_out_of_range = on_out_of_range
         self.on_no_commit = on_no_commit
@@ -140,6 +147,11 @@ class ResetOffsetsOperator(MovingOperator):
                     LITERAL_SCENARIOS[name](value)
         except (UsageError, OffsetsFormatError) as error:
             raise self.misused(str(error)) from None
+        if "to_batch" in given and self.checkpoint_location is None:
+            raise self.misused(
+                "to_batch is a batch of a Spark checkpoint, and checkpoint_location is missing: "
+                "give it as well"
+            )
         if self.checkpoint_location is not None:
             self.check_unused(
                 "with checkpoint_location: a partition without a commit starts where the checkpoint is",

@@ -33,7 +33,14 @@ from airflow_kafka_offsets.model.parameters import (
 )
 from airflow_kafka_offsets.model.pipeline_plan import read_images
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import ByDuration, FromFile, ShiftBy, ToDatetime, ToOffset
+from airflow_kafka_offsets.model.reset_scenarios import (
+    ByDuration,
+    FromFile,
+    ShiftBy,
+    ToBatch,
+    ToDatetime,
+    ToOffset,
+)
 from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -88,6 +95,7 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "shift_by": ShiftBy.parse,
     "to_datetime": lambda value: timestamp_ms(ToDatetime.parse(value).moment),
     "by_duration": ByDuration.parse,
+    "to_batch": ToBatch.parse,
     "grace": parse_grace,
     "count": lambda value: parse_count(value, "max_lag"),
     "seconds": lambda value: parse_seconds(value, "timeout"),
