@@ -28,7 +28,7 @@ from airflow_kafka_offsets.task.metrics import report_drift
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
@@ -114,21 +114,21 @@ class CheckOffsetDriftOperator(GivenOptions, BaseOperator):
     def __init__(
         self,
         *,
-        pipelines: Sequence[Mapping[str, Any]] | str | None = None,
-        group_id: str | Mapping[str, str] | None = None,
-        topics: str | Sequence[str] | None = None,
-        checkpoint_location: str | None = None,
+        pipelines: Sequence[Mapping[str, Any]] | str | XComArg | None = None,
+        group_id: str | Mapping[str, str] | XComArg | None = None,
+        topics: str | Sequence[str] | XComArg | None = None,
+        checkpoint_location: str | XComArg | None = None,
         checkpoint_conn_id: str | None = None,
         kafka_config_id: str = _DEFAULT_KAFKA,
         grace: timedelta | float | str = 0,
-        on_drift: DriftPolicy = "fail",
+        on_drift: DriftPolicy | str = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.pipelines = pipelines
-        self.group_id = group_id
-        self.topics = topics
-        self.checkpoint_location = checkpoint_location
+        self.pipelines: Any = pipelines
+        self.group_id: Any = group_id
+        self.topics: Any = topics
+        self.checkpoint_location: Any = checkpoint_location
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
         self.grace = grace
