@@ -195,7 +195,7 @@ def produce(bootstrap_servers: str) -> Callable[..., None]:
 
     def send(
         topic: str,
-        records: Mapping[int, int] | Iterable[Mapping[str, Any]],
+        records: dict[int, int] | Iterable[dict[str, Any]],
         timestamps_ms: Mapping[int, Sequence[int]] | None = None,
         *,
         on: str | None = None,
@@ -214,7 +214,9 @@ def produce(bootstrap_servers: str) -> Callable[..., None]:
             ]
         failures: list[Any] = []
         for record in records:
-            producer.produce(topic, on_delivery=lambda error, _: error and failures.append(error), **record)
+            producer.produce(
+                topic, on_delivery=lambda error, _: failures.extend([error] if error else []), **record
+            )
             producer.poll(0)
         left = producer.flush(DEADLINE)
         assert not failures, f"records were refused: {failures[0]}"

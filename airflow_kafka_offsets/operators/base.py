@@ -36,7 +36,7 @@ from airflow_kafka_offsets.task.metrics import count_commit, count_refused, coun
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -94,17 +94,17 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     def __init__(
         self,
         *,
-        group_id: str | Mapping[str, str] | None = None,
-        topics: str | Sequence[str] | None = None,
-        checkpoint_location: str | None = None,
+        group_id: str | Mapping[str, str] | XComArg | None = None,
+        topics: str | Sequence[str] | XComArg | None = None,
+        checkpoint_location: str | XComArg | None = None,
         checkpoint_conn_id: str | None = None,
         kafka_config_id: str = "kafka_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.group_id = group_id
-        self.topics = topics
-        self.checkpoint_location = checkpoint_location
+        self.group_id: Any = group_id
+        self.topics: Any = topics
+        self.checkpoint_location: Any = checkpoint_location
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
         self._moving: dict[str, set[str]] = {}

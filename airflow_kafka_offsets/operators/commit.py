@@ -16,7 +16,7 @@ from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -82,7 +82,7 @@ class CommitOffsetsOperator(OffsetsOperator):
     def __init__(
         self,
         *,
-        offsets: Mapping[str, Mapping[str, int]] | str | None = None,
+        offsets: Mapping[str, Mapping[str, int]] | str | XComArg | None = None,
         store_conn_id: str | None = None,
         store_table: str = _STORE_TABLE,
         store_pipeline: str | None = None,
@@ -92,7 +92,7 @@ class CommitOffsetsOperator(OffsetsOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.offsets = offsets
+        self.offsets: Any = offsets
         self.store_conn_id = store_conn_id
         self.store_table = store_table
         self.store_pipeline = store_pipeline

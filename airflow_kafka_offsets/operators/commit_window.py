@@ -14,7 +14,7 @@ from airflow_kafka_offsets.task.window_file import load_window
 from airflow_kafka_offsets.task.window_memory import CommitMemory
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.operators.base import Reader
 
@@ -59,14 +59,14 @@ class CommitOffsetWindowOperator(OffsetsOperator):
     def __init__(
         self,
         *,
-        window: Mapping[str, Any] | str | None = None,
+        window: Mapping[str, Any] | str | XComArg | None = None,
         window_conn_id: str | None = None,
         fenced: bool | str = True,
         on_out_of_range: OutOfRangePolicy | str = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.window = window
+        self.window: Any = window
         self.window_conn_id = window_conn_id
         self.fenced = fenced
         self.on_out_of_range = on_out_of_range

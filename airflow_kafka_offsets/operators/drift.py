@@ -28,7 +28,7 @@ from airflow_kafka_offsets.task.metrics import report_drift
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.operators.base import Reader
@@ -111,13 +111,13 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     def __init__(
         self,
         *,
-        pipelines: Sequence[Mapping[str, Any]] | str | None = None,
+        pipelines: Sequence[Mapping[str, Any]] | str | XComArg | None = None,
         grace: timedelta | float | str = 0,
-        on_drift: DriftPolicy = "fail",
+        on_drift: DriftPolicy | str = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.pipelines = pipelines
+        self.pipelines: Any = pipelines
         self.grace = grace
         self.on_drift = on_drift
         given = [name for name in PIPELINE_PARAMETERS if getattr(self, name) not in (None, "kafka_default")]

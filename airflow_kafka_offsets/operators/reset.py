@@ -27,7 +27,7 @@ from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, wo
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -107,12 +107,12 @@ class ResetOffsetsOperator(MovingOperator):
     def __init__(
         self,
         *,
-        to_offset: int | str | Mapping[str, Mapping[str, int]] | None = None,
-        to_datetime: datetime | str | None = None,
-        shift_by: int | str | None = None,
-        by_duration: timedelta | str | None = None,
-        to_batch: int | str | None = None,
-        from_file: str | None = None,
+        to_offset: int | str | Mapping[str, Mapping[str, int]] | XComArg | None = None,
+        to_datetime: datetime | str | XComArg | None = None,
+        shift_by: int | str | XComArg | None = None,
+        by_duration: timedelta | str | XComArg | None = None,
+        to_batch: int | str | XComArg | None = None,
+        from_file: str | XComArg | None = None,
         on_out_of_range: OutOfRangePolicy | str = "fail",
         on_no_commit: MissingCommitPolicy | str = "fail",
         plan_only: bool | str = False,

@@ -95,8 +95,8 @@ class RestoreOffsetsOperator(MovingOperator):
     def __init__(
         self,
         *,
-        receipt: Mapping[str, Any] | str | None = None,
-        from_file: str | None = None,
+        receipt: Mapping[str, Any] | str | XComArg | None = None,
+        from_file: str | XComArg | None = None,
         when: When | str = "failed",
         on_no_commit: RestoreMissingCommitPolicy | str = "skip",
         on_out_of_range: OutOfRangePolicy | str = "fail",
@@ -104,8 +104,8 @@ class RestoreOffsetsOperator(MovingOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
-        self.receipt = receipt
-        self.from_file = from_file
+        self.receipt: Any = receipt
+        self.from_file: Any = from_file
         self.when = when
         self.on_no_commit = on_no_commit
         self.on_out_of_range = on_out_of_range

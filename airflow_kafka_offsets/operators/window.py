@@ -24,7 +24,7 @@ from airflow_kafka_offsets.task.window_memory import WindowMemory, fingerprint
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.operators.base import Reader
@@ -107,9 +107,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         self,
         *,
         topics_pattern: str | None = None,
-        start: datetime | str | Mapping[str, Mapping[str, int]] = "committed",
-        end: datetime | str | Mapping[str, Mapping[str, int]] = "latest",
-        max_records: int | str | None = None,
+        start: datetime | str | Mapping[str, Mapping[str, int]] | XComArg = "committed",
+        end: datetime | str | Mapping[str, Mapping[str, int]] | XComArg = "latest",
+        max_records: int | str | XComArg | None = None,
         on_no_commit: MissingCommitPolicy | str = "fail",
         on_empty: OnEmpty | str = "skip",
         window_file: str | None = None,

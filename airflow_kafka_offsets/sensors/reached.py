@@ -13,6 +13,8 @@ from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.waits.reached import ReachedWait
 
 if TYPE_CHECKING:
+    from airflow.sdk import XComArg
+
     from airflow_kafka_offsets.waits.wait import PositionSource
 
 
@@ -48,9 +50,9 @@ class OffsetsReachedSensor(OffsetsSensor):
     def __init__(
         self,
         *,
-        target: str | datetime | Mapping[str, Any],
+        target: str | datetime | Mapping[str, Any] | XComArg,
         tolerance: int | str = 0,
-        position: PositionSource | None = None,
+        position: PositionSource | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -246,7 +247,11 @@ def test_a_broker_that_does_not_answer_is_retried_unless_something_else_is_wrong
 def test_a_pipeline_in_a_list_is_rendered_whether_dict_or_not(checkpoint, topic, new_group, commit, context):
     group, location = new_group(), checkpoint({topic: {0: 10}})
     commit(group, topic, {0: 10})
-    names = {"group_id": "{{ group }}", "checkpoint_location": "{{ place }}", "topics": ["{{ topic }}:0"]}
+    names: dict[str, Any] = {
+        "group_id": "{{ group }}",
+        "checkpoint_location": "{{ place }}",
+        "topics": ["{{ topic }}:0"],
+    }
     context |= {"group": group, "place": location, "topic": topic}
     for pipelines in ([KafkaPipeline(**names), names], json.dumps([names])):
         task = CheckOffsetDriftOperator(task_id="check", pipelines=pipelines, grace="{{ 0 }}")

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
@@ -409,7 +410,7 @@ def test_a_marker_is_no_record_that_a_topic_has_reached(make_topic, send_in_tran
     tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
     send_in_transaction(tp, OLD)
     # The marker carries the broker's clock.
-    gate = {"task_id": "gate", "topics": tp.topic, "target": "2016-01-01"}
+    gate: dict[str, Any] = {"task_id": "gate", "topics": tp.topic, "target": "2016-01-01"}
     assert reading_of(TopicReachedSensor(**gate))[0] is False
     send_in_transaction(tp, now_ms())
     assert reading_of(TopicReachedSensor(**gate))[0] is True
@@ -597,7 +598,7 @@ def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make
     # The first lookup finds the first marker, and behind it a record that is older than the target.
     for time_of_record in (now_ms() - 7_200_000, now_ms() - 3_600_000):
         send_in_transaction(tp, time_of_record)
-    gate = {"task_id": "gate", "topics": tp.topic, "target": a_minute_ago()}
+    gate: dict[str, Any] = {"task_id": "gate", "topics": tp.topic, "target": a_minute_ago()}
     assert reading_of(TopicReachedSensor(**gate))[0] is False
     send_in_transaction(tp, now_ms())
     assert reading_of(TopicReachedSensor(**gate))[0] is True

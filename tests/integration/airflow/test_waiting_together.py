@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from contextlib import AsyncExitStack, aclosing
+from typing import Any
 
 import pytest
 from waiting import again
@@ -283,8 +284,9 @@ def test_a_thread_that_ended_is_replaced(groups, clients, monkeypatch):
 
 
 def request(interval, longest=None, ends=float("inf"), group="g"):
+    unused: Any = None
     return PollRequest(
-        LagWait(group_id=group, max_lag=0), interval, longest or interval, ends, None, outcomes=None
+        LagWait(group_id=group, max_lag=0), interval, longest or interval, ends, unused, outcomes=unused
     )
 
 

@@ -110,6 +110,7 @@ def test_nothing_is_left_when_the_parent_is_killed(victim, tmp_path):
         "time.sleep(120)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout
     pid, child = (int(number) for number in parent.stdout.readline().split())
     try:
         assert is_running(pid, process_mark(tmp_path))
@@ -140,6 +141,7 @@ def test_ctrl_c_during_the_start_leaves_nothing(moment, tmp_path):
         # A group of its own stands for the terminal's foreground group.
         start_new_session=True,
     )
+    assert parent.stdout
     while not (line := parent.stdout.readline()).startswith(moment):
         assert line
     port = int(line.rpartition(":")[2])

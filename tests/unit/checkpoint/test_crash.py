@@ -98,7 +98,7 @@ def kill_before(last: int, root: str) -> None:
             os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    os.fsync = fsync
+    os.fsync = fsync  # type: ignore[assignment]
     sys.addaudithook(audit)
 
 
@@ -133,16 +133,17 @@ def end_of() -> Iterator[Callable[[str, Path, int], str]]:
     process = subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None
+    assert stdout is not None
 
     def send(move: str, root: Path, last: int) -> str:
-        print(move, root, last, file=process.stdin, flush=True)
-        return process.stdout.readline().strip()
+        print(move, root, last, file=stdin, flush=True)
+        return stdout.readline().strip()
 
     with process:
         yield send
-        process.stdin.close()
+        stdin.close()
 
 
 # --- the checkpoints that are moved

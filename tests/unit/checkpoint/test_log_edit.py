@@ -82,8 +82,8 @@ def test_a_written_log_has_exactly_the_offsets_asked_for_and_every_other_byte_as
     old, new = text.split("\n"), written.split("\n")
     assert len(old) == len(new)
     for number, (before, after) in enumerate(zip(old, new, strict=True)):
-        source = list(sources)[number - 2] if 2 <= number < 2 + len(sources) else None
-        moved = source in kafka and kafka[source] | targets.get(source, {}) != kafka[source]
+        named = list(sources)[number - 2] if 2 <= number < 2 + len(sources) else ""
+        moved = named in kafka and kafka[named] | targets.get(named, {}) != kafka[named]
         assert (before != after) == moved
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -40,7 +40,7 @@ sources_of_offsets = st.dictionaries(
 
 
 def checkpoint_plan(**changes):
-    values = {
+    values: dict[str, Any] = {
         "kind": "seek",
         "location": "s3a://lake/cp",
         "query_id": "975d5cb5",
@@ -184,6 +184,7 @@ def test_a_receipt_reads_back(archive):
     value = json.loads(json.dumps({"version": 1, "checkpoint": checkpoint_plan(archive=archive).receipt()}))
 
     kept = read_checkpoint_receipt(value)
+    assert kept is not None
 
     assert (kept.location, kept.query_id, kept.archive) == ("s3a://lake/cp", "975d5cb5", archive)
     assert (kept.before, kept.after) == (BEFORE, AFTER)

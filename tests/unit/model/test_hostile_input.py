@@ -206,6 +206,7 @@ def test_a_partition_that_cannot_be_is_refused(partition):
 def test_the_metadata_of_others_are_escaped_where_they_are_shown():
     text = json.dumps({"query": "other\x1b[2J\n", "run": "r\r", "batch": 3})
     refusal = foreign_query("g", {TopicPartition("orders", 0): Commit(0, text)}, "mine")
+    assert refusal is not None
     assert r"run r\r (query other\x1b[2J\n, batch 3)" in refusal
 
 
