@@ -109,12 +109,12 @@ class PlanRefusedError(KafkaOffsetsError):
     """
     A plan was refused; nothing was written.
 
-    :param refusals: one sentence each: what was found, what was expected, what to do.
+    :param refusals: one sentence, or several: what was found, what was expected, what to do.
     :param retriable: whether the reason may pass by itself.
     """
 
-    def __init__(self, refusals: Sequence[str], *, retriable: bool = False) -> None:
-        self.refusals = tuple(refusals)
+    def __init__(self, refusals: str | Sequence[str], *, retriable: bool = False) -> None:
+        self.refusals = (refusals,) if isinstance(refusals, str) else tuple(refusals)
         one = len(self.refusals) == 1
         found = self.refusals[0] if one else "".join(f"\n  - {refusal}" for refusal in self.refusals)
         super().__init__(f"nothing was changed: {found}", retriable=retriable)
@@ -164,10 +164,8 @@ class WindowMismatchError(PlanRefusedError):
             "of this run gives the same ranges again"
         )
         super().__init__(
-            [
-                f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. "
-                f"{'. '.join(reasons)}"
-            ]
+            f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. "
+            f"{'. '.join(reasons)}"
         )
 
 
