@@ -164,10 +164,8 @@ class WindowMismatchError(PlanRefusedError):
             "of this run gives the same ranges again"
         )
         super().__init__(
-            [
-                f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. "
-                f"{'. '.join(reasons)}"
-            ]
+            f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. "
+            f"{'. '.join(reasons)}"
         )
 
 

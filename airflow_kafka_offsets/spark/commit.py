@@ -79,11 +79,9 @@ def commit_ranges(
         beyond = [tp for tp, end in window.end.items() if end > logs[tp].end]
         if beyond:
             raise PlanRefusedError(
-                [
-                    f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: "
-                    f"{window.end[beyond[0]]}, the log ends at {logs[beyond[0]].end}): the options lead to "
-                    "another cluster, or the topic was recreated"
-                ]
+                f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: "
+                f"{window.end[beyond[0]]}, the log ends at {logs[beyond[0]].end}): the options lead to "
+                "another cluster, or the topic was recreated"
             )
         if query and not allow_new_query:
             refuse_other_query(group_id, commits, query)

@@ -179,11 +179,9 @@ def _inside(
     lost = sum(max(0, logs[tp].start - offset) for tp, offset in outside.items())
     if on_out_of_range == "fail":
         raise PlanRefusedError(
-            [
-                f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark "
-                "would fail at its first batch; set on_out_of_range to clamp to go on with what there is (a "
-                "position beyond the end means another cluster, or a topic that was recreated)"
-            ]
+            f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark "
+            "would fail at its first batch; set on_out_of_range to clamp to go on with what there is (a "
+            "position beyond the end means another cluster, or a topic that was recreated)"
         )
     text = "Starting at the nearer end of the log on %s (%s), %d records are lost"
     log.warning(text, summarize(outside), each, lost)

@@ -181,10 +181,8 @@ class SqlOffsetStore:
                 connection.execute(adding, [rows[tp] for tp in sorted(new)])
             except IntegrityError as error:
                 raise PlanRefusedError(
-                    [
-                        f"another job saved the first offsets of pipeline {pipeline!r} in {summarize(new)} "
-                        "at the same time: roll this transaction back and run the batch again"
-                    ]
+                    f"another job saved the first offsets of pipeline {pipeline!r} in {summarize(new)} at "
+                    "the same time: roll this transaction back and run the batch again"
                 ) from error
 
     @contextmanager

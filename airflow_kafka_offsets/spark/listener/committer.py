@@ -297,10 +297,8 @@ class Committer:
         for other in others:
             if shared := other.claims.get(target, set()) & offsets.keys():
                 raise PlanRefusedError(
-                    [
-                        f"query {run.query.name} names group {target.group_id!r} for {summarize(shared)}, "
-                        f"which query {other.query.name} follows already: give each query a group of its own"
-                    ]
+                    f"query {run.query.name} names group {target.group_id!r} for {summarize(shared)}, which "
+                    f"query {other.query.name} follows already: give each query a group of its own"
                 )
 
     def _close_unused_clients(self) -> None:
