@@ -31,7 +31,7 @@ from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import FromFile, Scenario
+from airflow_kafka_offsets.model.reset_scenarios import FromFile, Scenario, ToBatch
 from airflow_kafka_offsets.model.text import kind_of
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -107,6 +107,8 @@ def group_reset(
         raise UsageError("give the groups to move, or --all-groups")
     if topics and all_topics:
         raise UsageError("--topic and --all-topics contradict each other: give one of them")
+    if isinstance(scenario, ToBatch) and not checkpoint:
+        raise UsageError("--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well")
     named = scenario.named is not None or isinstance(scenario, FromFile)
     if not (topics or all_topics or checkpoint or named):
         raise UsageError("give the topics to move with --topic, or --all-topics")
@@ -162,17 +164,14 @@ def group_restore(
     if [bool(receipt), bool(from_file), bool(archive)].count(True) != 1:
         raise UsageError("give --receipt, --from-file, or --archive: one of them")
     policies["policy"] = execution.policy
+    if not from_file:
+        policies["on_no_commit"] = on_no_commit
     if from_file:
         plan = restore.plan_restore_file(client, from_file, checkpoint, groups, **policies)
     elif receipt:
-        value = _read_receipt(receipt)
-        plan = restore.plan_restore_receipt(
-            client, value, checkpoint, groups, on_no_commit=on_no_commit, **policies
-        )
+        plan = restore.plan_restore_receipt(client, _read_receipt(receipt), checkpoint, groups, **policies)
     elif archive and checkpoint:
-        plan = restore.plan_restore_archive(
-            client, archive, checkpoint, groups, on_no_commit=on_no_commit, **policies
-        )
+        plan = restore.plan_restore_archive(client, archive, checkpoint, groups, **policies)
     else:
         raise UsageError(
             "--archive names a move of a checkpoint: give its location with --checkpoint as well"
@@ -181,11 +180,7 @@ def group_restore(
 
 
 def _read_receipt(uri: str) -> Any:
-    """
-    Read a receipt from a file; no error text shows what is in the file.
-
-    :raises UsageError: if the file cannot be read.
-    """
+    """Read a receipt from a file; no error text shows what is in the file."""
     from airflow_kafka_offsets.storage import read_text
 
     try:

@@ -1,7 +1,8 @@
 """
 Scenarios of a reset: which offset each one means for a partition.
 
-They are those of ``kafka-consumer-groups --reset-offsets`` (Apache Kafka, ``ConsumerGroupCommand.prepareOffsetsToReset``).
+They are those of ``kafka-consumer-groups --reset-offsets`` (Apache Kafka,
+``ConsumerGroupCommand.prepareOffsetsToReset``), and the end of a batch of a Spark checkpoint.
 Offsets that Kafka's tool clamps silently are left as asked here, and decided by the plan's policy.
 """
 
@@ -16,8 +17,14 @@ from typing import Literal, get_args
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import parse_csv, parse_offsets
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, LogRange, Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, parse_duration, parse_time
+from airflow_kafka_offsets.model.parameters import (
+    MissingCommitPolicy,
+    parse_count,
+    parse_duration,
+    parse_time,
+)
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import TopicScope
 
 LogPosition = Literal["earliest", "latest", "current"]
 
@@ -202,13 +209,44 @@ class FromFile(_Scenario):
         return {"from_file": self.name}
 
 
-Scenario = ToOffset | ToDatetime | ShiftBy | ByDuration | FromFile
+@dataclass(frozen=True)
+class ToBatch(_Scenario):
+    """
+    Move to the end of a batch of a Spark checkpoint: where its next batch begins, as ``offsets/N`` says.
+
+    It is absolute. A move rewrites the newest batch's file and no other, and Spark's ids go on, so a batch
+    keeps its offsets, with two exceptions: the end of a batch that a move has rewritten is where that move led
+    (what it was before is in the move's archive), and batches that were truncated are planned again under
+    their ids, with other ends.
+    """
+
+    batch_id: int
+
+    @classmethod
+    def parse(cls, value: object) -> ToBatch:
+        """
+        Read ``to_batch``: a whole number from 0, also as text.
+
+        :raises UsageError: if it is anything else.
+        """
+        number = parse_count(value, "to_batch")
+        if number is None or number > MAX_OFFSET:
+            raise UsageError(f"to_batch={shorten(value)}: expected the number of a batch")
+        return cls(number)
+
+    def as_json(self) -> dict[str, object]:
+        """Return plain JSON, for the receipt."""
+        return {"to_batch": self.batch_id}
+
+
+Scenario = ToOffset | ToDatetime | ShiftBy | ByDuration | ToBatch | FromFile
 
 LITERAL_SCENARIOS: Mapping[str, Callable[[object], Scenario]] = {
     "to_offset": ToOffset.parse,
     "to_datetime": ToDatetime.parse,
     "shift_by": ShiftBy.parse,
     "by_duration": ByDuration.parse,
+    "to_batch": ToBatch.parse,
 }
 """Parameters of a reset whose value is the whole scenario, with their readers."""
 
@@ -275,4 +313,36 @@ def offsets_at_time(
     return {
         tp: logs[tp].end if offset is None else max(offset, logs[tp].start)
         for tp, offset in first_at_or_after.items()
+    }
+
+
+def sources_at_batch(
+    batch_id: int,
+    ends: Mapping[str, Offsets],
+    newest: Mapping[str, Offsets],
+    scope: TopicScope,
+) -> dict[str, Offsets]:
+    """
+    Return where the partitions of the newest batch were at the end of an earlier one.
+
+    :param ends: source -> where the earlier batch ends. What only this batch has is passed over.
+    :param newest: source -> where the newest batch ends. Partitions outside the scope stay there.
+    :raises PlanRefusedError: if a partition of the scope was added after the earlier batch.
+    """
+    added = {
+        tp
+        for source, offsets in newest.items()
+        for tp in offsets
+        if tp in scope and tp not in ends.get(source, {})
+    }
+    if added:
+        raise PlanRefusedError(
+            [
+                f"batch {batch_id} has no offset of {summarize(added)}, which the query has read only since: "
+                "leave it out with topics=, or give a later batch"
+            ]
+        )
+    return {
+        source: {tp: ends[source][tp] if tp in scope else offset for tp, offset in offsets.items()}
+        for source, offsets in newest.items()
     }

@@ -23,15 +23,13 @@ def too_large(what: str, size: int) -> str:
 
 def printable(text: str) -> str:
     r"""
-    Return a text as one line that moves no cursor: control characters, line feeds and the like as ``\n``, ``\x1b``.
+    Return a text as one line that moves no cursor: control characters, line feeds and the like as ``\n``,
+    ``\x1b``.
 
     For whatever other clients of the broker have chosen: metadata, names of groups and members.
     """
-    if text.isprintable():
-        return text
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in text
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
     )
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.offsets import IsolationLevel
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 TRIGGERER_MAY_BE_LATE = 120.0

@@ -140,6 +140,27 @@ def test_a_checkpoint_is_moved_alone_and_back(cli, at, topic, query):
     assert query.sparks_files() == before
 
 
+def test_a_checkpoint_is_moved_to_the_end_of_a_batch_with_its_group_or_alone(
+    cli, at, topic, group, query, committed
+):
+    query.run(2, {topic: ENDS})
+    both = ("group", "reset", group, "--checkpoint", query.location, "--to-batch", "0", *QUIET, *at)
+    done = cli(*both, "--execute", "--output", "json")
+    assert (done.code, json.loads(done.out)["source"]["to_batch"]) == (0, 0)
+    assert query.stands() == committed() == {0: 0, 1: 0}
+    alone = ("checkpoint", "seek", query.location, "--topic", f"{topic}:0", "--to-batch", "1", *QUIET, *at)
+    done = cli(*alone, "--execute")
+    assert (done.code, shows(done, "0", topic, 0, 0, 8, "+8")) == (0, True)
+    assert (query.stands(), committed()) == ({0: 8, 1: 0}, {0: 0, 1: 0})
+
+
+def test_each_source_of_a_checkpoint_that_is_moved_alone_moves_to_its_own_end(cli, at, topic, new_query):
+    query = new_query({topic: {0: 8}}, {topic: {0: 6}})
+    query.run(2, {topic: {0: 10}}, {topic: {0: 9}})
+    assert cli("checkpoint", "seek", query.location, "--to-batch", "1", "--execute", *QUIET, *at).code == 0
+    assert [query.stands(source) for source in "01"] == [{0: 8}, {0: 6}]
+
+
 def test_a_checkpoint_is_truncated_and_its_receipt_printed(cli, topic, query):
     query.run(2, {topic: ENDS})
     truncate = ("checkpoint", "truncate", query.location, "--to-batch", "1", "--sink", "noop", *QUIET)
@@ -209,6 +230,11 @@ def test_a_commit_takes_over_another_querys_group_only_if_allowed(cli, at, topic
             ("checkpoint", "seek", "URI", "--topic", "nowhere", "--to-earliest"),
             "topics names 'nowhere', which the checkpoint does not have",
         ),
+        (
+            ("checkpoint", "seek", "URI", "--to-batch", "9"),
+            "batch 9 is not there as a finished batch; there are 0 to 1",
+        ),
+        (("group", "reset", "GROUP", "--checkpoint", "URI", "--to-batch", "9"), "batch 9 is not there"),
         (("checkpoint", "truncate", "URI", "--to-batch", "0"), "set sink to 'idempotent'"),
         (("checkpoint", "truncate", "URI", "--to-batch", "9", "--sink", "noop"), "batch 9 is not there"),
         (("checkpoint", "undo", "URI"), "found no move to take back; there are: none"),
@@ -246,6 +272,8 @@ def test_a_refusal_is_exit_1_and_nothing_is_changed(command, says, cli, at, grou
         ("group", "restore", "g", "--receipt", "/nowhere"),
         ("checkpoint", "seek", "/c"),
         ("checkpoint", "seek", "/c", "--to-earliest", "--to-latest"),
+        ("checkpoint", "seek", "/c", "--to-batch", "-1"),
+        ("group", "reset", "g", "--to-batch", "1"),
         ("checkpoint", "seek", "/c", "--to-earliest", "--dry-run", "--execute"),
         ("checkpoint", "truncate", "/c"),
         ("checkpoint", "truncate", "/c", "--to-batch", "-1"),

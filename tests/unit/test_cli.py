@@ -54,6 +54,7 @@ def cli(run):
         ["lag", "g", "--topic", "orders:" + "9" * 5_000],
         ["reset", "g", "--all-topics", "--to-offset", "9" * 5_000],
         ["reset", "g", "--all-topics", "--by-duration", "P999999999DT999999999H"],
+        ["reset", "g", "--all-topics", "--to-batch", "-1"],
         ["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "nan"],
         ["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "-PT1S"],
     ],
@@ -123,6 +124,13 @@ def test_a_connection_for_the_storage_that_is_not_there_is_exit_2(run, tmp_path,
     status, error = run(*command, str(tmp_path), *options, "--checkpoint-conn-id", "nowhere")
     assert status == 2
     assert "--checkpoint-conn-id: connection 'nowhere' is not defined" in error
+
+
+@pytest.mark.parametrize("topics", [[], ["--all-topics"], ["--topic", "orders"]])
+def test_a_batch_without_its_checkpoint_is_exit_2(cli, topics):
+    status, error = cli("reset", "g", *topics, "--to-batch", "7")
+    assert status == 2
+    assert "--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well" in error
 
 
 def test_a_connection_for_the_storage_of_no_checkpoint_is_exit_2(cli):

@@ -163,3 +163,11 @@ def test_the_public_api_page_shows_no_internals():
     shown = re.findall(r"^::: airflow_kafka_offsets\.(\S+)$", text, re.MULTILINE)
     internal = ("local", "moves", "task", "waits", "operators.base", "sensors.base", "triggers.wait")
     assert [name for name in shown if name.startswith(internal)] == []
+
+
+def test_the_files_that_the_architecture_names_are_there():
+    page = (ROOT / "docs" / "contributing" / "architecture.md").read_text()
+    named = re.findall(r"`([a-z_/]+/(?:[a-z_]+\.(?:py|md))?)`", page)
+    bases = (ROOT, ROOT / "airflow_kafka_offsets")
+    assert named
+    assert [name for name in named if not any((base / name).exists() for base in bases)] == []

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 
-GROUP = {"group_id": "orders"}
+GROUP: dict[str, Any] = {"group_id": "orders"}
 ORDERS: dict[str, Any] = GROUP | {"checkpoint_location": "/cp/orders"}
 OFFSETS = GROUP | {"offsets": {"orders": {"0": 1}}}
 WINDOW: dict[str, Any] = GROUP | {"window": "/window.json"}
@@ -40,6 +40,7 @@ WRONG = [
     (ResetOffsetsOperator, ORDERS, "to_datetime", "yesterday", "=yesterday: expected a time"),
     (ResetOffsetsOperator, ORDERS, "shift_by", "far", "=far: expected a whole number"),
     (ResetOffsetsOperator, ORDERS, "by_duration", "1 day", "=1 day: expected seconds"),
+    (ResetOffsetsOperator, ORDERS, "to_batch", "newest", "=newest: expected 0 or more"),
     (RestoreOffsetsOperator, ORDERS, "when", "never", "='never': expected one of 'failed', 'always'"),
     (RestoreOffsetsOperator, ORDERS, "on_no_commit", "latest", "='latest': expected one of 'skip'"),
     (PlanOffsetWindowOperator, GROUP, "on_empty", "go", "='go': expected one of 'skip', 'fail', 'continue'"),
@@ -178,3 +179,12 @@ def test_templates_may_fill_in_the_scenario(scenarios):
 def test_an_option_that_nothing_would_read_is_refused(operator, parameters, says):
     with pytest.raises(UsageError, match=f"^task t: .*{says}"):
         operator(task_id="t", **parameters)
+
+
+@pytest.mark.parametrize("batch", [7, "{{ params.batch }}"])
+def test_a_batch_without_its_checkpoint_is_refused_when_the_dag_is_parsed(batch):
+    with pytest.raises(
+        UsageError, match="^task t: to_batch is a batch of a Spark checkpoint, and checkpoint_location is"
+    ):
+        ResetOffsetsOperator(task_id="t", **GROUP, to_batch=batch)
+    ResetOffsetsOperator(task_id="t", **ORDERS, to_batch=batch)

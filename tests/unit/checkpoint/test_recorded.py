@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
+from airflow_kafka_offsets.checkpoint.batch import ends_of_finished
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.formats import offsets_json
 
 RECORDED = sorted(path.parent for path in (Path(__file__).parents[2] / "checkpoints").glob("*/expected.json"))
 PENDING = {"uncommitted-last": 2}
@@ -67,3 +71,43 @@ def test_an_offset_log_can_be_put_together_again_byte_for_byte(directory: Path) 
         assert "\n".join(entry.lines).encode() == path.read_bytes()
         for source, line in zip(entry.sources, entry.lines[2:], strict=True):
             assert line.endswith(source.text or "-")
+
+
+def batches_in(directory: Path) -> set[int]:
+    return {int(path.name) for path in directory.glob("[0-9]*")}
+
+
+@pytest.mark.parametrize("directory", RECORDED, ids=lambda path: path.name)
+def test_every_finished_batch_has_an_end_and_the_newest_ends_where_the_query_is(directory: Path) -> None:
+    expected = json.loads((directory / "expected.json").read_text())
+    root = directory / "checkpoint"
+    checkpoint = SparkCheckpoint(str(root))
+
+    ends = {
+        batch_id: ends_of_finished(checkpoint, batch_id)
+        for batch_id in sorted(batches_in(root / "offsets") & batches_in(root / "commits"))
+    }
+
+    newest = {source: offsets_json(offsets) for source, offsets in ends[expected["batch"]].items()}
+    assert newest == {source: offsets for source, offsets in expected["sources"].items() if offsets}
+    for earlier, later in itertools.pairwise(ends.values()):
+        for source, offsets in earlier.items():
+            assert all(offset <= later[source][tp] for tp, offset in offsets.items() if tp in later[source])
+
+
+@pytest.mark.parametrize(
+    ("case", "batch_id", "there"),
+    [
+        ("plain", 4, "there are 0 to 3: Spark keeps"),
+        ("purged", 9, "there are 10 to 12: Spark keeps"),
+        ("uncommitted-last", 2, r"there are 0 to 1 \(2 was begun and not finished\): Spark keeps"),
+        ("async-progress", 2, "there are 0 to 1, 3, 5, 7, 10, 12: Spark keeps"),
+    ],
+)
+def test_a_batch_that_is_gone_pending_or_to_come_is_refused_with_those_there_are(
+    case: str, batch_id: int, there: str
+) -> None:
+    checkpoint = SparkCheckpoint(str(RECORDED[0].parent / f"spark-4.2.0-{case}" / "checkpoint"))
+
+    with pytest.raises(PlanRefusedError, match=f"batch {batch_id} is not there as a finished batch; {there}"):
+        ends_of_finished(checkpoint, batch_id)

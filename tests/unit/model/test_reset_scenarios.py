@@ -7,20 +7,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import duration_text, exactly_one, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.reset_scenarios import (
     ByDuration,
     FromFile,
     ShiftBy,
+    ToBatch,
     ToOffset,
     offsets_at_time,
+    sources_at_batch,
     starting_points,
     targets_in_log,
 )
+from airflow_kafka_offsets.model.topics import TopicScope
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 LOGS = {A: LogRange(2, 9), B: LogRange(0, 0)}
+SOURCES = st.dictionaries(
+    st.sampled_from("012"),
+    st.dictionaries(st.sampled_from([A, B, TopicPartition("u", 0)]), st.integers(0, 99)),
+)
+SCOPES = st.sampled_from([None, "t", "t:0", ["t:1", "u"]]).map(TopicScope.parse)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +59,37 @@ def test_other_values_are_refused(value):
 def test_a_shift_is_a_whole_number(value):
     with pytest.raises(UsageError, match="shift_by"):
         ShiftBy.parse(value)
+
+
+@pytest.mark.parametrize("value", [7, "7", " 7 "])
+def test_a_batch_is_named_by_its_number(value):
+    assert ToBatch.parse(value) == ToBatch(7)
+    assert ToBatch.parse(value).as_json() == {"to_batch": 7}
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", -1, 1.5, "1.5", True, None, 2**63, "9" * 19])
+def test_another_batch_is_refused(value):
+    with pytest.raises(UsageError, match="to_batch"):
+        ToBatch.parse(value)
+
+
+@given(SOURCES, SOURCES, SCOPES)
+def test_each_partition_of_the_newest_batch_is_where_it_was_or_the_batch_is_refused(ends, newest, scope):
+    added = {
+        tp for s, offsets in newest.items() for tp in offsets if tp in scope and tp not in ends.get(s, {})
+    }
+    if added:
+        with pytest.raises(PlanRefusedError) as refused:
+            sources_at_batch(3, ends, newest, scope)
+        assert f"has no offset of {summarize(added)}, " in str(refused.value)
+        return
+    found = sources_at_batch(3, ends, newest, scope)
+    assert {source: set(offsets) for source, offsets in found.items()} == {
+        s: set(o) for s, o in newest.items()
+    }
+    for source, offsets in found.items():
+        for tp, offset in offsets.items():
+            assert offset == (ends if tp in scope else newest)[source][tp]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +123,8 @@ def test_without_a_policy_a_missing_commit_is_refused():
 def test_only_scenarios_that_move_on_when_applied_again_are_relative():
     relative = [ShiftBy(1), ByDuration(timedelta(1)), ToOffset("latest")]
     absolute = [ToOffset(5), ToOffset("earliest"), ToOffset("current"), ToOffset({A: 1}), FromFile("f", "")]
-    assert [scenario.relative for scenario in relative + absolute] == [True] * 3 + [False] * 5
+    absolute += [ToBatch(5)]
+    assert [scenario.relative for scenario in relative + absolute] == [True] * 3 + [False] * 6
 
 
 def test_a_file_for_one_group_is_not_taken_for_several():
