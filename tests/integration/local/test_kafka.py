@@ -6,12 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 from breakable_kafka import BreakableKafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from deadlines import until
 from kafka_shell import KafkaTools
 
 from airflow_kafka_offsets.errors import SetupError
@@ -19,13 +19,6 @@ from airflow_kafka_offsets.local.kafka import EmbeddedKafka, process_mark
 from airflow_kafka_offsets.local.process import is_running
 
 pytestmark = pytest.mark.integration
-
-
-def wait_for(condition, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.02)
 
 
 def log_end(bootstrap_servers, topic):
@@ -116,7 +109,7 @@ def test_nothing_is_left_when_the_parent_is_killed(victim, tmp_path):
         assert is_running(pid, process_mark(tmp_path))
         parent.kill()
         parent.wait(10)
-        wait_for(lambda: not is_running(pid, process_mark(tmp_path)))
+        until(lambda: not is_running(pid, process_mark(tmp_path)))
     finally:
         if child:
             os.kill(child, signal.SIGKILL)
@@ -168,7 +161,7 @@ def test_the_broker_is_ended_even_when_the_one_who_watches_it_was_killed(own_kaf
     )
     os.kill(watcher, signal.SIGKILL)
     kafka.stop()
-    wait_for(lambda: not is_running(pid, process_mark(tmp_path)))
+    until(lambda: not is_running(pid, process_mark(tmp_path)))
 
 
 def test_a_bad_property_shows_what_kafka_said_and_leaves_nothing(tmp_path):

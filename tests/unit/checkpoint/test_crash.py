@@ -112,6 +112,7 @@ def carry_out(move: str, root: str, last: int) -> None:
 
 
 def serve() -> None:
+    SparkCheckpoint(str(Path.cwd()))  # or each child would import what it needs
     for line in sys.stdin:
         move, root, last = line.split()
         child = os.fork()
@@ -144,6 +145,16 @@ def end_of() -> Iterator[Callable[[str, Path, int], str]]:
     with process:
         yield send
         stdin.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the processes that are killed can lose something, and this one is not."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def copy_of(root: Path, target: Path) -> Path:
+    return shutil.copytree(root, target, copy_function=shutil.copyfile)
 
 
 # --- the checkpoints that are moved
@@ -347,13 +358,13 @@ def killed(
     def kill(make: Callable[..., Case]) -> Killed:
         case = make(batches)
         states = tmp_path_factory.mktemp("killed")
-        whole = shutil.copytree(case.root, states / "whole")
+        whole = copy_of(case.root, states / "whole")
         assert end_of(case.move, whole, 0) == "done"
         undisturbed = sparks_own(files(whole))
         left: list[Path] = []
         before: dict[str, object] = {}
         for last in range(1, AT_MOST):
-            root = shutil.copytree(case.root, states / str(last))
+            root = copy_of(case.root, states / str(last))
             end = end_of(case.move, root, last)
             if end != "killed":
                 assert end == "done"
@@ -371,7 +382,7 @@ def killed(
         if make.__name__ not in known_states:
             known_states[make.__name__] = kill(make)
         known = known_states[make.__name__]
-        return known, (shutil.copytree(root, tmp_path / "killed" / root.name) for root in known.left)
+        return known, (copy_of(root, tmp_path / "killed" / root.name) for root in known.left)
 
     return states
 

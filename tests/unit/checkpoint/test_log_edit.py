@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from string import ascii_letters, digits
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ offsets_of_a_source = st.dictionaries(
     topic_partitions, st.integers(0, 20) | st.integers(0, MAX_OFFSET), min_size=1, max_size=6
 )
 not_kafka = st.sampled_from(["0", "17", '{"logOffset": 0}', '{"reservoirId":"a","index":-1}', "{}", "-"])
-names = st.from_regex(r"[A-Za-z0-9_]{1,8}", fullmatch=True)
+names = st.text(f"{ascii_letters}{digits}_", min_size=1, max_size=8)
 
 
 def spaced(offsets: Offsets, separators: tuple[str, str]) -> str:
