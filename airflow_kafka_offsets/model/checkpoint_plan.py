@@ -102,11 +102,12 @@ def parse_sink(value: object, parameter: str = "sink") -> Sink:
 
 def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
     """
-    Read ``quiet_period``: seconds, a timedelta, or ISO 8601 text.
+    Read ``quiet_period``: seconds, a timedelta, or ISO 8601 text; ``None`` is the default.
 
     :raises UsageError: if it is anything else, or longer than a day.
     """
-    return parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD) or 0.0
+    seconds = parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD)
+    return QUIET_PERIOD if seconds is None else seconds
 
 
 class Step(NamedTuple):
