@@ -88,8 +88,9 @@ def parse_sink(value: object, parameter: str = "sink") -> Sink:
 
 
 def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
-    """Read ``quiet_period``: a duration of at most a day, in seconds."""
-    return parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD) or 0.0
+    """Read ``quiet_period``: a duration of at most a day, in seconds; ``None`` is the default."""
+    seconds = parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD)
+    return QUIET_PERIOD if seconds is None else seconds
 
 
 class Step(NamedTuple):
