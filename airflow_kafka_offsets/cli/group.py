@@ -64,7 +64,7 @@ def group_lag(
     check_group(group_id, "GROUP")
     positions = group_positions(client, group_id, TopicScope.parse(topics))
     lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
-    print_result(output, {"group_id": group_id, **lag.as_json()}, [lag.table()])
+    print_result(output, {"version": 1, "group_id": group_id, **lag.as_json()}, [lag.table()])
 
 
 @group.command("list")

@@ -192,7 +192,7 @@ class CheckpointPlan:
                     row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
                 rows.append(row)
         if not self.steps:
-            moved_before = self.resumes or self.before != self.after
+            moved_before = self.resumes or (self.before != self.after and not self.refusals)
             does = "was moved by an earlier try" if moved_before else "stays as it is"
         elif self.kind == "truncate":
             does = f"goes back from batch {self.batch_id}"
