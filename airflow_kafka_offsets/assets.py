@@ -16,7 +16,8 @@ _FORM = f"{KAFKA_GROUP_SCHEME}://<kafka_config_id>/<group_id>"
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
     """
-    Check a URI and quote it as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline` does; no broker is asked.
+    Check a URI and quote it as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline` does; no broker is
+    asked.
 
     :raises ValueError: if it does not name one connection and one group.
     """

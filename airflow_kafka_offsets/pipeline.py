@@ -76,7 +76,8 @@ class KafkaPipeline(Mapping[str, Any]):
         """
         if len(self._groups) != 1:
             raise UsageError(
-                f"the pipeline has {len(self._groups)} groups, so it has no single asset: use assets, a list of them"
+                f"the pipeline has {len(self._groups)} groups, so it has no single asset: use assets, a list "
+                "of them"
             )
         return self.assets[0]
 

@@ -11,7 +11,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "airflow-kafka-offsets",
         "name": "Kafka Offsets",
-        "description": "Commit Spark checkpoint offsets to Kafka consumer groups, reset them, and wait for lag.",
+        "description": "Commit Spark checkpoint offsets to Kafka consumer groups, reset them, wait for lag.",
         "integrations": [
             {
                 "integration-name": integration,

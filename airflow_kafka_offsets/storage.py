@@ -80,8 +80,8 @@ def open_location(
         raise UsageError("the location is empty; expected a URI as the Spark job has it")
     if not is_plain(location):
         raise UsageError(
-            f"the location {location!r} has characters that no path can have; expected a URI as the Spark job "
-            "has it"
+            f"the location {location!r} has characters that no path can have; expected a URI as the Spark "
+            "job has it"
         )
     scheme, rest = "file", location
     if found := _SCHEME.match(location):

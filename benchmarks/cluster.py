@@ -141,7 +141,9 @@ class Cluster:
 
 
 def compiled(directory: Path) -> dict[str, str]:
-    """Return the environment of a Python that keeps what it has compiled, as that of an installed package is."""
+    """
+    Return the environment of a Python that keeps what it has compiled, as that of an installed package is.
+    """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": str(directory / "compiled")}
 

@@ -49,8 +49,9 @@ def measure_commit(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
     section = Section("Commit", times, notes=section_notes)
     section.notes.insert(
         0,
-        "Ours commits to a group with a name of 60 characters, with our metadata of up to 200 bytes, and asks "
-        "first whether it may. The others commit to a group with a name of 10 characters, without metadata, and do not look.",
+        "Ours commits to a group with a name of 60 characters, with our metadata of up to 200 bytes, and "
+        "asks first whether it may. The others commit to a group with a name of 10 characters, without "
+        "metadata, and do not look.",
     )
     if 10_000 in sizes:
         many = _task(10_000)
@@ -76,8 +77,8 @@ def measure_reset(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
         "Reset to the log start",
         times,
         notes=[
-            "Ours plans, compares with the log, commits and reads back; that the group has no members is asked in a process "
-            "of its own. kafka-python neither looks for members nor reads back."
+            "Ours plans, compares with the log, commits and reads back; that the group has no members is "
+            "asked in a process of its own. kafka-python neither looks for members nor reads back."
         ],
     )
 
@@ -126,8 +127,8 @@ def _long_names(cluster: Cluster, python: KafkaPython, client: OffsetsClient) ->
     }
     outcomes = "; ".join(f"{who}: {outcome}" for who, outcome in said.items())
     return [
-        "10,000 partitions, a name of 60 characters: ours is committed and read back; others in the same situation, "
-        f"kafka-python with the same metadata, Kafka's tool without any: {outcomes}."
+        "10,000 partitions, a name of 60 characters: ours is committed and read back; others in the same "
+        f"situation, kafka-python with the same metadata, Kafka's tool without any: {outcomes}."
     ]
 
 

@@ -47,6 +47,7 @@ def measure(cluster: Cluster, groups: int, rounds: int) -> Section:
         "Lag of many groups",
         times,
         notes=[
-            "One connection of confluent-kafka reads the commits of one group; kafka-python asks for all groups in one request."
+            "One connection of confluent-kafka reads the commits of one group; kafka-python asks for all "
+            "groups in one request."
         ],
     )

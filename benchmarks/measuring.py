@@ -1,4 +1,7 @@
-"""How are several ways to do one thing measured so that their times can be compared on a machine that is not quiet?"""
+"""
+How are several ways to do one thing measured so that their times can be compared on a machine that is not
+quiet?
+"""
 
 from __future__ import annotations
 

@@ -19,11 +19,12 @@ def machine() -> list[str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     return [
-        f"{os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB of memory, {platform.system()} {platform.release()}",
+        f"{os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB of memory, {platform.system()} "
+        f"{platform.release()}",
         f"Python {platform.python_version()}, Java {find_java().version}",
         f"Kafka {KAFKA_VERSION}, one broker on loopback",
-        f"confluent-kafka {version('confluent-kafka')} (librdkafka {confluent_kafka.libversion()[0]}), kafka-python {version('kafka-python')}, "
-        f"fsspec {version('fsspec')}",
+        f"confluent-kafka {version('confluent-kafka')} (librdkafka {confluent_kafka.libversion()[0]}), "
+        f"kafka-python {version('kafka-python')}, fsspec {version('fsspec')}",
         f"load average at the end: {load}",
     ]
 

@@ -2,7 +2,8 @@
 What do 500 deferred sensors cost a real triggerer?
 
 This makes the database of an Airflow with 500 deferred tasks in it, and runs Airflow's triggerer on it: once
-with nothing to do, once with 500 tasks that wait for a time and ask nobody, and then with sensors over 50 groups, and over
+with nothing to do, once with 500 tasks that wait for a time and ask nobody, and then with sensors over 50
+groups, and over
 500. The cost is that of the triggerer's processes:
 processor time as a part of one core, and memory, both over the one with nothing to do.
 """
@@ -191,7 +192,9 @@ def measure(
     settle: float = 30.0,
     seconds: float = 40.0,
 ) -> Section:
-    """Measure a triggerer with nothing to do, with tasks that ask nobody, and with sensors over so many groups."""
+    """
+    Measure a triggerer with nothing to do, with tasks that ask nobody, and with sensors over so many groups.
+    """
     topic = on.topic(50)
     names = [on.name(f"group-{number}") for number in range(max(sizes))]
     with on.client() as client:

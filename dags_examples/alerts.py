@@ -24,7 +24,8 @@ from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 ON_CALL = "data-on-call@example.com"
 
 # --8<-- [start:message]
-# What a sensor saw last is in its XCom, also when it has failed. Without an answer of the broker there is nothing.
+# What a sensor saw last is in its XCom, also when it has failed. Without an answer of the broker there is
+# nothing.
 GATE_FAILED = """
 <p>{{ dag.dag_id }}.{{ ti.task_id }} failed in run {{ run_id }}. {{ exception | default("") }}</p>
 {% set reading = ti.xcom_pull(task_ids=ti.task_id) %}

@@ -221,8 +221,8 @@ with DAG(
         rows, distinct = table.num_rows, len(set(table.column("id").to_pylist()))
         if not rows == distinct == produced["records"]:
             raise RuntimeError(
-                f"{day}: the table has {rows} rows of {distinct} flights, and {produced['records']} flights left: "
-                "not published"
+                f"{day}: the table has {rows} rows of {distinct} flights, and {produced['records']} flights "
+                "left: not published"
             )
         published = {"day": day, "rows": rows}
         target = HOME / "output" / "published" / f"{day}.json"

@@ -1,9 +1,9 @@
 """
 Spark runs when there is enough for it to do: as soon as 10,000 records wait, or daily at the latest.
 
-A trigger looks at the lag of the consumer group. When 10,000 records wait, Airflow starts a run: a PySpark job
-reads all that is new and stops, and its offsets are committed to the group. So the lag falls, and the trigger
-waits for the next 10,000. Each night there is a run in any case.
+A trigger looks at the lag of the consumer group. When 10,000 records wait, Airflow starts a run: a PySpark
+job reads all that is new and stops, and its offsets are committed to the group. So the lag falls, and the
+trigger waits for the next 10,000. Each night there is a run in any case.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 Departures counted in a database, exactly once, although each batch adds to the rows that are there.
 
-Running a batch again would count its flights twice, and no way of writing can be told from another that adds the
-same numbers. So the job saves the offsets of what it has read in the transaction that adds the counts. A batch that
-Spark runs again after a crash is recognised there, and is not added.
+Running a batch again would count its flights twice, and no way of writing can be told from another that adds
+the same numbers. So the job saves the offsets of what it has read in the transaction that adds the counts. A
+batch that Spark runs again after a crash is recognised there, and is not added.
 
 The group then gets the offsets that are in the database, and shows what was counted.
 """

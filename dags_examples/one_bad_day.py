@@ -1,9 +1,9 @@
 """
 One bad day only: a bounded batch over that day's offsets, beside the live pipeline.
 
-Use it when one day is wrong and the later ones are right. No group and no checkpoint moves, so there is nothing to
-undo and ``daily_flights`` may go on meanwhile. The offsets of the day are looked up by time, and Spark reads exactly
-those, once, as a batch.
+Use it when one day is wrong and the later ones are right. No group and no checkpoint moves, so there is
+nothing to undo and ``daily_flights`` may go on meanwhile. The offsets of the day are looked up by time, and
+Spark reads exactly those, once, as a batch.
 
 A flight has the time at which it left, and records of a day may lie behind the first ones of the next. So the
 range is taken from ``EARLY`` before the day until ``LATE`` after it, and the job keeps the rows of the day.

@@ -1,12 +1,14 @@
 """
 A day's records, planned once and read as one batch: no checkpoint, and the consumer group is the only memory.
 
-``plan`` looks up which records the run reads: from where the group stands, until the first record of the next day.
-The job reads exactly these, and ``commit`` moves the group to their end, if it still stands at their start. So a day
-that failed is read by the next run, one that runs twice is not counted twice, and two runs never share a record.
+``plan`` looks up which records the run reads: from where the group stands, until the first record of the next
+day. The job reads exactly these, and ``commit`` moves the group to their end, if it still stands at their
+start. So a day that failed is read by the next run, one that runs twice is not counted twice, and two runs
+never share a record.
 
-A flight that leaves after midnight is in the topic with the next day's records and comes with the next window. The job
-writes by the scheduled day, and replaces the rows of its own records only, so that each day is whole in the end.
+A flight that leaves after midnight is in the topic with the next day's records and comes with the next
+window. The job writes by the scheduled day, and replaces the rows of its own records only, so that each day
+is whole in the end.
 """
 
 from __future__ import annotations

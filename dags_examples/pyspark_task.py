@@ -1,9 +1,10 @@
 """
 A stream inside an Airflow task: ``@task.pyspark`` brings the session, ``committing`` the consumer group.
 
-The task reads what is new in the topic, counts the orders of each shop, and stops. Each finished batch is committed to the
-group that the source names. If a commit failed, the task fails as well, after the query has ended. Its retry only commits:
-the records are read, so it returns no counts. A real job writes them in ``count``, where each batch can be written twice.
+The task reads what is new in the topic, counts the orders of each shop, and stops. Each finished batch is
+committed to the group that the source names. If a commit failed, the task fails as well, after the query has
+ended. Its retry only commits: the records are read, so it returns no counts. A real job writes them in
+``count``, where each batch can be written twice.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """
 Everything since a bad day, once more: group and checkpoint go back together, and forward again through Spark.
 
-Use it when the job has written wrong results since some day. It moves the consumer group and the checkpoint of
-``daily_flights`` back to that time, runs the same PySpark job again, commits, compares the two, and waits until
-the group is at the end of the topic. If anything fails in between, both go back to where they were.
+Use it when the job has written wrong results since some day. It moves the consumer group and the checkpoint
+of ``daily_flights`` back to that time, runs the same PySpark job again, commits, compares the two, and waits
+until the group is at the end of the topic. If anything fails in between, both go back to where they were.
 
 The bad day and **all later days** are read again, since a checkpoint knows one position and not days. The job
 overwrites, so later days come out identical; the last task compares each day before and after.
 
-By hand: trigger it with ``since``. For a day of the calendar: ``airflow backfill create --dag-id recover_flights
---from-date 2013-01-02 --to-date 2013-01-03``. Of several days the earliest run does the work and the others, whose
-days it reads as well, are skipped. Pause ``daily_flights`` first: one checkpoint, one query.
+By hand: trigger it with ``since``. For a day of the calendar:
+``airflow backfill create --dag-id recover_flights --from-date 2013-01-02 --to-date 2013-01-03``. Of several
+days the earliest run does the work and the others, whose days it reads as well, are skipped. Pause
+``daily_flights`` first: one checkpoint, one query.
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ with DAG(
             was = before.get(day, {"rows": 0, "checksum": "not there"})
             same = "same" if was == found else "corrected"
             print(
-                f"{day}: {was['rows']} rows {was['checksum']} -> {found['rows']} rows {found['checksum']}: {same}"
+                f"{day}: {was['rows']} rows {was['checksum']} -> {found['rows']} rows {found['checksum']}: "
+                f"{same}"
             )
         return {"before": before, "after": after}
 

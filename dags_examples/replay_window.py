@@ -1,9 +1,11 @@
 """
-One bad day read again beside the live pipeline: a window between two times, and no group that takes note of it.
+One bad day read again beside the live pipeline: a window between two times, and no group that takes note of
+it.
 
-Trigger it with the times. ``planned_window`` may run meanwhile, unless both write the same day: no offset moves, but a
-day's file is replaced as a whole. Times mean the same records however often they are looked up, once each partition has a
-record at or after the end, and as long as retention has them; where it has not, the plan fails and says so.
+Trigger it with the times. ``planned_window`` may run meanwhile, unless both write the same day: no offset
+moves, but a day's file is replaced as a whole. Times mean the same records however often they are looked up,
+once each partition has a record at or after the end, and as long as retention has them; where it has not, the
+plan fails and says so.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """
-Two Kafka topics into one, and a group that follows while the query runs. The job knows nothing of this package.
+Two Kafka topics into one, and a group that follows while the query runs. The job knows nothing of this
+package.
 
-The job names the group in an option of each of its Kafka sources, which Spark passes over. The launcher, given as the
-application in the job's place, runs the job and commits each finished batch. A gate then holds what comes after
-until the group is at the end of both topics.
+The job names the group in an option of each of its Kafka sources, which Spark passes over. The launcher,
+given as the application in the job's place, runs the job and commits each finished batch. A gate then holds
+what comes after until the group is at the end of both topics.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ USERS_BROKER = "KAFKA_BOOTSTRAP_SERVERS"
 DEADLINE = 30.0
 LOG_END = -1
 
-# How long an example takes says something about the machine, and on a busy one a test would fail by it. In CI the
+# How long an example takes says something about the machine, and on a busy one a test would fail by it. In CI
+# the
 # examples are the same in each run: what fails there has a reason in the change.
 settings.register_profile(
     "suite",
@@ -63,7 +64,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def ctrl_c_is_heard() -> Iterator[None]:
-    """Where the tests run in the background or in several processes Ctrl-C is ignored, and children inherit that."""
+    """
+    Where the tests run in the background or in several processes Ctrl-C is ignored, and children inherit
+    that.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -102,8 +106,9 @@ def secured_kafka(run_directory: Path) -> Iterator[SecuredKafka]:
     """
     A Kafka with TLS, users and ACLs, started when it is first wanted and shared by all tests.
 
-    secured_kafka.user("bob", ("topic", topic, "Read"), ("group", group, "Describe")) -> the client configuration of a
-    new user with just these rights; .grant and .revoke change them; .admin may do all; .tls(listener) has no user.
+    secured_kafka.user("bob", ("topic", topic, "Read"), ("group", group, "Describe")) -> the client
+    configuration of a new user with just these rights; .grant and .revoke change them; .admin may do all;
+    .tls(listener) has no user.
     """
     if os.environ.get(USERS_BROKER):
         pytest.skip(f"needs a Kafka of its own, and {USERS_BROKER} names another one")
@@ -177,7 +182,9 @@ def _created_topics(bootstrap_servers: str) -> Iterator[dict[str, list[str]]]:
 
 @pytest.fixture(scope="session")
 def make_topic(bootstrap_servers: str, _created_topics: dict[str, list[str]]) -> Callable[..., str]:
-    """make_topic(partitions=3, config=None, *, on=None) -> the name of a new topic that can be used at once."""
+    """
+    make_topic(partitions=3, config=None, *, on=None) -> the name of a new topic that can be used at once.
+    """
 
     def make(partitions: int = 3, config: Mapping[str, str] | None = None, *, on: str | None = None) -> str:
         broker = on or bootstrap_servers

@@ -36,7 +36,10 @@ def _describe(fs: AbstractFileSystem, root: str) -> str:
         if output in names:
             return f"{what} ({output} is there), not its checkpoint"
     if {"offsets", "commits"} & set(names):
-        return f"a directory that holds {_some(names)} but no file metadata: the copy of a checkpoint is not complete"
+        return (
+            f"a directory that holds {_some(names)} but no file metadata: the copy of a checkpoint is not "
+            "complete"
+        )
     checkpoints = _checkpoints(fs, root, names)
     if checkpoints:
         return f"a directory above checkpoints ({_some(checkpoints)}); give that of one query"

@@ -70,7 +70,7 @@ class OffsetLogEntry:
 
     @property
     def batch_timestamp_ms(self) -> int | None:
-        """When Spark planned the batch, in ms since 1970; ``None`` in continuous mode, or if it is no time."""
+        """When Spark planned the batch, in ms since 1970; ``None`` in continuous mode."""
         timestamp = self.metadata.get("batchTimestampMs")
         if not isinstance(timestamp, int) or isinstance(timestamp, bool):
             return None
@@ -78,7 +78,7 @@ class OffsetLogEntry:
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:
-        """The offsets of each Kafka source, by index or name; two may be at different offsets of one topic."""
+        """The offsets of each Kafka source, by index or name."""
         found = {source: kafka_offsets(text) for source, text in self.sources if text is not None}
         return {source: offsets for source, offsets in found.items() if offsets is not None}
 
@@ -109,7 +109,8 @@ def parse_query_id(text: str, name: str) -> str:
     query_id = value.get("id")
     if not isinstance(query_id, str) or not query_id:
         raise CheckpointFormatError(
-            f'{name}: found {kind_of(value.get("id"))} as id; expected a query\'s {{"id": "<uuid>"}} as Spark writes it'
+            f'{name}: found {kind_of(value.get("id"))} as id; expected a query\'s {{"id": "<uuid>"}} as '
+            "Spark writes it"
         )
     return query_id
 

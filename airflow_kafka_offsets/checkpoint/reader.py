@@ -86,7 +86,7 @@ class CheckpointState:
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:
-        """The offsets of each Kafka source, by index or name; two may be at different offsets of one topic."""
+        """The offsets of each Kafka source, by index or name."""
         return {source.source: source.offsets for source in self.sources if source.offsets is not None}
 
     @property
@@ -235,7 +235,8 @@ class SparkCheckpoint:
     def _read_once(self) -> CheckpointState:
         query_id = self._query_id()
         # Offsets before commits. Spark writes offsets/N, runs the batch, writes commits/N. Listed in the same
-        # order, a batch that looks pending has no commit at a later moment, so it was really not finished. The
+        # order, a batch that looks pending has no commit at a later moment, so it was really not finished.
+        # The
         # other way round the query could finish N and plan N+1 between the listings: N, though done, would
         # look pending. What this order misses is only what was planned after the first listing: the state is
         # then a moment old, never wrong.

@@ -172,7 +172,8 @@ move_options = combined(
         click.option(
             "--sink",
             metavar="|".join(get_args(Sink)),
-            help="Where the query writes to; idempotent: a foreachBatch that overwrites by the records' own key. "
+            help="Where the query writes to; idempotent: a foreachBatch that overwrites by the records' own "
+            "key. "
             "For any other sink: seek only.",
         ),
         click.option("--sink-location", metavar="URI", help="Directory that a file sink writes to."),

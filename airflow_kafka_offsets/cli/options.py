@@ -212,7 +212,8 @@ groups_argument = combined("groups", Groups.parse, group_argument, topics_option
 save_option = click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="With --execute: first write the offsets that will be overwritten or deleted to this new file, as Kafka's CSV.",
+    help="With --execute: first write the offsets that will be overwritten or deleted to this new file, as "
+    "Kafka's CSV.",
 )
 
 broker_options = (

@@ -73,7 +73,7 @@ class Admin:
         return results
 
     def topic_ids(self, topics: Iterable[str], call: Call) -> dict[str, str]:
-        """Return the ids of topics; those of a broker without ids (before Kafka 2.8) are not in the result."""
+        """Return the ids of topics; a broker before Kafka 2.8 has none."""
         wanted = sorted(set(topics))
         call = call.about(f"looking up the ids of topics {', '.join(wanted[:5])}")
         found = self._each(call, "topic_ids", wanted, RETRIABLE | UNKNOWN_PARTITION)

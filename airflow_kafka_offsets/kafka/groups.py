@@ -53,7 +53,9 @@ class GroupDescription:
     group_id: str
     """Its name."""
     state: str
-    """In Kafka's spelling: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` if it is not there."""
+    """
+    In Kafka's spelling: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` if it is not there.
+    """
     type: str = "unknown"
     """``classic``, ``consumer``, or ``unknown``."""
     members: tuple[GroupMember, ...] = ()

@@ -26,7 +26,8 @@ KAFKA_VERSION = "4.1.0"
 COORDINATES = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
-    # The binding of slf4j 1.7, which Kafka's jars are built for: with log4j-slf4j2-impl the broker dies silently.
+    # The binding of slf4j 1.7, which Kafka's jars are built for: with log4j-slf4j2-impl the broker dies
+    # silently.
     "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
 )
 # Kafka Connect and its web server: only the plugin tools use them, and they would double the download.
@@ -119,7 +120,8 @@ def _fetch(repository: Path, progress: Progress) -> list[Path]:
         excluded = [context.project(*_EXCLUDED)]
         wanted = [context.create_dependency(name, exclusions=excluded) for name in COORDINATES]
         for dependency in wanted:
-            # Otherwise log4j's parent POM decides the version of kafka-clients: 3.8.0 beside a broker of 4.1.0.
+            # Otherwise log4j's parent POM decides the version of kafka-clients: 3.8.0 beside a broker of
+            # 4.1.0.
             dependency.raw = True
         named, others = context.resolver.resolve(wanted)
         artifacts = [d.artifact for d in (*named, *others) if d.scope in (None, "compile", "runtime")]

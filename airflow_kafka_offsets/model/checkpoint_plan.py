@@ -20,7 +20,9 @@ from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, plan_text, t
 from airflow_kafka_offsets.model.text import Show, shorten
 
 PendingBatch = Literal["fail", "discard"]
-"""What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed."""
+"""
+What becomes of a batch that was begun and not finished: a reason against the move, or archived and removed.
+"""
 
 Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi"]
 """
@@ -75,7 +77,8 @@ class CheckpointPolicy:
         )
         if policy.sink_location is not None and policy.sink != "file":
             raise UsageError(
-                f"sink_location={shorten(sink_location)} would be ignored with sink={sink!r}: expected sink='file', or none"
+                f"sink_location={shorten(sink_location)} would be ignored with sink={sink!r}: expected "
+                "sink='file', or none"
             )
         return policy
 

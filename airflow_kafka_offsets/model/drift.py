@@ -291,7 +291,7 @@ class DriftReport:
 
 
 def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
-    """Return the reports of one pipeline as plain JSON: ``version``, ``drifted``, and a list of ``groups``."""
+    """Return the reports of one pipeline as plain JSON: ``version``, ``drifted``, ``groups``."""
     groups = [report.as_json() for report in reports]
     return {"version": REPORT_VERSION, "drifted": any(group["drifted"] for group in groups), "groups": groups}
 

@@ -107,7 +107,8 @@ class OffsetPlan:
             moves.append(PartitionMove(tp, current, target, log))
         if goes_back:
             remarks.append(
-                f"was committed from the checkpoint before it was moved, and goes back with it: {summarize(goes_back)}"
+                "was committed from the checkpoint before it was moved, and goes back with it: "
+                f"{summarize(goes_back)}"
             )
         if backwards:
             first = next(move for move in moves if move.topic_partition in backwards)
@@ -141,7 +142,7 @@ class OffsetPlan:
 
     @property
     def records(self) -> int:
-        """Records by which the group moves: positive forward, negative back; without a commit from log start."""
+        """Records by which the group moves, negative for back; without a commit from log start."""
         starts = (move.log.start if move.before is None else move.before for move in self.moves)
         return sum(self.after.values()) - sum(starts)
 

@@ -18,7 +18,9 @@ SUCCESS = "success"
 FAILED = frozenset({"failed", "upstream_failed"})
 
 TaskStates = Mapping[str, Sequence["str | None"]]
-"""Task id -> the states of its instances in this run, one for each map index; ``None`` for one that is to run."""
+"""
+Task id -> the states of its instances in this run, one for each map index; ``None`` for one that is to run.
+"""
 
 
 @dataclass(frozen=True)

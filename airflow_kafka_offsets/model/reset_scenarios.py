@@ -33,8 +33,9 @@ class _Scenario:
     """
     What a scenario is unless it says otherwise.
 
-    ``relative``: applying it twice moves further than applying it once, so that a retry must not. ``from_commits``: it
-    starts from the group's commits. ``named``: the offsets that it names partition by partition, for whatever group.
+    ``relative``: applying it twice moves further than applying it once, so that a retry must not.
+    ``from_commits``: it starts from the group's commits. ``named``: the offsets that it names partition by
+    partition, for whatever group.
     """
 
     @property
@@ -73,7 +74,8 @@ class ToOffset(_Scenario):
         if isinstance(text, Mapping) or (isinstance(text, str) and text.startswith("{")):
             return cls(parse_offsets(text, "to_offset"))
         raise UsageError(
-            f"to_offset={shorten(value)}: expected a whole number from 0, 'earliest', 'latest', 'current', or offsets "
+            f"to_offset={shorten(value)}: expected a whole number from 0, 'earliest', 'latest', 'current', "
+            "or offsets "
             'as {"topic": {"0": 42}}'
         )
 
@@ -191,8 +193,8 @@ class FromFile(_Scenario):
         """
         if groups > 1 and self.text.lstrip().split("\n", 1)[0].count(",") == 2:
             raise OffsetsFormatError(
-                f"{self.name} has lines of topic,partition,offset, and {groups} groups are moved: give lines of "
-                "group,topic,partition,offset"
+                f"{self.name} has lines of topic,partition,offset, and {groups} groups are moved: give lines "
+                "of group,topic,partition,offset"
             )
         return parse_csv(self.text, group_id)[group_id]
 
@@ -215,8 +217,8 @@ class ToBatch(_Scenario):
     Move to the end of a batch of a Spark checkpoint: where its next batch begins, as ``offsets/N`` says.
 
     It is absolute. A move rewrites the newest batch's file and no other, and Spark's ids go on, so a batch
-    keeps its offsets, with two exceptions: the end of a batch that a move has rewritten is where that move led
-    (what it was before is in the move's archive), and batches that were truncated are planned again under
+    keeps its offsets, with two exceptions: the end of a batch that a move has rewritten is where that move
+    led (what it was before is in the move's archive), and batches that were truncated are planned again under
     their ids, with other ends.
     """
 
@@ -268,8 +270,8 @@ def starting_points(
     if without and on_no_commit == "fail":
         raise PlanRefusedError(
             [
-                f"{summarize(without)} has no committed offset to start from: leave it out with topics=, or set "
-                "on_no_commit to 'earliest', 'latest' or 'skip'"
+                f"{summarize(without)} has no committed offset to start from: leave it out with topics=, or "
+                "set on_no_commit to 'earliest', 'latest' or 'skip'"
             ]
         )
     at = {"earliest": lambda log: log.start, "latest": lambda log: log.end}.get(on_no_commit)
@@ -285,10 +287,12 @@ def targets_in_log(
     """
     Return the offset meant for each partition, where no time has to be looked up.
 
-    :param starts: see :func:`starting_points`; other scenarios than ``shift_by`` and ``current`` only take its partitions.
+    :param starts: see :func:`starting_points`; other scenarios than ``shift_by`` and ``current`` only take
+        its partitions.
     """
     if isinstance(scenario, ShiftBy):
-        # An offset below 0 cannot be written down; it is below every log start, and so out of range, all the same.
+        # An offset below 0 cannot be written down; it is below every log start, and so out of range, all the
+        # same.
         return {tp: offset + scenario.by for tp, offset in starts.items()}
     if isinstance(scenario.to, Mapping):
         return {tp: scenario.to[tp] for tp in starts}

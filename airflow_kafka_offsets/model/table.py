@@ -9,7 +9,9 @@ from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import printable
 
 RecordTimes = Mapping[tuple[TopicPartition, int], "int | None"]
-"""Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows."""
+"""
+Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows.
+"""
 
 REFUSED = " (refused, not carried out)"
 """What the heading of a plan says that is part of a refused move."""
@@ -48,7 +50,7 @@ def offset_cell(offset: int | None) -> str:
 
 
 def time_cell(times: RecordTimes, topic_partition: TopicPartition, offset: int | None) -> str:
-    """Return the time of the record at an offset for a table: ``end`` where none follows, ``-`` if not known."""
+    """Return the time at an offset for a table: ``end`` where no record follows, ``-`` if unknown."""
     if offset is None or (topic_partition, offset) not in times:
         return "-"
     time = times[topic_partition, offset]

@@ -35,7 +35,10 @@ from airflow_kafka_offsets.model.topics import TopicScope
 
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafka_offsets.window"
-"""Under which a Spark job finds the window that its DAG planned: the window's JSON, or the URI of a file with it."""
+"""
+Under which a Spark job finds the window that its DAG planned: the window's JSON, or the URI of a file with
+it.
+"""
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,7 @@ class OffsetWindow:
         }
 
     def as_text(self) -> str:
-        """Return JSON text without what follows from the rest: short enough for an argument, where it may be."""
+        """Return JSON text without what follows from the rest, to fit into an argument."""
         form = self.as_json()
         parts = ("version", "start", "end", "committed", "source")
         return json.dumps({name: form[name] for name in parts}, separators=(",", ":"))
@@ -217,7 +220,8 @@ class OffsetWindow:
         if not start.keys() == end.keys() == committed.keys():
             odd = (start.keys() ^ end.keys()) | (start.keys() ^ committed.keys())
             raise OffsetsFormatError(
-                f"{what}: {summarize(odd)} is not in all of start, end and committed; expected the same partitions"
+                f"{what}: {summarize(odd)} is not in all of start, end and committed; expected the same "
+                "partitions"
             )
         for tp in sorted(start):
             if start[tp] > end[tp] or committed[tp] not in (None, start[tp]):

@@ -42,7 +42,8 @@ class WindowBound:
         except UsageError:
             raise UsageError(
                 f"{parameter}={shorten(value)}: expected {', '.join(map(repr, places))}, a time such as "
-                "'2026-03-01T00:00:00+00:00' or '{{ data_interval_start }}', or offsets as {\"topic\": {\"0\": 42}}"
+                "'2026-03-01T00:00:00+00:00' or '{{ data_interval_start }}', or offsets as {\"topic\": "
+                '{"0": 42}}'
             ) from None
 
     @property
@@ -96,7 +97,8 @@ def check_bounds(start: WindowBound, end: WindowBound, now: datetime) -> None:
         and (odd := start.offsets.keys() ^ end.offsets.keys())
     ):
         refusals.append(
-            f"start and end name different partitions, {summarize(odd)} is in one of them only: name the same in both"
+            f"start and end name different partitions, {summarize(odd)} is in one of them only: name the "
+            "same in both"
         )
     if refusals:
         raise PlanRefusedError(refusals)

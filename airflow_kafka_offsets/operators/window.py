@@ -164,7 +164,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             raise PlanRefusedError(
                 "no partition is left for the window: the group has no commit on any of them"
             )
-        # The log end is the group's position only when it is committed: skipping would lose what comes until then.
+        # The log end is the group's position only when it is committed: skipping would lose what comes until
+        # then.
         starts_here = self.on_no_commit == "latest" and window.without_commit
         if not window and on_empty == "skip" and not starts_here:
             push_result(context, window.as_json())
@@ -172,8 +173,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         text, result = window.as_text(), window.as_json()
         if len(text) > MAX_ARGUMENT and not self.window_file:
             raise PlanRefusedError(
-                f"the window of {len(window.ranges)} partitions takes {len(text)} bytes of JSON, and one argument of a "
-                'program holds 128 KiB: set window_file, such as \'s3://bucket/{{ run_id | replace(":", "") }}.json\', '
+                f"the window of {len(window.ranges)} partitions takes {len(text)} bytes of JSON, and one "
+                "argument of a "
+                'program holds 128 KiB: set window_file, such as \'s3://bucket/{{ run_id | replace(":", "") '
+                "}}.json', "
                 "where both the task and the job can reach it"
             )
         memory.keep(window)

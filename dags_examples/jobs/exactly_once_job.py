@@ -1,8 +1,8 @@
 """
 Add the flights that are new in the topic to the counts in a database, exactly once, and stop.
 
-Counts and offsets are written in one transaction. After a crash Spark runs a batch again, whether its transaction was
-committed or not: the store knows.
+Counts and offsets are written in one transaction. After a crash Spark runs a batch again, whether its
+transaction was committed or not: the store knows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from sqlalchemy import Engine, create_engine, text
 from airflow_kafka_offsets.spark import SqlOffsetStore, batch_ranges
 
 CREATE = text(
-    "CREATE TABLE IF NOT EXISTS departures (day TEXT, origin TEXT, flights BIGINT, late BIGINT, PRIMARY KEY (day, origin))"
+    "CREATE TABLE IF NOT EXISTS departures (day TEXT, origin TEXT, flights BIGINT, late BIGINT, PRIMARY KEY "
+    "(day, origin))"
 )
 ADD = text(
     "INSERT INTO departures VALUES (:day, :origin, :flights, :late) ON CONFLICT (day, origin) DO UPDATE SET "

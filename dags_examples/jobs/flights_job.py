@@ -17,7 +17,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-SCHEMA = "id long, day string, event_time timestamp, carrier string, flight int, origin string, dest string, dep_delay double"
+SCHEMA = (
+    "id long, day string, event_time timestamp, carrier string, flight int, origin string, dest string, "
+    "dep_delay double"
+)
 
 
 def replace_file(frame: DataFrame, target: Path) -> None:

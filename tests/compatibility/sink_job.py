@@ -1,8 +1,8 @@
 """
 The experiment of ``sinks.py``, in one Spark: writes what became of the records of each sink to a file.
 
-Each query reads 30 records in three batches. Then its checkpoint is moved so that batch ids come again with other
-records, and 20 new records are read.
+Each query reads 30 records in three batches. Then its checkpoint is moved so that batch ids come again with
+other records, and 20 new records are read.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """
 What becomes of new records if a batch id comes again, in each sink?
 
-Run it from the development environment. It takes its environments from ``run.py``, and needs the jars of Delta Lake,
-Iceberg and Hudi from Maven Central::
+Run it from the development environment. It takes its environments from ``run.py``, and needs the jars of
+Delta Lake, Iceberg and Hudi from Maven Central::
 
     python tests/compatibility/sinks.py        # Spark 3.5 and 4.0
     python tests/compatibility/sinks.py 4.0
 
-The table that it prints is in ``docs/reference/compatibility.md``; ``sink=`` of the operators and the command line
-follows from it.
+The table that it prints is in ``docs/reference/compatibility.md``; ``sink=`` of the operators and the command
+line follows from it.
 """
 
 from __future__ import annotations

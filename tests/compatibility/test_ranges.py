@@ -54,7 +54,9 @@ def grow(bootstrap_servers, client, wait_until):
 
 @pytest.fixture
 def produce_anew(bootstrap_servers):
-    """Writes like produce. A producer that knows the topic would look for its new partition only minutes later."""
+    """
+    Writes like produce. A producer that knows the topic would look for its new partition only minutes later.
+    """
 
     def send(topic, records):
         producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})

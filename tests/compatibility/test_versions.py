@@ -1,4 +1,6 @@
-"""Is this the Spark that was asked for, and do connector, checkpoint reader and Spark Connect work with it?"""
+"""
+Is this the Spark that was asked for, and do connector, checkpoint reader and Spark Connect work with it?
+"""
 
 from __future__ import annotations
 

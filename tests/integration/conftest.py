@@ -79,7 +79,9 @@ class Query:
 
 @pytest.fixture
 def new_query(tmp_path: Path) -> Callable[..., Query]:
-    """new_query({topic: {0: 5}}, ...) -> a query that was stopped after batch 1, which ended at these offsets."""
+    """
+    new_query({topic: {0: 5}}, ...) -> a query that was stopped after batch 1, which ended at these offsets.
+    """
     numbers = itertools.count()
 
     def make(*sources: Mapping[str, Mapping[int, int]], query_id: str = QUERY_ID) -> Query:
@@ -111,7 +113,9 @@ def commit(broker: OffsetsClient) -> Callable[[str, str, Mapping[int, int]], Non
 
 @pytest.fixture
 def committed(broker: OffsetsClient) -> Callable[[str, str], dict[int, int]]:
-    """committed(group, topic) -> {partition: offset} of the first three, without those that have no commit."""
+    """
+    committed(group, topic) -> {partition: offset} of the first three, without those that have no commit.
+    """
 
     def look(group: str, topic: str) -> dict[int, int]:
         found = broker.committed(group, [TopicPartition(topic, number) for number in range(3)])

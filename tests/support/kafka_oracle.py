@@ -68,7 +68,9 @@ class Oracle:
         self._admins: dict[str, Any] = {}
 
     def consumer_groups(self, *arguments: str, on: str | None = None) -> ToolResult:
-        """Run ``kafka-consumer-groups``; a usage error, after which it would exit with 1, has that exit status."""
+        """
+        Run ``kafka-consumer-groups``; a usage error, after which it would exit with 1, has that exit status.
+        """
         from py4j.protocol import Py4JJavaError
 
         broker = ["--bootstrap-server", on or self._bootstrap_servers]

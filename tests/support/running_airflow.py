@@ -1,4 +1,7 @@
-"""A real Airflow for tests: api-server, scheduler, dag-processor and triggerer, each a process of its own on loopback."""
+"""
+A real Airflow for tests: api-server, scheduler, dag-processor and triggerer, each a process of its own on
+loopback.
+"""
 
 from __future__ import annotations
 
@@ -135,12 +138,14 @@ class RunningAirflow:
             ending = psutil.Process(process.pid)
             started = ending.children(recursive=True)
             if component == TRIGGERER:
-                # It may overlook for ten seconds that its triggers have ended, which they do in a process of their own.
+                # It may overlook for ten seconds that its triggers have ended, which they do in a process of
+                # their own.
                 ending.terminate()
                 self._wait(lambda: all(map(has_ended, started)), "the triggers to end")
                 ending.kill()
         process.end()
-        # A task is in a process group of its own; each is known as itself, not by a number that is used again.
+        # A task is in a process group of its own; each is known as itself, not by a number that is used
+        # again.
         for child in psutil.wait_procs(started, timeout=1)[1]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
@@ -187,7 +192,9 @@ class RunningAirflow:
         return self.api("GET", path, params={"deserialize": False, "stringify": False})["value"]
 
     def events(self, asset: str) -> list[dict[str, Any]]:
-        """Return the events of an asset, the oldest first; those of a watcher have a payload in their extra."""
+        """
+        Return the events of an asset, the oldest first; those of a watcher have a payload in their extra.
+        """
         like = {"name_pattern": asset, "order_by": "timestamp", "limit": 100}
         found: list[dict[str, Any]] = []
 

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Grant = tuple[str, str, str]
-"""Resource (topic, group, cluster), its name (``*`` for all) and the operation: ``("topic", "orders", "Read")``."""
+"""
+Resource (topic, group, cluster), its name (``*`` for all) and the operation: ``("topic", "orders", "Read")``.
+"""
 
 ADMIN, PASSWORD = "admin", "correct-horse-battery-staple"
 CLUSTER = "kafka-cluster"
@@ -55,8 +57,9 @@ class SecuredKafka:
     A broker whose ACLs deny what is not granted. Its listener without TLS and users, ``plain``, may do all.
 
     :param plain: ``host:port`` of that one, for ``make_topic(on=...)`` and ``produce(..., on=...)``.
-    :param listeners: name -> ``host:port``: SASL_SSL and SASL_PLAINTEXT for users (SCRAM-SHA-512), SSL, MTLS (wants a
-        client certificate), EXPIRED and WRONG_HOST (TLS with such a certificate). Who comes without a user may do all.
+    :param listeners: name -> ``host:port``: SASL_SSL and SASL_PLAINTEXT for users (SCRAM-SHA-512), SSL, MTLS
+        (wants a client certificate), EXPIRED and WRONG_HOST (TLS with such a certificate). Who comes without
+        a user may do all.
     :param certificates: a directory with ``ca.pem``, ``other-ca.pem`` (of nobody here), ``client.pem`` and
         ``client.key`` for MTLS.
     """
@@ -94,7 +97,10 @@ class SecuredKafka:
         } | {name.replace("_", "."): value for name, value in more.items()}
 
     def user(self, name: str, *grants: Grant) -> dict[str, Any]:
-        """Return the client configuration (SASL_SSL) of a new user who has just these rights; its name begins so."""
+        """
+        Return the client configuration (SASL_SSL) of a new user who has just these rights; its name begins
+        so.
+        """
         name = f"{name}-{uuid.uuid4().hex[:8]}"
         create_users(self.plain, {name: PASSWORD})
         until(lambda: self._client.describe_user_scram_credentials([name])[name].exception(TIMEOUT) is None)

@@ -1,4 +1,6 @@
-"""A Spark Connect server for the tests, in a process of its own, and a session on it beside the classic one."""
+"""
+A Spark Connect server for the tests, in a process of its own, and a session on it beside the classic one.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def connect_server(settings: dict[str, str], directory: Path) -> Iterator[tuple[
 
 @pytest.fixture(scope="session")
 def connect_url(spark_settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """sc://host:port of a Spark Connect server that can read and write Kafka; for jobs with SPARK_REMOTE, too."""
+    """
+    sc://host:port of a Spark Connect server that can read and write Kafka; for jobs with SPARK_REMOTE, too.
+    """
     with connect_server(spark_settings, tmp_path_factory.mktemp("connect")) as (url, _):
         yield url
 

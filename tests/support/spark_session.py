@@ -1,4 +1,6 @@
-"""The one Spark of all tests, of whatever version is installed, and the streams and queries that they run on it."""
+"""
+The one Spark of all tests, of whatever version is installed, and the streams and queries that they run on it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ FETCH = 300.0
 
 
 def connector_setting() -> dict[str, str]:
-    """Return the setting that loads the Kafka connector: the jars in SPARK_CONNECTOR_JARS, or what fits from Maven."""
+    """
+    Return the setting that loads the Kafka connector: the jars in SPARK_CONNECTOR_JARS, or what fits from
+    Maven.
+    """
     if jars := os.environ.get(CONNECTOR_JARS):
         return {"spark.jars": jars}
     return {"spark.jars.packages": default_spark(metadata.version("pyspark")).connector}

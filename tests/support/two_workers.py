@@ -30,13 +30,17 @@ def scope(nodeid: str) -> str:
 
 
 def rank(item: pytest.Item) -> int:
-    """Return how early a test is to start: what takes longest first, so that no process waits for it at the end."""
+    """
+    Return how early a test is to start: what takes longest first, so that no process waits for it at the end.
+    """
     ranks = (number for number, path in enumerate(LONGEST_FIRST) if item.nodeid.startswith(path))
     return next(ranks, len(LONGEST_FIRST))
 
 
 def is_in_charge(config: pytest.Config) -> bool:
-    """Whether this process may hand tests on to others: pytest-xdist is there, and has not started it itself."""
+    """
+    Whether this process may hand tests on to others: pytest-xdist is there, and has not started it itself.
+    """
     return config.pluginmanager.hasplugin("xdist") and "PYTEST_XDIST_WORKER" not in os.environ
 
 

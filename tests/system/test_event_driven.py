@@ -1,4 +1,7 @@
-"""DAGs that wait for lag, DAGs that lag or a commit wakes, and a refusal: on a real scheduler and a real triggerer."""
+"""
+DAGs that wait for lag, DAGs that lag or a commit wakes, and a refusal: on a real scheduler and a real
+triggerer.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,9 @@ def write_checkpoint(root, offsets):
 
 
 def above(live, asset):
-    """Whether the trigger of an asset has written down that it has fired, and the lag has not fallen since."""
+    """
+    Whether the trigger of an asset has written down that it has fired, and the lag has not fallen since.
+    """
     return any(kept["fired_at"] for kept in live.asset_state(asset).values())
 
 

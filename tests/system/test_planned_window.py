@@ -1,4 +1,7 @@
-"""The examples of planned windows, whole: two days of flights by the group's memory alone, and one of them again."""
+"""
+The examples of planned windows, whole: two days of flights by the group's memory alone, and one of them
+again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The two recipes for a bad day: everything since, through group and checkpoint; or that day alone, as a batch."""
+"""
+The two recipes for a bad day: everything since, through group and checkpoint; or that day alone, as a batch.
+"""
 
 from __future__ import annotations
 

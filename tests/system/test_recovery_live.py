@@ -1,4 +1,7 @@
-"""Recoveries on a real scheduler: tasks that are cleared, runs that are given up, a reset that is killed half-way."""
+"""
+Recoveries on a real scheduler: tasks that are cleared, runs that are given up, a reset that is killed
+half-way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the command line refuses before it asks anybody: in this process, as each start of another takes its time."""
+"""
+What the command line refuses before it asks anybody: in this process, as each start of another takes its
+time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a user may not see does not exist for it: what shows that more is there, and what is said if nothing does."""
+"""
+What a user may not see does not exist for it: what shows that more is there, and what is said if nothing
+does.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,10 @@ with KafkaOffsetsHook().get_offsets_client() as client:
 
 @pytest.fixture
 def run(make_topic, produce, tmp_path, bootstrap_servers):
-    """run(code, group, **metrics) runs tasks with that section of Airflow's configuration, and returns their topic."""
+    """
+    run(code, group, **metrics) runs tasks with that section of Airflow's configuration, and returns their
+    topic.
+    """
     topic = make_topic()
     produce(topic, {0: 10, 1: 6})
     (tmp_path / "offsets").mkdir()

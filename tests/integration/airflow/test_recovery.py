@@ -1,4 +1,6 @@
-"""A recovery ends in the right state whatever is cleared, given up, killed, or done by others at the same time."""
+"""
+A recovery ends in the right state whatever is cleared, given up, killed, or done by others at the same time.
+"""
 
 from __future__ import annotations
 
@@ -549,7 +551,10 @@ def test_a_reset_whose_group_moves_while_it_is_prepared_changes_nothing_and_is_t
 
 
 def reset_between(pipeline, patch, *, before, die=False):
-    """Reset the pipeline right before the first commit of its position is written, or right after it was planned."""
+    """
+    Reset the pipeline right before the first commit of its position is written, or right after it was
+    planned.
+    """
     written = plan_apply.commit_groups
 
     def commit(client, plans, metadata, write):

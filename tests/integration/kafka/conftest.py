@@ -205,7 +205,10 @@ def _commit_error_codes(frame: bytes, *, flexible: bool, position: int) -> list[
 
 @pytest.fixture
 def proxy_to() -> Iterator[Callable[[str], Proxy]]:
-    """proxy_to("host:port") -> a proxy before a listener, which clients leave once they know the broker's address."""
+    """
+    proxy_to("host:port") -> a proxy before a listener, which clients leave once they know the broker's
+    address.
+    """
     proxies: list[Proxy] = []
 
     def make(address: str) -> Proxy:

@@ -1,10 +1,12 @@
 """
-Does ``group reset``, ``delete``, ``describe`` and ``lag`` do what Kafka's own tests ask of ``kafka-consumer-groups``?
+Does ``group reset``, ``delete``, ``describe`` and ``lag`` do what Kafka's own tests ask of
+``kafka-consumer-groups``?
 
 A test is named after its twin in ``ResetConsumerGroupOffsetTest``, ``DeleteConsumerGroupsTest`` or
-``DescribeConsumerGroupTest``. Ours runs on one group and Kafka's tool on a twin of it, on the same broker, and what
-both groups hold afterwards is compared. Where ours differs on purpose, the test says what both did. Left out: what
-needs a partition without a leader, which one broker cannot have, and ``--delete-offsets``, which is not offered.
+``DescribeConsumerGroupTest``. Ours runs on one group and Kafka's tool on a twin of it, on the same broker,
+and what both groups hold afterwards is compared. Where ours differs on purpose, the test says what both did.
+Left out: what needs a partition without a leader, which one broker cannot have, and ``--delete-offsets``,
+which is not offered.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ def twins(new_group, oracle):
 
 @pytest.fixture
 def execute(ours, oracle):
-    """execute(pair, *flags, also=()) -> what both groups hold after the same reset; also= is for ours alone."""
+    """
+    execute(pair, *flags, also=()) -> what both groups hold after the same reset; also= is for ours alone.
+    """
 
     def run(pair, *flags, also=()):
         mine, twin = pair
@@ -602,7 +606,10 @@ def describes(ours, oracle):
 
 @pytest.fixture
 def lags(ours, oracle):
-    """lags(group, *flags) -> (topic, partition, committed, log end, lag) of each row, as Kafka's tool has them too."""
+    """
+    lags(group, *flags) -> (topic, partition, committed, log end, lag) of each row, as Kafka's tool has them
+    too.
+    """
 
     def rows(group, *flags):
         mine = json.loads(ours("group", "lag", group, *flags, "--output", "json").stdout)["partitions"]

@@ -31,7 +31,8 @@ def python(tmp_path, monkeypatch):
 
 def test_a_child_that_dies_by_a_signal_is_a_retriable_error(python, tmp_path):
     python(
-        f"echo x >> {tmp_path}/runs; cat > /dev/null; echo 'rd_kafka: Assertion `x` hunter2hunter2' >&2; kill -ABRT $$"
+        f"echo x >> {tmp_path}/runs; cat > /dev/null; echo 'rd_kafka: Assertion `x` hunter2hunter2' >&2; "
+        "kill -ABRT $$"
     )
     with OffsetsClient(CONFIG, timeout=10) as client:
         with pytest.raises(
@@ -46,7 +47,8 @@ def test_a_child_that_dies_by_a_signal_is_a_retriable_error(python, tmp_path):
 def test_a_child_that_died_is_replaced(python, tmp_path):
     answer = '{"result": {"g": [{"group_id": "g", "state": "Empty", "type": "classic", "coordinator": null, "members": []}, null]}}'
     python(
-        f"cat > /dev/null; [ -e {tmp_path}/died ] || {{ touch {tmp_path}/died; kill -SEGV $$; }}; echo '{answer}'"
+        f"cat > /dev/null; [ -e {tmp_path}/died ] || {{ touch {tmp_path}/died; kill -SEGV $$; }}; echo "
+        f"'{answer}'"
     )
     with OffsetsClient(CONFIG, timeout=10) as client:
         assert client.describe_groups(["g"])["g"].state == "Empty"

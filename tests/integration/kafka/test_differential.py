@@ -1,9 +1,9 @@
 """
 Do random resets of random groups lead where Kafka's own tool leads?
 
-Each batch is one reset of one or several groups: ours on some, Kafka's tool on twins that have committed the same. A
-case is one group in a batch. Where Kafka's tool takes another offset than the one it was asked for, or none was to be
-had, ours must refuse and change nothing; told to clamp, it must do as Kafka's tool does.
+Each batch is one reset of one or several groups: ours on some, Kafka's tool on twins that have committed the
+same. A case is one group in a batch. Where Kafka's tool takes another offset than the one it was asked for,
+or none was to be had, ours must refuse and change nothing; told to clamp, it must do as Kafka's tool does.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def world(bootstrap_servers, make_topic, produce):
     """
     Logs with records of whole hours ago.
 
-    Among them are empty ones, ones whose first or all records were deleted, ones with records in no order of their
-    times, and ones with transactions.
+    Among them are empty ones, ones whose first or all records were deleted, ones with records in no order of
+    their times, and ones with transactions.
     """
     now = datetime.now(tz=timezone.utc)
     # Kafka's times are whole milliseconds.

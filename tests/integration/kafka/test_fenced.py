@@ -53,7 +53,9 @@ def group(new_group):
 
 @pytest.fixture
 def window(topic):
-    """window(start, end) -> the same range in each partition; without a start, for a group without commits."""
+    """
+    window(start, end) -> the same range in each partition; without a start, for a group without commits.
+    """
 
     def make(start, end):
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
@@ -343,7 +345,10 @@ def test_another_windows_commit_is_waited_for_and_named(
 
 @pytest.fixture
 def dying_committers(bootstrap_servers, topic):
-    """dying_committers(groups) -> a member of each that commits a window has been killed, and Kafka does not know yet."""
+    """
+    dying_committers(groups) -> a member of each that commits a window has been killed, and Kafka does not
+    know yet.
+    """
 
     def kill(groups):
         child = subprocess.Popen(

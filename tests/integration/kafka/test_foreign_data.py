@@ -1,4 +1,6 @@
-"""What other clients have written to a broker is read, shown in one line, or refused; nothing of it ends a task."""
+"""
+What other clients have written to a broker is read, shown in one line, or refused; nothing of it ends a task.
+"""
 
 from __future__ import annotations
 

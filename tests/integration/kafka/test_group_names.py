@@ -1,8 +1,8 @@
 """
 No name of a group ends the process that uses it, and none becomes another group.
 
-The names are used in child processes: a child that dies is the failure. What they have committed is read with Kafka's own
-client, which changes no name.
+The names are used in child processes: a child that dies is the failure. What they have committed is read with
+Kafka's own client, which changes no name.
 """
 
 from __future__ import annotations

@@ -26,7 +26,10 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def halved(make_topic, produce, tmp_path_factory):
-    """(broker, topic, partitions with a leader, partitions without one) of a broker one of whose disks has failed."""
+    """
+    (broker, topic, partitions with a leader, partitions without one) of a broker one of whose disks has
+    failed.
+    """
     base = tmp_path_factory.mktemp("disks")
     disks = [base / name for name in "abc"]
     properties = {

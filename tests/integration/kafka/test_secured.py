@@ -48,7 +48,9 @@ def test_a_right_that_was_revoked_is_missing_at_once(secured_kafka, topic, new_g
 
 @pytest.fixture
 def behind_proxy(secured_kafka, proxy_to):
-    """behind_proxy() -> a proxy before the listener for users without TLS, and a configuration that leads there."""
+    """
+    behind_proxy() -> a proxy before the listener for users without TLS, and a configuration that leads there.
+    """
 
     def make():
         config = secured_kafka.login("admin", listener="SASL_PLAINTEXT")

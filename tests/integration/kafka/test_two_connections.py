@@ -1,4 +1,6 @@
-"""The log starts of many partitions are asked over a second connection, while the first one asks for the ends."""
+"""
+The log starts of many partitions are asked over a second connection, while the first one asks for the ends.
+"""
 
 from __future__ import annotations
 

@@ -141,7 +141,8 @@ def test_ctrl_c_during_the_start_leaves_nothing(moment, tmp_path):
     os.killpg(parent.pid, signal.SIGINT)
     _, errors = parent.communicate(timeout=60)
     assert errors.rstrip().endswith("KeyboardInterrupt")
-    # No process or socket of ours is left open. An interrupt between Python's own open() and with cannot be helped.
+    # No process or socket of ours is left open. An interrupt between Python's own open() and with cannot be
+    # helped.
     assert "ResourceWarning: subprocess" not in errors
     assert "ResourceWarning: unclosed <socket" not in errors
     assert list(tmp_path.iterdir()) == []

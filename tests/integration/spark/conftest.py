@@ -40,7 +40,9 @@ def says(bootstrap_servers):
 
 @pytest.fixture
 def reading_member(bootstrap_servers):
-    """reading_member(group, topic) -> a function that ends it; the consumer has joined and polls until then."""
+    """
+    reading_member(group, topic) -> a function that ends it; the consumer has joined and polls until then.
+    """
     ends = []
 
     def join(group, topic):

@@ -346,7 +346,8 @@ def test_a_query_with_state_counts_exactly_after_a_truncate_to_before_a_snapshot
     assert count(topic, location, maxOffsetsPerTrigger=2) == {0: 6}
     for store in Path(location, "state", "0").glob("[01]"):
         for version in (2, 3):
-            # What Spark's maintenance writes, each minute, of the newest version: the state as a whole. Here a
+            # What Spark's maintenance writes, each minute, of the newest version: the state as a whole. Here
+            # a
             # batch changes all of it, and both files have one form.
             shutil.copy(store / f"{version}.delta", store / f"{version}.snapshot")
     truncate(location, 0, CheckpointPolicy(sink="idempotent"))

@@ -1,8 +1,8 @@
 """
 Adds up the records of a topic by key, in a database and exactly once; dies at a point where it is told to.
 
-Each line on standard input starts the job anew, as a process of its own that has its own Spark. It is forked, so that
-Python's part of a start is paid for once.
+Each line on standard input starts the job anew, as a process of its own that has its own Spark. It is forked,
+so that Python's part of a start is paid for once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import airflow_kafka_offsets.checkpoint.batch  # noqa: F401
 from airflow_kafka_offsets.spark import SqlOffsetStore, batch_ranges
 
 ADD = text(
-    "UPDATE counts SET records = records + :records, total = total + :total WHERE pipeline = :pipeline AND key = :key"
+    "UPDATE counts SET records = records + :records, total = total + :total WHERE pipeline = :pipeline AND "
+    "key = :key"
 )
 
 

@@ -1,4 +1,6 @@
-"""A job that adds counts to rows of a database is killed again and again, and every record is counted once."""
+"""
+A job that adds counts to rows of a database is killed again and again, and every record is counted once.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +168,8 @@ def database(postgres):
     with engine.begin() as connection:
         connection.execute(
             text(
-                "CREATE TABLE counts (pipeline TEXT, key TEXT, records BIGINT, total BIGINT, PRIMARY KEY (pipeline, key))"
+                "CREATE TABLE counts (pipeline TEXT, key TEXT, records BIGINT, total BIGINT, PRIMARY KEY "
+                "(pipeline, key))"
             )
         )
         rows = [{"p": f"counting-{n}", "key": key} for n in range(PIPELINES) for key in KEYS]

@@ -213,7 +213,8 @@ def test_a_table_without_a_name_is_refused(engine):
 @pytest.fixture
 def at_once(engine, store):
     """
-    at_once(count, *bounds) -> the answers or errors of so many transactions that save the same ranges at once.
+    at_once(count, *bounds) -> the answers or errors of so many transactions that save the same ranges at
+    once.
 
     The first of them that gets through waits until the others have begun to save.
     """
@@ -251,7 +252,9 @@ def test_of_two_first_batches_one_wins(store, at_once):
 
 
 def test_who_is_refused_a_first_batch_says_what_to_do(postgres):
-    """Two transactions that both saw no row; the second waits for the first one's commit, and is then refused."""
+    """
+    Two transactions that both saw no row; the second waits for the first one's commit, and is then refused.
+    """
     engine = create_engine(postgres.url)
     store = SqlOffsetStore(engine, "first_batches")
     store.create_table()

@@ -1,4 +1,6 @@
-"""One DAG catches up when it runs, one leaves what has come meanwhile, and one does nothing about what wakes it."""
+"""
+One DAG catches up when it runs, one leaves what has come meanwhile, and one does nothing about what wakes it.
+"""
 
 from __future__ import annotations
 

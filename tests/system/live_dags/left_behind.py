@@ -1,4 +1,6 @@
-"""Two triggers with a name that an older version took: one watches an asset, the other continues for a sensor."""
+"""
+Two triggers with a name that an older version took: one watches an asset, the other continues for a sensor.
+"""
 
 from __future__ import annotations
 

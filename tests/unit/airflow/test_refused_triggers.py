@@ -1,4 +1,7 @@
-"""A trigger that cannot be used is an error where a DAG file or a task makes it, and never the end of a triggerer."""
+"""
+A trigger that cannot be used is an error where a DAG file or a task makes it, and never the end of a
+triggerer.
+"""
 
 from __future__ import annotations
 

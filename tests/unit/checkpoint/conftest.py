@@ -128,7 +128,8 @@ def _numbered(found: Mapping[str, bytes], directory: str) -> dict[int, bytes]:
 @pytest.fixture
 def spark_starts() -> Callable[[Path], tuple[int, int]]:
     """
-    Asserts that Spark would start from a checkpoint; returns its newest committed and its newest planned batch.
+    Asserts that Spark would start from a checkpoint; returns its newest committed and its newest planned
+    batch.
 
     Spark reads the newest file of offsets and the one before it, runs a batch again that has no commit, and
     refuses a file whose checksum does not fit, or a checksum where a new file is to be written.

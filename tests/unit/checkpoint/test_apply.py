@@ -1,4 +1,6 @@
-"""A move waits until the query is quiet, and is not carried out on another checkpoint than it was planned on."""
+"""
+A move waits until the query is quiet, and is not carried out on another checkpoint than it was planned on.
+"""
 
 from __future__ import annotations
 

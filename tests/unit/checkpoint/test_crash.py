@@ -1,9 +1,9 @@
 """
 A move that is killed after any of its steps leaves a checkpoint that Spark starts from, and loses nothing.
 
-Run as a script, this file is the process whose children are killed: it reads one move a line, carries it out in a
-child that kills itself before its n-th change on the disk, and says how the child ended. How many changes a move
-makes nobody needs to know: n grows until a child comes to its end.
+Run as a script, this file is the process whose children are killed: it reads one move a line, carries it out
+in a child that kills itself before its n-th change on the disk, and says how the child ended. How many
+changes a move makes nobody needs to know: n grows until a child comes to its end.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ MOVES = {move.__name__: move for move in (seek, seek_of_a_task, truncate, undo)}
 
 
 def kill_before(last: int, root: str) -> None:
-    """Kill this process before its change number ``last`` below ``root``, and with half of the data of a write."""
+    """
+    Kill this process before its change number ``last`` below ``root``, and with half of the data of a write.
+    """
     done = 0
 
     def step() -> bool:
@@ -130,7 +132,10 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def end_of() -> Iterator[Callable[[str, Path, int], str]]:
-    """end_of(move, root, last): carries it out in a process that is killed, and returns killed, done or the error."""
+    """
+    end_of(move, root, last): carries it out in a process that is killed, and returns killed, done or the
+    error.
+    """
     process = subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     )
@@ -282,7 +287,9 @@ def name_of(case: Callable[..., Case]) -> str:
 
 
 def sparks_own(found: Files) -> Files:
-    """The files that Spark reads, and checksums; not what is hidden otherwise: leftovers of the killed process."""
+    """
+    The files that Spark reads, and checksums; not what is hidden otherwise: leftovers of the killed process.
+    """
     return {
         path: data
         for path, data in found.items()
@@ -332,7 +339,9 @@ class Killed(NamedTuple):
 
 
 def same_for_spark_and_us(found: Files) -> dict[str, object]:
-    """A state without what chance or the time has put into it: names of temporary files, times of archives."""
+    """
+    A state without what chance or the time has put into it: names of temporary files, times of archives.
+    """
     return {
         re.sub(r"[0-9a-f-]{36}", "", path): path if path.endswith("manifest.json") else data
         for path, data in found.items()
@@ -353,7 +362,9 @@ def killed(
     tmp_path_factory: pytest.TempPathFactory,
     known_states: dict[str, Killed],
 ) -> Callable[[Callable[..., Case]], tuple[Killed, Iterator[Path]]]:
-    """killed(case): the killed moves, and a copy of each checkpoint that they left, in the order of the changes."""
+    """
+    killed(case): the killed moves, and a copy of each checkpoint that they left, in the order of the changes.
+    """
 
     def kill(make: Callable[..., Case]) -> Killed:
         case = make(batches)
@@ -451,7 +462,8 @@ def test_a_move_that_was_killed_and_finished_by_its_retry_is_taken_back(
         spark = SparkCheckpoint(str(root))
         MOVES[moves.move](spark)
 
-        # Each try that came to its first change has kept what it found; a task's retry goes on with the first.
+        # Each try that came to its first change has kept what it found; a task's retry goes on with the
+        # first.
         undone = [undo_if_any(spark) for _ in range(3)]
 
         assert undone in (

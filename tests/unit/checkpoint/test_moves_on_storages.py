@@ -152,7 +152,9 @@ def test_a_truncation_and_its_undo_on_every_storage(
 
 
 class _KeepsFileSystem(_RenamingFileSystem):
-    """A storage whose rename leaves a file that is there as it is, without an error, as HDFS over HTTP does."""
+    """
+    A storage whose rename leaves a file that is there as it is, without an error, as HDFS over HTTP does.
+    """
 
     def mv(self, path1: str, path2: str, *args: Any, **kwargs: Any) -> None:
         if not self.exists(path2):

@@ -256,7 +256,8 @@ def test_a_copy_without_metadata_is_not_complete(checkpoint: Callable[..., Path]
     (root / "metadata").unlink()
 
     assert not_found(root) == (
-        "a directory that holds commits, offsets but no file metadata: the copy of a checkpoint is not complete"
+        "a directory that holds commits, offsets but no file metadata: the copy of a checkpoint is not "
+        "complete"
     )
 
 

@@ -1,4 +1,6 @@
-"""A query writes and removes batches while its checkpoint is read: what happens between two requests is played."""
+"""
+A query writes and removes batches while its checkpoint is read: what happens between two requests is played.
+"""
 
 from __future__ import annotations
 

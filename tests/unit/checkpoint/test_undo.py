@@ -105,7 +105,8 @@ def test_an_undo_brings_a_discarded_batch_back(begun: Path, files: Files, spark_
 
     checkpoint_plan = carry_out(begun, undo(begun))
 
-    # What comes back comes oldest first: batch 3 without the offsets that it starts at would be another batch.
+    # What comes back comes oldest first: batch 3 without the offsets that it starts at would be another
+    # batch.
     assert [step.path for step in checkpoint_plan.steps] == ["offsets/2", "offsets/3"]
     assert sparks_own(files(begun)) == original
     assert spark_starts(begun) == (2, 3)

@@ -101,7 +101,8 @@ def test_a_location_of_another_sink_than_a_file_sink_is_refused_as_nobody_reads_
         ((None, None, None, False), r"pending_batch=None: expected one of"),
         (
             ("fail", "parquet", None, False),
-            r"sink='parquet': expected 'idempotent' .*'kafka', 'noop', 'file' \(parquet, .*'delta', 'iceberg' or 'hudi'; "
+            r"sink='parquet': expected 'idempotent' .*'kafka', 'noop', 'file' \(parquet, .*'delta', "
+            r"'iceberg' or 'hudi'; "
             "for any other sink: seek only",
         ),
         (("fail", "ForeachBatch", None, False), r"sink='ForeachBatch': expected 'idempotent'"),

@@ -208,8 +208,8 @@ def test_a_pipeline_has_drifted_when_one_of_its_groups_has():
 def test_the_table_shows_each_partition_and_what_to_do():
     lines = report(partition(4, 4), partition(50, None, number=1)).table().splitlines()
     assert lines[0] == (
-        "group 'orders-etl' and s3a://lake/cp (batch 7): records lost on 1 of 2 partitions (orders-0, 6 records); "
-        "no commit on 1 of 2 partitions (orders-1)"
+        "group 'orders-etl' and s3a://lake/cp (batch 7): records lost on 1 of 2 partitions (orders-0, 6 "
+        "records); no commit on 1 of 2 partitions (orders-1)"
     )
     assert lines[2].split(maxsplit=6) == ["orders", "0", "4", "4", "10", "100", "records lost (6)"]
     assert lines[3].split(maxsplit=6) == ["orders", "1", "50", "-", "10", "100", "no commit"]

@@ -14,7 +14,9 @@ DEADLINE = 10
 
 @pytest.fixture
 def session():
-    """A session with one listener attached, and an event on its way that comes while the listener is taken off."""
+    """
+    A session with one listener attached, and an event on its way that comes while the listener is taken off.
+    """
     query = pytest.importorskip("pyspark.sql.connect.streaming.query")
     from pyspark.sql.streaming.listener import QueryIdleEvent
 

@@ -72,7 +72,8 @@ def test_the_exit_status_is_the_jobs(ending, status, tmp_path):
     job = tmp_path / "job.py"
     (tmp_path / "beside.py").write_text("found = True")
     job.write_text(
-        f"import json, sys\nimport beside\nprint(json.dumps([__name__, sys.argv]))\nassert beside.found\n{ending}\n"
+        "import json, sys\nimport beside\nprint(json.dumps([__name__, sys.argv]))\nassert "
+        f"beside.found\n{ending}\n"
     )
     done = python(launcher.launcher_path(), "--group-id", "g", str(job), "--group-id", "its own", "-x")
     assert json.loads(done.stdout) == ["__main__", [str(job), "--group-id", "its own", "-x"]]
