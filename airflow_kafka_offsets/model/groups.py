@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import is_nothing, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, load_names
 
 GroupIds = str | Mapping[str, str]
@@ -74,7 +74,7 @@ class Groups:
         :param required: whether ``group_id`` must be given.
         :raises UsageError: if ``group_id`` is neither a name nor a mapping of names, a name is one that
             :func:`~airflow_kafka_offsets.model.names.check_group` refuses, or ``topics`` is none, see
-            :meth:`TopicScope.parse`. ``"None"`` is no name: a template writes it that finds nothing.
+            :meth:`TopicScope.parse`. ``"None"`` and ``"null"`` are no names: a template writes them that finds nothing.
         """
         if group_id is None and not required:
             return cls(None, TopicScope.parse(topics))
@@ -324,17 +324,14 @@ def parse_group_id(value: object) -> GroupIds:
 
     :raises UsageError: as there.
     """
-    text = value.strip() if isinstance(value, str) else ""
-    if text.startswith("{") or (text.startswith("[") and text.endswith("]")):
-        value = load_names(text, "group_id", _FORM)
-    if isinstance(value, str) and value.strip() not in ("", "None"):
+    value = load_names(value, "group_id", _FORM)
+    if isinstance(value, str) and not is_nothing(value):
         return check_group(value)
     if isinstance(value, Mapping) and value and all(key and isinstance(key, str) for key in value):
-        groups = dict(value)
-        if all(isinstance(group, str) and group.strip() != "None" for group in groups.values()):
-            return {
-                key: check_group(group, f"group_id[{shorten(repr(key))}]") for key, group in groups.items()
-            }
+        names = {key: f"group_id[{shorten(repr(key))}]" for key in value}
+        groups = {key: load_names(group, names[key], _FORM) for key, group in value.items()}
+        if all(isinstance(name, str) and not (name.strip() and is_nothing(name)) for name in groups.values()):
+            return {key: check_group(group, names[key]) for key, group in groups.items()}
     raise UsageError(f"group_id: found {shorten(value)}; expected {_FORM}")
 
 

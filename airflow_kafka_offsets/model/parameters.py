@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import is_nothing, shorten
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
 """What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
@@ -143,9 +143,9 @@ def parse_text(value: object, parameter: str) -> str:
     """
     Read a text, as a template may give it.
 
-    :raises UsageError: if it is blank or ``"None"``, which a template writes that finds nothing.
+    :raises UsageError: if it is none, or nothing, see :func:`~airflow_kafka_offsets.model.text.is_nothing`.
     """
-    if not isinstance(value, str) or value.strip() in ("", "None"):
+    if not isinstance(value, str) or is_nothing(value):
         raise UsageError(
             f"{parameter}={shorten(repr(value))} is nothing, and it was given: expected a value; leave "
             f"{parameter} out if its default is meant"
@@ -211,11 +211,7 @@ def exactly_one(parameters: Mapping[str, object]) -> tuple[str, object]:
 
     :raises UsageError: if none or several are given.
     """
-    given = {
-        name: value
-        for name, value in parameters.items()
-        if value is not None and not (isinstance(value, str) and value.strip() in ("", "None"))
-    }
+    given = {name: value for name, value in parameters.items() if not is_nothing(value)}
     if len(given) != 1:
         found = ", ".join(f"{name}={shorten(value, 40)}" for name, value in given.items()) or "none of them"
         raise UsageError(f"found {found}; expected exactly one of {', '.join(parameters)}")

@@ -11,6 +11,13 @@ MAX_SIZE = 10_000_000
 """Bytes or characters of a text that is read from others: a window of 10,000 partitions has about 600,000."""
 
 
+def is_nothing(value: object) -> bool:
+    """Whether a value is what a template gives that finds nothing: ``None`` or JSON's ``null``, also as text, or a blank."""
+    return value is None or (
+        isinstance(value, str) and value.strip().strip('"').strip() in ("", "None", "null")
+    )
+
+
 def is_plain(text: str) -> bool:
     """Whether a text can be handed to a C library: no NUL, which would end it there, and no lone surrogate."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

@@ -16,12 +16,13 @@ from airflow_kafka_offsets.model.parameters import (
 )
 from airflow_kafka_offsets.model.recovery import Work
 from airflow_kafka_offsets.model.reset_scenarios import LITERAL_SCENARIOS, SCENARIOS, ToOffset
+from airflow_kafka_offsets.model.text import is_nothing
 from airflow_kafka_offsets.moves.finished import plan_kept
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.scenario import parse_scenario
 from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
 from airflow_kafka_offsets.task.before_images import BeforeImages
-from airflow_kafka_offsets.task.given import is_nothing, is_template
+from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
 from airflow_kafka_offsets.task.xcom import push_result
 

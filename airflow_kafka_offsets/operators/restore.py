@@ -112,6 +112,8 @@ class RestoreOffsetsOperator(MovingOperator):
         self.on_out_of_range = on_out_of_range
         if receipt is not None and from_file is not None:
             raise self.misused("receipt and from_file are both given: give one of them")
+        if receipt is None and from_file is None and when == "always":
+            raise self.misused("nothing to restore: give receipt, usually reset.output, or from_file")
         if from_file is not None:
             self.check_unused("with from_file, which has no partition without a commit", on_no_commit="skip")
         self.check_parameters()

@@ -17,7 +17,7 @@ from jinja2.nativetypes import NativeEnvironment
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import is_nothing, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -116,11 +116,6 @@ def check_rendered(name: str, given: object, found: object) -> None:
     for path, template, rendered in _templates_in(name, given, found):
         if is_nothing(rendered):
             raise _refused(path, template, rendered)
-
-
-def is_nothing(value: object) -> bool:
-    """Whether a value is what a template gives that finds nothing: ``None``, also as text, or a blank."""
-    return value is None or (isinstance(value, str) and value.strip() in ("", "None"))
 
 
 def is_template(value: object) -> bool:
