@@ -45,7 +45,7 @@ class TopicScope:
             raise _bad_topics(value)
         partitions: dict[str, frozenset[int] | None] = {}
         for entry in entries:
-            entry = load_names(entry, "topics", _FORM)  # noqa: PLW2901 - a template may have quoted it
+            entry = load_names(entry, "topics", _FORM)
             if not isinstance(entry, str):
                 raise _bad_topics(entry)
             topic, colon, numbers = entry.strip().partition(":")

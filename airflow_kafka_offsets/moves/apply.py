@@ -100,7 +100,7 @@ def apply(
     :param write: how a group is committed.
     :param plan_only: check the plan, and change nothing.
     :return: the receipt.
-    :raises PlanRefusedError: if a part of the plan is refused; nothing was written.
+    :raises PlanRefusedError: if a part of the plan is refused, or nothing is left to write; nothing was written.
     :raises CheckpointError: if the checkpoint could not be moved; the groups were not touched.
     :raises CheckpointMovedError: if another move began; the text says whether anything was written.
     :raises BrokerError: if a right to commit is missing, with nothing written; or if a commit failed: says which groups
@@ -140,7 +140,7 @@ def apply(
         finish_checkpoint_move(checkpoint, moved)
     if known_moves is not None:
         known_moves.check("what was committed may be from before the move, and is to be committed again")
-    return plan.receipt(verified=True)
+    return plan.receipt(verified=not plan.empty)
 
 
 def commit_groups(

@@ -183,7 +183,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         """
         groups = {*self._named_groups(), *(group.group_id for group in plan.groups)}
         self._group_outlets.check(context, self.kafka_config_id, groups)
-        written = [group for group in plan.groups if not group.done]
+        written = [group for group in plan.groups if group.after and not group.done]
         self._moving = {group.group_id: {tp.topic for tp in group.after} for group in written}
         if plan_only:
             plan = look_up_times(client, plan)
@@ -193,6 +193,8 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         if not plan_only:
             self._group_outlets.send(context, self.kafka_config_id, written, plan.stamped(metadata))
         receipt = apply(client, plan, metadata, plan_only=plan_only, **how)
+        if plan.empty:
+            self.log.warning("Nothing was written: no partition is left of the plan")
         if not plan_only:
             self.count_move(self._moving)
             self.outlets = self._group_outlets.present
