@@ -37,6 +37,7 @@ from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -259,6 +260,14 @@ class MovingOperator(OffsetsOperator):
         self.sink_location = sink_location
         self.allow_state = allow_state
         self.quiet_period = quiet_period
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Return the part of a mapped task that its indexes share; by default one of them runs at a time."""
+        # Airflow does not read this default from the constructor, and default_args win over it.
+        partial: OperatorPartial = super().partial(**kwargs)
+        partial.kwargs.setdefault("max_active_tis_per_dag", 1)
+        return partial
 
     def check_parameters(self) -> None:
         """Check also that what concerns a checkpoint is given only with one."""
