@@ -5,13 +5,13 @@ Every error text says what was found, what was expected and what to do, in that 
 credential::
 
     KafkaOffsetsError
-    ├── OffsetsFormatError            text that is not Spark's offsets JSON or Kafka's CSV, a store's row (a ValueError)
+    ├── OffsetsFormatError            not Spark's offsets JSON, Kafka's CSV or a store's row (a ValueError)
     ├── UsageError                    parameters that contradict each other or are missing (a ValueError)
     ├── SetupError                    this machine lacks something: Java, a jar, a free port, a package
     ├── CheckpointError
     │   ├── CheckpointNotFoundError   no such directory, or nothing of a checkpoint in it
     │   ├── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
-    │   ├── CheckpointUnavailableError the storage did not answer, or files went while they were read (retriable)
+    │   ├── CheckpointUnavailableError the storage did not answer, or files went meanwhile (retriable)
     │   └── CheckpointMovedError      somebody moved the checkpoint while it was used (retriable)
     ├── WindowReadError               records of a window are gone from the log, or not in it yet
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
@@ -46,9 +46,18 @@ P = TypeVar("P", bound=Partition)
 
 
 class KafkaOffsetsError(Exception):
-    """Base of every error that this package raises."""
+    """
+    Base of every error that this package raises.
+
+    :param retriable: whether the same call may succeed later without a change; default: as the class says.
+    """
 
     retriable = False
+
+    def __init__(self, message: str, *, retriable: bool | None = None) -> None:
+        super().__init__(message)
+        if retriable is not None:
+            self.retriable = retriable
 
     def append(self, outcome: str) -> Self:
         """Append what has been done so far to the text; return the error."""
@@ -100,18 +109,15 @@ class PlanRefusedError(KafkaOffsetsError):
     """
     A plan was refused; nothing was written.
 
-    :param refusals: one sentence each: what was found, what was expected, what to do.
+    :param refusals: one sentence, or several: what was found, what was expected, what to do.
     :param retriable: whether the reason may pass by itself.
     """
 
-    def __init__(self, refusals: Sequence[str], *, retriable: bool = False) -> None:
-        self.refusals = tuple(refusals)
-        self.retriable = retriable
-        lead = "nothing was changed: "
-        if len(self.refusals) == 1:
-            super().__init__(lead + self.refusals[0])
-        else:
-            super().__init__(lead + "".join(f"\n  - {refusal}" for refusal in self.refusals))
+    def __init__(self, refusals: str | Sequence[str], *, retriable: bool = False) -> None:
+        self.refusals = (refusals,) if isinstance(refusals, str) else tuple(refusals)
+        one = len(self.refusals) == 1
+        found = self.refusals[0] if one else "".join(f"\n  - {refusal}" for refusal in self.refusals)
+        super().__init__(f"nothing was changed: {found}", retriable=retriable)
 
 
 class MoveUnfinishedError(PlanRefusedError):
@@ -158,10 +164,8 @@ class WindowMismatchError(PlanRefusedError):
             "of this run gives the same ranges again"
         )
         super().__init__(
-            [
-                f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. "
-                f"{'. '.join(reasons)}"
-            ]
+            f"{where} is neither at the beginning nor at the end of these ranges: {self.differences}. "
+            f"{'. '.join(reasons)}"
         )
 
 
@@ -180,10 +184,6 @@ class DriftError(KafkaOffsetsError):
     :param retriable: whether all causes may pass by themselves, such as a broker that did not answer.
     """
 
-    def __init__(self, message: str, *, retriable: bool = False) -> None:
-        super().__init__(message)
-        self.retriable = retriable
-
 
 class BrokerError(KafkaOffsetsError):
     """
@@ -192,8 +192,8 @@ class BrokerError(KafkaOffsetsError):
     :param code: Kafka's name of the error, such as ``NOT_COORDINATOR``; ``None`` when there was none.
     """
 
-    def __init__(self, message: str, *, code: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, code: str | None = None, retriable: bool | None = None) -> None:
+        super().__init__(message, retriable=retriable)
         self.code = code
 
 
@@ -226,10 +226,6 @@ class GroupActiveError(BrokerError):
     :param retriable: whether they leave by themselves, such as a member that commits a window.
     """
 
-    def __init__(self, message: str, *, code: str | None = None, retriable: bool = False) -> None:
-        super().__init__(message, code=code)
-        self.retriable = retriable
-
 
 class CommitError(BrokerError):
     """
@@ -248,10 +244,9 @@ class CommitError(BrokerError):
         written: Sequence[Partition] = (),
         retriable: bool = False,
     ) -> None:
-        super().__init__(message, code=next(iter(failed.values()), None))
+        super().__init__(message, code=next(iter(failed.values()), None), retriable=retriable)
         self.failed: dict[Partition, str] = dict(failed.items())
         self.written = tuple(written)
-        self.retriable = retriable
 
 
 class ClientCrashedError(BrokerError):

@@ -1,4 +1,4 @@
-"""What is a pipeline called? Its five names, given once and passed on to every task that needs them."""
+"""Names of a pipeline, given once and passed on to every task that needs them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class KafkaPipeline(Mapping[str, Any]):
     :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it.
     :param checkpoint_conn_id: Airflow connection of that storage; without it the storage's own defaults.
     :param kafka_config_id: Airflow connection of the Kafka cluster.
-    :param asset_name: name of the group's asset in Airflow; by default its URI, since Airflow keeps the names of assets
-        unique. With several groups ``{group: name}``; a group without a name keeps its URI. It is none of the names
-        that are passed on to tasks.
+    :param asset_name: name of the group's asset in Airflow; by default its URI, since Airflow keeps the names
+        of assets unique. With several groups ``{group: name}``; a group without a name keeps its URI. It is
+        none of the names that are passed on to tasks.
     :raises UsageError: if the location holds a password: it would be shown wherever the location is; if
         ``asset_name`` does not fit the groups.
     """
@@ -71,7 +71,8 @@ class KafkaPipeline(Mapping[str, Any]):
         """
         The group's committed offsets as an Airflow asset, for ``outlets`` and ``schedule``.
 
-        :raises UsageError: for a pipeline with several groups: use :attr:`assets`; for a group that is a template.
+        :raises UsageError: for a pipeline with several groups: use :attr:`assets`; for a group that is a
+            template.
         """
         if len(self._groups) != 1:
             raise UsageError(
@@ -108,8 +109,8 @@ class KafkaPipeline(Mapping[str, Any]):
         named = self.asset_name
         if isinstance(named, str) and len(self._groups) > 1:
             raise UsageError(
-                f"asset_name={named!r} is one name for {len(self._groups)} groups, and Airflow keeps names unique: expected "
-                "{group: name}"
+                f"asset_name={named!r} is one name for {len(self._groups)} groups, and Airflow keeps names "
+                "unique: expected {group: name}"
             )
         if isinstance(named, Mapping) and (unknown := sorted(set(named) - set(self._groups))):
             raise UsageError(

@@ -1,6 +1,7 @@
 """
 Files on any storage that fsspec reaches: open, list, read, replace.
 
+Each call raises :class:`CheckpointError` if the storage refuses or does not answer.
 The location is the URI exactly as the Spark job has it. Hadoop and fsspec spell some storages differently
 (``s3a://`` and ``s3n://`` are ``s3://``, ``wasbs://`` is ``abfs://``); the rest of the URI is the same.
 """
@@ -32,13 +33,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.text import MAX_SIZE, is_plain, shorten, too_large
 from airflow_kafka_offsets.storage_credentials import refusal
 
-_FSSPEC_SCHEME = {
-    "s3a": "s3",
-    "s3n": "s3",
-    "abfss": "abfs",
-    "wasb": "abfs",
-    "wasbs": "abfs",
-}
+_FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 """Hadoop's scheme -> fsspec's, where they differ or where fsspec's registry lacks Hadoop's."""
 
 _DRIVER = {
@@ -66,9 +61,7 @@ hold slashes."""
 
 
 def open_location(
-    location: str,
-    fs: AbstractFileSystem | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    location: str, fs: AbstractFileSystem | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> tuple[AbstractFileSystem, str]:
     """
     Return the file system of a location, and the path in it.
@@ -87,13 +80,17 @@ def open_location(
         raise UsageError("the location is empty; expected a URI as the Spark job has it")
     if not is_plain(location):
         raise UsageError(
-            f"the location {location!r} has characters that no path can have; expected a URI as the Spark job has it"
+            f"the location {location!r} has characters that no path can have; expected a URI as the Spark job "
+            "has it"
         )
-    scheme, rest = _split(location)
+    scheme, rest = "file", location
+    if found := _SCHEME.match(location):
+        scheme, rest = found[1].lower(), location[found.end() :]
+    scheme = _FSSPEC_SCHEME.get(scheme, scheme)
     if _PASSWORD.match(rest) or (scheme == "s3" and _KEY_AS_BUCKET.match(rest)):
         raise UsageError(
-            f"the location ({scheme}://...) holds a password, which logs would show: leave it out of "
-            "the URI and put the credentials into an Airflow connection, or the storage's own configuration"
+            f"the location ({scheme}://...) holds a password, which logs would show: leave it out of the URI "
+            "and put the credentials into an Airflow connection, or the storage's own configuration"
         )
     uri = rest if rest == location else f"{scheme}://{rest.removeprefix('//')}"
     if fs is None:
@@ -108,13 +105,11 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
     Return the names in a directory as they are now, ``None`` if there is no such directory.
 
     Sizes and times are not asked for: for 50,000 files that is several times slower.
-
-    :raises CheckpointError: if the storage refuses or does not answer.
     """
     with plain_errors(fs, path):
         try:
             if type(fs) is LocalFileSystem:  # fsspec makes a record of each file first, six times slower
-                return os.listdir(path)  # noqa: PTH208 - a Path for each of 50,000 names would be slower again
+                return os.listdir(path)  # noqa: PTH208  # a Path for each of 50,000 names would be slower
             fs.invalidate_cache(path)  # remote file systems answer from the last listing, which may be old
             return [str(name).rstrip("/").rpartition("/")[2] for name in fs.ls(path, detail=False)]
         except FileNotFoundError:
@@ -124,12 +119,7 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
 
 
 def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
-    """
-    Return a file's content, ``None`` if there is no such file.
-
-    :raises CheckpointFormatError: if it is larger than :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`.
-    :raises CheckpointError: if the storage refuses or does not answer.
-    """
+    """Return a file's content, ``None`` if there is no such file; refuse one above :data:`MAX_SIZE`."""
     with plain_errors(fs, path):
         try:
             # A range is not asked of an object store: some refuse one of an empty object.
@@ -144,30 +134,20 @@ def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
 
 
 def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
-    """
-    Return the content of a small text file, ``None`` if there is no such file.
-
-    :param fs: its storage, if it is there already, see :func:`open_location`.
-    :raises CheckpointFormatError: if it is larger than :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`, or not UTF-8.
-    :raises CheckpointError: if the storage refuses or does not answer.
-    """
+    """Return the content of a small text file, ``None`` if there is no such file; see :func:`read_bytes`."""
     fs, path = open_location(uri, fs)
     data = read_bytes(fs, path)
     return None if data is None else decode(data, _named(fs, path))
 
 
 def decode(data: bytes, name: str) -> str:
-    """
-    Return the text of a file.
-
-    :param name: the file, for the error text.
-    :raises CheckpointFormatError: if it is not UTF-8.
-    """
+    """Return the text of a file; refuse what is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CheckpointFormatError(
-            f"{name}: found bytes that are not UTF-8 text (at byte {error.start} of {len(data)}); expected a text file"
+            f"{name}: found bytes that are not UTF-8 text (at byte {error.start} of {len(data)}); expected a "
+            "text file"
         ) from None
 
 
@@ -175,31 +155,34 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
     """
     Write a file that is there whole or not at all, whenever this process ends.
 
-    An object store puts an object in its place at once. Elsewhere the content goes to a file beside it, hidden
-    as Spark's own temporary files are, which then takes the name.
-
-    :raises CheckpointError: if the storage refuses or does not answer.
+    An object store puts an object in its place at once. Elsewhere the content goes to a file beside it,
+    hidden as Spark's own temporary files are, which then takes the name.
     """
+    directory, _, name = path.rpartition("/")
+    temporary = f"{directory}/.{name}.{uuid.uuid4()}.tmp"
     with plain_errors(fs, path, "change"):
-        _replace(fs, path, data)
+        fs.makedirs(directory, exist_ok=True)
+        if _PUTS_WHOLE & ({fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)):
+            fs.pipe_file(path, data)
+        elif isinstance(fs, LocalFileSystem):
+            with Path(temporary).open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        else:
+            fs.pipe_file(temporary, data)
+            fs.mv(temporary, path)
 
 
 def remove_file(fs: AbstractFileSystem, path: str) -> None:
-    """
-    Remove a file; one that is not there is removed already.
-
-    :raises CheckpointError: if the storage refuses or does not answer.
-    """
+    """Remove a file; one that is not there is removed already."""
     with plain_errors(fs, path, "change"), suppress(FileNotFoundError):
         fs.rm_file(path)
 
 
 def modified(fs: AbstractFileSystem, path: str) -> datetime | None:
-    """
-    Return when a file was written; ``None`` if it is not there, or the storage does not know.
-
-    :raises CheckpointError: if the storage refuses or does not answer.
-    """
+    """Return when a file was written; ``None`` if it is not there, or the storage does not know."""
     with plain_errors(fs, path):
         try:
             fs.invalidate_cache(path.rpartition("/")[0])
@@ -215,7 +198,7 @@ def linked_directory(fs: AbstractFileSystem, root: str, path: str) -> str | None
     """
     Return the directory on the way from ``root`` to a file that is a symbolic link, ``None`` if none is.
 
-    Only a local file system has links. What lies above ``root`` may be one: that is how the user named the place.
+    Only a local file system has links. What lies above ``root`` may be one: the user named the place so.
     """
     if not isinstance(fs, LocalFileSystem):
         return None
@@ -224,31 +207,8 @@ def linked_directory(fs: AbstractFileSystem, root: str, path: str) -> str | None
     return next((directory for directory in directories if Path(root, directory).is_symlink()), None)
 
 
-def _replace(fs: AbstractFileSystem, path: str, data: bytes) -> None:
-    fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-    protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-    if protocols & _PUTS_WHOLE:
-        fs.pipe_file(path, data)
-        return
-    directory, _, name = path.rpartition("/")
-    temporary = f"{directory}/.{name}.{uuid.uuid4()}.tmp"
-    if isinstance(fs, LocalFileSystem):
-        with Path(temporary).open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    else:
-        fs.pipe_file(temporary, data)
-        fs.mv(temporary, path)
-
-
 def note_credentials(fs: AbstractFileSystem, source: str) -> None:
-    """
-    Note where a storage's credentials come from, for the texts of errors.
-
-    :param source: such as ``Airflow connection 'lake'``.
-    """
+    """Note where a storage's credentials come from, such as ``Airflow connection 'lake'``, for errors."""
     # All of this machine share the local one.
     if not isinstance(fs, LocalFileSystem):
         _credentials[fs] = source
@@ -260,8 +220,6 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
     Turn whatever a storage's driver raises into a :class:`CheckpointError` that names the location.
 
     It belongs around calls of the driver and nothing else: here every error counts as the storage's.
-
-    :param doing: what is being done to the path, for the error text.
     """
     try:
         yield
@@ -269,49 +227,35 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
         raise
     except FileNotFoundError as error:
         raise CheckpointError(
-            f"{_named(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, a directory or bucket above it is "
-            "not there: correct the location, or create it"
+            f"{_named(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, a directory or "
+            "bucket above it is not there: correct the location, or create it"
         ) from error
     except Exception as error:  # each driver has errors of its own, and few of them are OSErrors
         raise storage_error(error, _named(fs, path), doing, _credentials.get(fs, _OWN)) from error
 
 
 def storage_error(error: Exception, location: str, doing: str, credentials: str) -> CheckpointError:
-    """
-    Return what an error of a storage's driver means.
-
-    :param doing: what was being done to the location.
-    :param credentials: where they come from.
-    """
-    reason = f"{type(error).__name__}: {shorten(str(error))}"
-    why = refusal(error)
+    """Return what an error of a storage's driver means; ``credentials`` says where they come from."""
+    text, why = shorten(str(error)), refusal(error)
+    reason = f"{type(error).__name__}: {text}"
     if why == "no permission":
         return CheckpointError(
-            f"{location}: no permission to {doing} it ({shorten(str(error))}) with the credentials of {credentials}: allow them "
-            f"to list the directory and {doing} its files, or correct them"
+            f"{location}: {why} to {doing} it ({text}) with the credentials of {credentials}: allow them to "
+            f"list the directory and {doing} its files, or correct them"
         )
     if why is not None:
         return CheckpointError(
             f"{location}: {why} to {doing} it ({reason}); they come from {credentials}: correct them there"
         )
     return CheckpointUnavailableError(
-        f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check that it is "
-        f"reachable from here and that the credentials of {credentials} are valid"
+        f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check "
+        f"that it is reachable from here and that the credentials of {credentials} are valid"
     )
 
 
 def _named(fs: AbstractFileSystem, path: str) -> str:
     """Return what a file or directory is called in messages."""
     return path if isinstance(fs, LocalFileSystem) else str(fs.unstrip_protocol(path))
-
-
-def _split(location: str) -> tuple[str, str]:
-    """Return fsspec's scheme, and what follows the colon: ``//bucket/path``, ``/path`` or ``path``."""
-    found = _SCHEME.match(location)
-    if found is None:
-        return "file", location
-    scheme = found[1].lower()
-    return _FSSPEC_SCHEME.get(scheme, scheme), location[found.end() :]
 
 
 def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> AbstractFileSystem:
@@ -328,6 +272,6 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
         if not isinstance(error, (OSError, TypeError, ValueError)) and refusal(error) is None:
             raise
         raise CheckpointError(
-            f"{scheme}:// cannot be opened ({type(error).__name__}: {shorten(str(error))}): check the scheme, and give "
-            "the storage's connection (checkpoint_conn_id) if it needs one"
+            f"{scheme}:// cannot be opened ({type(error).__name__}: {shorten(str(error))}): check the "
+            "scheme, and give the storage's connection (checkpoint_conn_id) if it needs one"
         ) from error

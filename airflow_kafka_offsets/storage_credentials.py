@@ -1,4 +1,4 @@
-"""Tells from the error of a storage's driver that its credentials are missing or refused, as they would be again."""
+"""Recognises errors of storage drivers about credentials, which a retry cannot fix."""
 
 from __future__ import annotations
 
@@ -6,22 +6,11 @@ from typing import Any, Literal
 
 Refusal = Literal["no permission", "no valid credentials"]
 
-_MISSING = frozenset(
-    {
-        # botocore's
-        "NoCredentialsError",
-        "PartialCredentialsError",
-        "ProfileNotFound",
-        "NoAuthTokenError",
-        "SSOTokenLoadError",
-        "UnauthorizedSSOTokenError",
-        # google-auth's
-        "DefaultCredentialsError",
-        "MalformedError",
-        # azure-core's, and what azure-identity makes of it
-        "ClientAuthenticationError",
-    }
-)
+_BOTOCORE = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "NoAuthTokenError"}
+_BOTOCORE_SSO = {"SSOTokenLoadError", "UnauthorizedSSOTokenError"}
+_GOOGLE_AUTH = {"DefaultCredentialsError", "MalformedError"}
+_AZURE_CORE = {"ClientAuthenticationError"}
+_MISSING = _BOTOCORE | _BOTOCORE_SSO | _GOOGLE_AUTH | _AZURE_CORE
 """Names of the drivers' classes, none of which need be installed here."""
 
 _FORBIDDEN = "Forbidden"
@@ -32,16 +21,17 @@ _PASSES = "rate limit"
 
 def refusal(error: BaseException) -> Refusal | None:
     """
-    Say what a storage has against whoever asks; ``None`` if the error is of another kind.
+    Return why a storage refuses; ``None`` if the error is of another kind.
 
-    :param error: what the driver has raised. What has caused it counts too: s3fs makes an ``OSError`` of an answer.
+    What has caused the error counts too: s3fs makes an ``OSError`` of an answer.
     """
     cause: BaseException | None = error
     while cause is not None:
         status = _status(cause)
         if _PASSES in str(cause).lower():
             return None
-        if isinstance(cause, PermissionError) or status == 403 or _is_forbidden(cause):
+        forbidden = type(cause) is OSError and str(cause).startswith(_FORBIDDEN)
+        if isinstance(cause, PermissionError) or status == 403 or forbidden:
             return "no permission"
         if status == 401 or _MISSING & {kind.__name__ for kind in type(cause).__mro__}:
             return "no valid credentials"
@@ -49,16 +39,11 @@ def refusal(error: BaseException) -> Refusal | None:
     return None
 
 
-def _is_forbidden(error: BaseException) -> bool:
-    return type(error) is OSError and str(error).startswith(_FORBIDDEN)
-
-
 def _status(error: BaseException) -> int | None:
-    """Return the status of the answer over HTTP that an error is about, as aiohttp, gcsfs, azure or botocore keep it."""
+    """Return the HTTP status that an error is about, as aiohttp, gcsfs, azure or botocore keep it."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):
-        response = response.get("ResponseMetadata") or {}
-        found = [response.get("HTTPStatusCode")]
+        found = [(response.get("ResponseMetadata") or {}).get("HTTPStatusCode")]
     else:
         found = [getattr(response, "status_code", None)]
     found += [getattr(error, name, None) for name in ("status_code", "status", "code")]

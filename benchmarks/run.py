@@ -49,8 +49,10 @@ def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None,
             "process": lambda: processes.measure(on, [100] if quick else PROCESS_SIZES, rounds),
             "checkpoint": lambda: checkpoint.measure(on, 500 if quick else 50_000, rounds),
             "imports": lambda: imports.measure(on, rounds),
-            "triggerer": lambda: triggerer.measure(
-                on, **({"sensors": 5, "sizes": (2,), "settle": 5, "seconds": 5} if quick else {})
+            "triggerer": lambda: (
+                triggerer.measure(on, sensors=5, sizes=(2,), settle=5, seconds=5)
+                if quick
+                else triggerer.measure(on)
             ),
         }
         sections = []

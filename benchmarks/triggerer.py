@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import NamedTuple
@@ -146,7 +146,7 @@ def interval_of(groups: list[str], topic: str, sensors: int, servers: str) -> fl
         async with AsyncExitStack() as stack:
             streams = [await stack.enter_async_context(aclosing(polls(wait, POLL))) for wait in waits]
 
-            async def times(stream):
+            async def times(stream: AsyncIterator[object]) -> float:
                 await anext(stream)
                 began = time.monotonic()
                 for _ in range(2):
@@ -165,7 +165,9 @@ def _run(command: list[str], environment: dict[str, str]) -> None:
         raise SystemExit(done.stdout[-2000:] + done.stderr[-4000:])
 
 
-def _until(condition, log: Path, process: SupervisedProcess, seconds: float = 300.0) -> None:
+def _until(
+    condition: Callable[[], object], log: Path, process: SupervisedProcess, seconds: float = 300.0
+) -> None:
     end = time.monotonic() + seconds
     while not condition():
         if process.status is not None or time.monotonic() > end:

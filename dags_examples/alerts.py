@@ -12,7 +12,11 @@ from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.sdk import DAG, task
 
 # Airflow 3.1 does not have them in airflow.sdk itself.
-from airflow.sdk.definitions.deadline import AsyncCallback, DeadlineAlert, DeadlineReference
+from airflow.sdk.definitions.deadline import (  # type: ignore[attr-defined]
+    AsyncCallback,
+    DeadlineAlert,
+    DeadlineReference,
+)
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor

@@ -167,7 +167,7 @@ with DAG(
                 key=event["origin"],
                 value=json.dumps(event),
                 timestamp=event["timestamp"],
-                on_delivery=lambda error, _: error and failures.append(error),
+                on_delivery=lambda error, _: failures.extend([error] if error else []),
             )
             producer.poll(0)
         waiting = producer.flush(TIMEOUT)

@@ -17,8 +17,8 @@ from airflow.sdk import DAG, Asset, AssetWatcher, task
 try:
     from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
 except ImportError:  # Airflow 3.1
-    from airflow.timetables.assets import AssetOrTimeSchedule
-    from airflow.timetables.trigger import CronTriggerTimetable
+    from airflow.timetables.assets import AssetOrTimeSchedule  # type: ignore[assignment]
+    from airflow.timetables.trigger import CronTriggerTimetable  # type: ignore[assignment]
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -94,5 +94,5 @@ with DAG(
 
     commit = CommitOffsetsOperator(task_id="commit", outlets=[clicks.asset], **clicks)
 
-    spark(f"{{{{ conn.{clicks.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}") >> commit
+    spark(f"{{{{ conn.{clicks.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}") >> commit  # type: ignore[call-arg, misc]  # Airflow passes spark
     # --8<-- [end:tasks]

@@ -39,7 +39,7 @@ departures = KafkaPipeline(
 
 def database_url(conn_id: str) -> str:
     """Return a connection as SQLAlchemy's URL; Airflow hides its password where it shows rendered fields."""
-    return BaseHook.get_hook(conn_id).sqlalchemy_url.render_as_string(hide_password=False)
+    return str(BaseHook.get_hook(conn_id).sqlalchemy_url.render_as_string(hide_password=False))
 
 
 with DAG(

@@ -48,7 +48,7 @@ with DAG(
     # --8<-- [start:range]
     @task
     def offsets_of_day(
-        params: dict[str, Any], dag_run: Any, data_interval_start: datetime | None = None
+        params: Any = None, dag_run: Any = None, data_interval_start: datetime | None = None
     ) -> dict[str, Any]:
         """Return the day, and where its records are, as Spark's options want it."""
         if params["day"]:

@@ -80,4 +80,4 @@ with DAG(
         task_id="caught_up", max_lag=1_000, deferrable=True, poke_interval=10, timeout=600, **shops
     )
 
-    count_orders(f"{{{{ conn.{shops.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}") >> caught_up
+    count_orders(f"{{{{ conn.{shops.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}") >> caught_up  # type: ignore[call-arg, misc]  # Airflow passes spark

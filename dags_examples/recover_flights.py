@@ -82,7 +82,7 @@ with DAG(
     # --8<-- [start:since]
     @task
     def since(
-        params: dict[str, Any], dag_run: Any, ti: Any, data_interval_start: datetime | None = None
+        params: Any = None, dag_run: Any = None, ti: Any = None, data_interval_start: datetime | None = None
     ) -> str:
         """Return the time to go back to: the parameter's, or the beginning of the day that is backfilled."""
         if params["since"]:

@@ -11,6 +11,7 @@ import pytest
 from breakable_kafka import BreakableKafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from hypothesis import HealthCheck, settings
 from kafka_oracle import kafka_tools, oracle  # noqa: F401
 from own_postgres import postgres  # noqa: F401
 from secured_kafka import SecuredKafka
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
 USERS_BROKER = "KAFKA_BOOTSTRAP_SERVERS"
 DEADLINE = 30.0
 LOG_END = -1
+
+# How long an example takes says something about the machine, and on a busy one a test would fail by it. In CI the
+# examples are the same in each run: what fails there has a reason in the change.
+settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("suite")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -195,7 +206,7 @@ def produce(bootstrap_servers: str) -> Callable[..., None]:
 
     def send(
         topic: str,
-        records: Mapping[int, int] | Iterable[Mapping[str, Any]],
+        records: dict[int, int] | Iterable[dict[str, Any]],
         timestamps_ms: Mapping[int, Sequence[int]] | None = None,
         *,
         on: str | None = None,
@@ -214,7 +225,9 @@ def produce(bootstrap_servers: str) -> Callable[..., None]:
             ]
         failures: list[Any] = []
         for record in records:
-            producer.produce(topic, on_delivery=lambda error, _: error and failures.append(error), **record)
+            producer.produce(
+                topic, on_delivery=lambda error, _: failures.extend([error] if error else []), **record
+            )
             producer.poll(0)
         left = producer.flush(DEADLINE)
         assert not failures, f"records were refused: {failures[0]}"

@@ -1,7 +1,8 @@
 """
 Applies the plan of a checkpoint's move: archive, steps, read back.
 
-Hadoop's checksums (``.7.crc``) go before the file that they belong to: left alone they would not fit it any more.
+Hadoop's checksums (``.7.crc``) go before the file that they belong to: left alone they would not fit it any
+more.
 """
 
 from __future__ import annotations
@@ -12,15 +13,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, newest_archive, write_archive
-from airflow_kafka_offsets.checkpoint.guards import Survey, take_survey
+from airflow_kafka_offsets.checkpoint.guards import take_survey
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import (
-    QUIET_PERIOD,
-    CheckpointPlan,
-    Step,
-    parse_quiet_period,
-)
+from airflow_kafka_offsets.errors import BrokerError, CheckpointError, CheckpointMovedError, PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPlan, Step, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
 from airflow_kafka_offsets.storage import modified
@@ -36,58 +32,43 @@ def apply_checkpoint_plan(
     by: CommitMetadata | None = None,
     attachments: Mapping[str, str] | None = None,
     last_check: Callable[[], None] | None = None,
-    finish: bool = True,
+    commit: Callable[[], None] | None = None,
 ) -> None:
     """
     Carry a plan out: check that nothing has changed, keep what is overwritten, change it, read it back.
 
-    :param quiet_period: seconds without a write for which to wait at most; a write meanwhile is a running query.
+    :param quiet_period: seconds without a write for which to wait at most; a write meanwhile is a running
+        query.
     :param by: who makes the move; its token lets a retry find what its first try has kept.
     :param attachments: name -> text of more files for the archive.
-    :param last_check: called when the move can be seen by others and nothing was written yet; what it raises ends it.
-    :param finish: whether the move is over with this; else :func:`finish_checkpoint_move` is for the caller.
-    :raises PlanRefusedError: if the plan must not be carried out, or the query is running; nothing was written.
+    :param last_check: called when the move can be seen by others and nothing was written yet; what it raises
+        ends it.
+    :param commit: commits the groups, after the checkpoint was moved. The move is over when it returns.
+    :raises PlanRefusedError: if the plan must not be carried out, or the query is running; nothing was
+        written.
     :raises CheckpointError: if the storage fails, or what is read back is not what was planned.
     """
     check_plans([checkpoint_plan])
     parse_quiet_period(quiet_period)
     if checkpoint_plan.steps:
-        survey = _wait_until_quiet(checkpoint, checkpoint_plan, quiet_period)
-        nonce = None
-        if not checkpoint_plan.resumes:
-            nonce = write_archive(
-                checkpoint,
-                checkpoint_plan,
-                newest_planned=max(survey.planned),
-                newest_committed=max(survey.committed),
-                by=by or CommitMetadata(),
-                attachments=attachments or {},
-            )
-        if last_check is not None:
-            try:
-                last_check()
-            except BaseException:
-                if nonce is not None:
-                    mark_undone(checkpoint, str(checkpoint_plan.archive), "itself: nothing was changed")
-                raise
-        if nonce is not None and ((newest := newest_archive(checkpoint)) is None or newest.nonce != nonce):
-            raise CheckpointMovedError(
-                f"{checkpoint.location}: another move of it was begun at the same time; nothing was changed"
-            )
-        for path in checkpoint_plan.derived:
-            _carry_out(checkpoint, Step(path, None))
-        for step in checkpoint_plan.steps:
+        _wait_until_quiet(checkpoint, checkpoint_plan, quiet_period)
+        _begin(checkpoint, checkpoint_plan, by or CommitMetadata(), attachments or {}, last_check)
+        for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
             _carry_out(checkpoint, step)
         verify_checkpoint(checkpoint, checkpoint_plan)
         log.info(
             "Moved and read back: checkpoint %s, archive %s", checkpoint.location, checkpoint_plan.archive
         )
-    if finish:
-        finish_checkpoint_move(checkpoint, checkpoint_plan)
-
-
-def finish_checkpoint_move(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
-    """Note that all of a move was done, and that the move which it takes back is taken back."""
+    if commit is not None:
+        try:
+            commit()
+        except BrokerError as error:
+            if checkpoint_plan.steps:
+                error.append(
+                    f"the checkpoint {checkpoint.location} was moved before: running it again finishes the "
+                    f"rest, undoing archive {checkpoint_plan.archive} takes it back"
+                )
+            raise
     # In this order: the same undo, made again, marks what is left.
     if checkpoint_plan.archive is not None:
         mark_done(checkpoint, checkpoint_plan.archive)
@@ -96,17 +77,35 @@ def finish_checkpoint_move(checkpoint: SparkCheckpoint, checkpoint_plan: Checkpo
 
 
 def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
-    """
-    Compare the checkpoint with what was planned.
-
-    :raises CheckpointError: if another process has written to it.
-    """
+    """Refuse a checkpoint that is not where the plan has moved it: another process has written to it."""
     state = checkpoint.read()
     if state.kafka_offsets != checkpoint_plan.after:
         raise CheckpointError(
-            f"{checkpoint.location}: the offsets read back after the move are not those that were written (batch "
-            f"{state.batch_id}): the query is running, or another process moves the checkpoint; stop it. What was "
-            f"overwritten is in archive {checkpoint_plan.archive}"
+            f"{checkpoint.location}: the offsets read back after the move are not those that were written "
+            f"(batch {state.batch_id}): the query is running, or another process moves the checkpoint; stop "
+            f"it. What was overwritten is in archive {checkpoint_plan.archive}"
+        )
+
+
+def _begin(
+    checkpoint: SparkCheckpoint,
+    checkpoint_plan: CheckpointPlan,
+    by: CommitMetadata,
+    attachments: Mapping[str, str],
+    last_check: Callable[[], None] | None,
+) -> None:
+    """Keep what is overwritten, unless an interrupted try has kept it, and let no other move begin."""
+    nonce = None if checkpoint_plan.resumes else write_archive(checkpoint, checkpoint_plan, by, attachments)
+    if last_check is not None:
+        try:
+            last_check()
+        except BaseException:
+            if nonce is not None:
+                mark_undone(checkpoint, str(checkpoint_plan.archive), "itself: nothing was changed")
+            raise
+    if nonce is not None and ((newest := newest_archive(checkpoint)) is None or newest.nonce != nonce):
+        raise CheckpointMovedError(
+            f"{checkpoint.location}: another move of it was begun at the same time; nothing was changed"
         )
 
 
@@ -123,12 +122,8 @@ def _carry_out(checkpoint: SparkCheckpoint, step: Step) -> None:
 
 def _wait_until_quiet(
     checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, quiet_period: float
-) -> Survey:
-    """
-    Return the checkpoint's survey when nothing was written for a while.
-
-    The storage's clock may differ from ours, so a write is also found by what it changes while we wait.
-    """
+) -> None:
+    # The storage's clock may differ from ours, so a write is also found by what it changes while we wait.
     survey = take_survey(checkpoint)
     paths = (f"offsets/{max(survey.planned)}", f"commits/{max(survey.committed)}")
     written = [modified(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
@@ -142,17 +137,12 @@ def _wait_until_quiet(
         again = [modified(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
         if (now.planned, now.committed, again) != (survey.planned, survey.committed, written):
             raise PlanRefusedError(
-                [
-                    f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is running; stop "
-                    "it first"
-                ]
+                f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is "
+                "running; stop it first"
             )
     if (frozenset(survey.planned), frozenset(survey.committed)) != checkpoint_plan.batches or any(
         checkpoint.read_file(path) != data for path, data in checkpoint_plan.found.items()
     ):
         raise PlanRefusedError(
-            [
-                f"{checkpoint.location}: has changed since the plan was made: the query is running; stop it first"
-            ]
+            f"{checkpoint.location}: has changed since the plan was made: the query is running; stop it first"
         )
-    return survey

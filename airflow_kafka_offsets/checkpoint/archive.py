@@ -11,9 +11,9 @@ look::
       done                 once the checkpoint and its groups are where they were to go
       undone               names what took it back, once something did
 
-The manifest is written last: an archive with one is whole. One without it belongs to a move that never began. A move
-with neither ``done`` nor ``undone`` is under way, or has stopped half-way: nobody begins another one then, so only the
-newest move can be unfinished.
+The manifest is written last: an archive with one is whole. One without it belongs to a move that never began.
+A move with neither ``done`` nor ``undone`` is under way, or has stopped half-way: nobody begins another one
+then, so only the newest move can be unfinished.
 """
 
 from __future__ import annotations
@@ -48,6 +48,13 @@ _NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo)")
 _MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
 """What a move writes and removes, and so all that an undo may touch."""
 _NoneType = type(None)
+_FROM_PLAN = ("kind", "location", "query_id", "batch_id", "request", "carried", "undoes", "copies")
+_PLAIN = {
+    **dict.fromkeys(("query_id", "request", "nonce"), str),
+    **dict.fromkeys(("batch_id", "newest_planned", "newest_committed"), int),
+    **dict.fromkeys(("carried", "copies"), bool),
+}
+"""Fields of a manifest that are fields of an :class:`Archive`, and their types."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,8 @@ class Archive:
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
     :param files: path -> digests of the file before and as planned, ``None`` for no file.
-    :param nonce: distinguishes it from a move that another process began at the same time under the same name.
+    :param nonce: distinguishes it from a move that another process began at the same time under the same
+        name.
     :param carried: ``before`` is from an earlier move that this one went on from; the copies are not.
     :param undoes: name of the archive that the move put back.
     :param copies: whether it put the files back, and not the offsets alone.
@@ -100,7 +108,7 @@ class Archive:
     @property
     def number(self) -> int:
         """Which move of the checkpoint it is, from 1."""
-        return int(self.name.partition("-")[0])
+        return _number(self.name)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.by}, {self.created})"
@@ -113,21 +121,18 @@ def digest(data: bytes | None) -> str | None:
 
 def next_name(checkpoint: SparkCheckpoint, kind: str) -> str:
     """Return the name of the next archive, also after one that was never finished."""
-    numbers = [int(found[1]) for name in _directories(checkpoint) if (found := _NAME.fullmatch(name))]
-    return f"{max(numbers, default=0) + 1:04d}-{kind}"
+    return f"{max(map(_number, _names(checkpoint)), default=0) + 1:04d}-{kind}"
 
 
 def write_archive(
     checkpoint: SparkCheckpoint,
     checkpoint_plan: CheckpointPlan,
-    *,
-    newest_planned: int,
-    newest_committed: int,
     by: CommitMetadata,
     attachments: Mapping[str, str],
 ) -> str:
     """Keep what a move will overwrite; the manifest comes last. Return the archive's nonce."""
     nonce = uuid.uuid4().hex
+    planned, committed = checkpoint_plan.batches
     root = f"{DIRECTORY}/{checkpoint_plan.archive}"
     for path, data in checkpoint_plan.found.items():
         if data is not None:
@@ -136,19 +141,12 @@ def write_archive(
         checkpoint.write_file(f"{root}/{name}", text.encode())
     manifest = {
         "version": VERSION,
-        "kind": checkpoint_plan.kind,
         "created": datetime.now(tz=timezone.utc).isoformat(timespec="seconds"),
-        "location": checkpoint_plan.location,
-        "query_id": checkpoint_plan.query_id,
-        "batch_id": checkpoint_plan.batch_id,
-        "newest_planned": newest_planned,
-        "newest_committed": newest_committed,
+        **{name: getattr(checkpoint_plan, name) for name in _FROM_PLAN},
+        "newest_planned": max(planned),
+        "newest_committed": max(committed),
         "by": by.as_json(),
-        "request": checkpoint_plan.request,
         "nonce": nonce,
-        "carried": checkpoint_plan.carried,
-        "undoes": checkpoint_plan.undoes,
-        "copies": checkpoint_plan.copies,
         "before": sources_json(checkpoint_plan.before),
         "after": sources_json(checkpoint_plan.after),
         "files": {
@@ -170,19 +168,9 @@ def mark_undone(checkpoint: SparkCheckpoint, name: str, by: str) -> None:
     checkpoint.write_file(f"{DIRECTORY}/{name}/{UNDONE}", f"{by}\n".encode())
 
 
-def archive_names(checkpoint: SparkCheckpoint) -> list[str]:
-    """Return the names of all archives, oldest first, also of those that are being written."""
-    names = [name for name in _directories(checkpoint) if _NAME.fullmatch(name)]
-    return sorted(names, key=lambda name: int(name.partition("-")[0]))
-
-
 def newest_archive(checkpoint: SparkCheckpoint) -> Archive | None:
-    """
-    Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved.
-
-    :raises CheckpointFormatError: if its manifest is not as it was written.
-    """
-    found = (_read(checkpoint, name) for name in reversed(archive_names(checkpoint)))
+    """Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved."""
+    found = (_read(checkpoint, name) for name in reversed(_names(checkpoint)))
     return next((archive for archive in found if archive is not None), None)
 
 
@@ -192,7 +180,7 @@ def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
 
     :raises CheckpointFormatError: if a manifest is not as it was written.
     """
-    found = [_read(checkpoint, name) for name in archive_names(checkpoint)]
+    found = [_read(checkpoint, name) for name in _names(checkpoint)]
     return [archive for archive in found if archive is not None]
 
 
@@ -203,17 +191,13 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
     :raises CheckpointError: if there is none; says which there are.
     """
     archives = read_archives(checkpoint)
-    if name is None:
-        open_ones = [archive for archive in archives if not archive.undone and "-undo" not in archive.name]
-        if open_ones:
-            return open_ones[-1]
-    for archive in archives:
-        if archive.name == name:
+    for archive in reversed(archives):
+        if archive.name == name or (name is None and not archive.undone and "-undo" not in archive.name):
             return archive
     there = ", ".join(f"{a.name} ({'undone' if a.undone else a.created})" for a in archives) or "none"
     raise CheckpointError(
-        f"{checkpoint.location}: found no {f'archive {name}' if name else 'move to take back'}; there are: {there}: name "
-        "one of them, or give the offsets from a receipt or a CSV file"
+        f"{checkpoint.location}: found no {f'archive {name}' if name else 'move to take back'}; there are: "
+        f"{there}: name one of them, or give the offsets from a receipt or a CSV file"
     )
 
 
@@ -229,24 +213,26 @@ def read_copy(checkpoint: SparkCheckpoint, archive: Archive, path: str) -> bytes
     data = checkpoint.read_file(f"{DIRECTORY}/{archive.name}/{path}")
     if digest(data) != before:
         raise CheckpointError(
-            f"{checkpoint.name(f'{DIRECTORY}/{archive.name}/{path}')}: is {'gone' if data is None else 'changed'} since it "
-            "was kept; give the offsets from a receipt or a CSV file instead"
+            f"{checkpoint.name(f'{DIRECTORY}/{archive.name}/{path}')}: is "
+            f"{'gone' if data is None else 'changed'} since it was kept; give the offsets from a receipt or "
+            "a CSV file instead"
         )
     return data
 
 
 def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) -> str:
-    """
-    Return a text that was kept beside the copies, empty if there is none.
-
-    :raises CheckpointFormatError: if it is no text.
-    """
+    """Return a text that was kept beside the copies, empty if there is none."""
     path = f"{DIRECTORY}/{archive.name}/{name}"
     return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
 
 
-def _directories(checkpoint: SparkCheckpoint) -> list[str]:
-    return list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or []
+def _names(checkpoint: SparkCheckpoint) -> list[str]:
+    names = list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or []
+    return sorted(filter(_NAME.fullmatch, names), key=_number)
+
+
+def _number(name: str) -> int:
+    return int(name.partition("-")[0])
 
 
 def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
@@ -259,8 +245,9 @@ def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
         return _archive(name, load_json(decode(data, what), what, show=kind_of), done=done, undone=undone)
     except (_NotOursError, CheckpointFormatError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
-            f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of version {VERSION} as "
-            "this package writes it: move its directory away, and give offsets from a receipt or a CSV file"
+            f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of "
+            f"version {VERSION} as this package writes it: move its directory away, and give offsets from a "
+            "receipt or a CSV file"
         ) from None
 
 
@@ -281,19 +268,12 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
     return Archive(
         name=name,
         created=printable(field("created", str)),
-        query_id=field("query_id", str),
-        batch_id=field("batch_id", int),
-        newest_planned=field("newest_planned", int),
-        newest_committed=field("newest_committed", int),
         by=CommitMetadata.parse(json.dumps(field("by", dict))) or CommitMetadata(),
-        request=field("request", str),
-        nonce=field("nonce", str),
-        carried=field("carried", bool),
         before=read_sources(field("before", dict), "before", show=kind_of),
         after=read_sources(field("after", dict), "after", show=kind_of),
         files=files,
         undoes=field("undoes", str, _NoneType),
-        copies=field("copies", bool),
+        **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,
         undone=undone,
     )

@@ -1,8 +1,9 @@
 """
 One batch of a query: from which offsets to which.
 
-The ends are in ``offsets/<batch>``. Where it begins is in the file before it, whatever number that has; for a source's
-first batch in ``sources/<source>/0``, which Spark's Kafka source writes once and which later partitions are not in.
+The ends are in ``offsets/<batch>``. Where it begins is in the file before it, whatever number that has; for a
+source's first batch in ``sources/<source>/0``, which Spark's Kafka source writes once and which later
+partitions are not in.
 """
 
 from __future__ import annotations
@@ -10,12 +11,7 @@ from __future__ import annotations
 from airflow_kafka_offsets.checkpoint.guards import take_survey, unfinished_refusals
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import (
-    CheckpointError,
-    CheckpointFormatError,
-    PlanRefusedError,
-    UsageError,
-)
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import SPARK_FORM
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import kind_of
@@ -43,17 +39,16 @@ class CheckpointBatch:
         earlier = [number for number in checkpoint.batches("offsets") if number < batch_id]
         if batch_id > 0 and not earlier:
             raise CheckpointError(
-                f"{checkpoint.name(f'offsets/{batch_id}')}: there is no batch before it any more, so where it begins is not "
-                "known; expected the batch that is running now: older ones are removed "
+                f"{checkpoint.name(f'offsets/{batch_id}')}: there is no batch before it any more, so where "
+                "it begins is not known; expected the batch that is running now: older ones are removed "
                 "(spark.sql.streaming.minBatchesToRetain)"
             )
         self._before = _kafka_sources(checkpoint.entry(max(earlier))) if earlier else {}
 
     def kafka_sources(self, source: str | None) -> list[str]:
         """
-        Return the names of the sources to look at.
+        Return the source of a name, by default all that have offsets in this batch.
 
-        :param source: one of them; default: all that have offsets in this batch.
         :raises UsageError: if there is none.
         """
         if source is None and self.ends:
@@ -62,8 +57,8 @@ class CheckpointBatch:
             return [source]
         wanted = "a Kafka source" if source is None else f"a Kafka source {source}"
         raise UsageError(
-            f"{self.checkpoint.location}: batch {self.batch_id} has no offsets of {wanted}; its Kafka sources: "
-            f"{', '.join(sorted(self.ends)) or 'none'}"
+            f"{self.checkpoint.location}: batch {self.batch_id} has no offsets of {wanted}; its Kafka "
+            f"sources: {', '.join(sorted(self.ends)) or 'none'}"
         )
 
     def begin(self, source: str) -> Offsets:
@@ -72,20 +67,19 @@ class CheckpointBatch:
         return self._initial(source) if before is None else before
 
     def _initial(self, source: str) -> Offsets:
-        """Return where a source began when it was new, which Spark notes once."""
-        path = f"sources/{source}/0"
-        name = self.checkpoint.name(path)
-        data = self.checkpoint.read_file(path)
+        name = self.checkpoint.name(f"sources/{source}/0")
+        data = self.checkpoint.read_file(f"sources/{source}/0")
         if data is None:
             raise CheckpointError(
-                f"{name}: is not there; expected where source {source} began, which Spark writes before the source's first "
-                "batch. A query with named sources needs spark.sql.streaming.offsetLog.formatVersion=2: without it, names "
-                "and offsets cannot be told to belong together"
+                f"{name}: is not there; expected where source {source} began, which Spark writes before the "
+                "source's first batch. A query with named sources needs "
+                "spark.sql.streaming.offsetLog.formatVersion=2: without it, names and offsets cannot be told "
+                "to belong together"
             )
         if not data.startswith(_INITIAL):
             raise CheckpointFormatError(
-                f"{name}: found other bytes; expected a zero byte, v1 and the first offsets, as Spark's Kafka source "
-                "writes them"
+                f"{name}: found other bytes; expected a zero byte, v1 and the first offsets, as Spark's "
+                "Kafka source writes them"
             )
         text = decode(data[len(_INITIAL) :], name)
         offsets = _kafka_or_empty(text, name)

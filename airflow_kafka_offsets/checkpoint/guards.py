@@ -15,7 +15,7 @@ from airflow_kafka_offsets.model.offsets import Offsets, summarize
 from airflow_kafka_offsets.storage import list_names, open_location
 
 HARMLESS_SINKS = ("idempotent", "kafka", "noop")
-"""Sinks to which a batch id may come again with other records, see :data:`~airflow_kafka_offsets.model.checkpoint_plan.Sink`."""
+"""Sinks to which a batch id may come again with other records."""
 
 SKIPPING_SINKS = {"delta": "Delta", "iceberg": "Iceberg", "hudi": "Hudi"}
 """Table formats that record the batch ids that they have seen, and skip them."""
@@ -39,16 +39,12 @@ class Survey(NamedTuple):
 
 
 def take_survey(checkpoint: SparkCheckpoint) -> Survey:
-    """
-    Read what a move is planned on.
-
-    :raises CheckpointError: if no batch has finished yet.
-    """
+    """Read what a move is planned on; an error if no batch has finished yet."""
     state = checkpoint.read()
     if state.batch_id is None:
         raise CheckpointError(
-            f"{checkpoint.location}: no batch has finished, so there is nothing to move: give the query startingOffsets, "
-            "which it reads as long as no batch was planned, or let its first batch finish"
+            f"{checkpoint.location}: no batch has finished, so there is nothing to move: give the query "
+            "startingOffsets, which it reads as long as no batch was planned, or let its first batch finish"
         )
     return Survey(
         state,
@@ -66,19 +62,19 @@ def not_restartable(survey: Survey) -> list[str]:
     orphans = sorted(number for number in survey.committed if number > newest)
     if orphans:
         refusals.append(
-            f"{location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; expected both or the offsets alone: "
-            "files were removed by hand; put them back first"
+            f"{location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; expected both or the "
+            "offsets alone: files were removed by hand; put them back first"
         )
     if newest > 0 and newest - 1 not in survey.planned:
         refusals.append(
-            f"{location}: offsets/{newest - 1} is not there, and Spark starts only if the two newest batches are: with "
-            "asynchronous progress tracking let the query run two batches with asyncProgressTrackingCheckpointIntervalMs "
-            "at 0; if files were removed by hand, put them back"
+            f"{location}: offsets/{newest - 1} is not there, and Spark starts only if the two newest batches "
+            "are: with asynchronous progress tracking let the query run two batches with "
+            "asyncProgressTrackingCheckpointIntervalMs at 0; if files were removed by hand, put them back"
         )
     if not survey.entry.metadata:
         refusals.append(
-            f"{location}: batch {newest} has no metadata, as in continuous mode, whose checkpoints are not moved: start a "
-            "new checkpoint with startingOffsets"
+            f"{location}: batch {newest} has no metadata, as in continuous mode, whose checkpoints are not "
+            "moved: start a new checkpoint with startingOffsets"
         )
     return refusals
 
@@ -92,8 +88,9 @@ def unknown_partitions(survey: Survey, targets: Mapping[str, Offsets]) -> list[s
     if not unknown:
         return []
     return [
-        f"{survey.state.location}: batch {survey.batch_id} has no offset for {summarize(unknown)}, so the query cannot be "
-        "moved there: leave it out with topics=, or let the query run once so that it knows it"
+        f"{survey.state.location}: batch {survey.batch_id} has no offset for {summarize(unknown)}, so the "
+        "query cannot be moved there: leave it out with topics=, or let the query run once so that it knows "
+        "it"
     ]
 
 
@@ -107,10 +104,10 @@ def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> lis
     if policy.allow_state or not is_stateful(checkpoint):
         return []
     return [
-        f"{checkpoint.location}: the query keeps state (state/), which stays as it is: records that are read again are "
-        "counted twice, and the watermark is not lowered, so that append mode drops them as late. Truncate the "
-        "checkpoint to a batch (checkpoint truncate), start a new one, or set allow_state=True if that is right for "
-        "this query"
+        f"{checkpoint.location}: the query keeps state (state/), which stays as it is: records that are read "
+        "again are counted twice, and the watermark is not lowered, so that append mode drops them as late. "
+        "Truncate the checkpoint to a batch (checkpoint truncate), start a new one, or set allow_state=True "
+        "if that is right for this query"
     ]
 
 
@@ -121,13 +118,14 @@ def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: Checkp
     batches = f"batch {', '.join(map(str, survey.pending))}"
     if policy.pending_batch == "fail":
         return [
-            f"{checkpoint.location}: {batches} was begun and not finished: running the query once would finish it; or set "
-            "pending_batch='discard' and name the sink, if that may get the batch's id again with other records"
+            f"{checkpoint.location}: {batches} was begun and not finished: running the query once would "
+            "finish it; or set pending_batch='discard' and name the sink, if that may get the batch's id "
+            "again with other records"
         ]
     if is_stateful(checkpoint):
         return [
-            f"{checkpoint.location}: {batches} was begun and not finished, and the query keeps state, which may hold the "
-            "batch already: it cannot be discarded; run the query once, which finishes it"
+            f"{checkpoint.location}: {batches} was begun and not finished, and the query keeps state, which "
+            "may hold the batch already: it cannot be discarded; run the query once, which finishes it"
         ]
     return _sink_refusals(checkpoint, survey.pending[0], f"discarding {batches}", policy)
 
@@ -135,31 +133,31 @@ def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: Checkp
 def _sink_refusals(
     checkpoint: SparkCheckpoint, first: int, doing: str, policy: CheckpointPolicy
 ) -> list[str]:
-    """Return why batch ids from ``first`` on must not come again with other records."""
     if policy.sink in HARMLESS_SINKS:
         return []
     if policy.sink is None:
         return [
-            f"{doing} lets the query use the batch id again with other records, and the checkpoint does not say where it "
-            f"writes to: set sink to {SINKS}"
+            f"{doing} lets the query use the batch id again with other records, and the checkpoint does not "
+            f"say where it writes to: set sink to {SINKS}"
         ]
     if policy.sink in SKIPPING_SINKS:
         return [
-            f"{doing} lets the query use the batch id again, and {SKIPPING_SINKS[policy.sink]} skips ids that it has seen: "
-            "the new records would be lost; run the query once so that nothing is unfinished, and seek"
+            f"{doing} lets the query use the batch id again, and {SKIPPING_SINKS[policy.sink]} skips ids "
+            "that it has seen: the new records would be lost; run the query once so that nothing is "
+            "unfinished, and seek"
         ]
     if policy.sink_location is None:
         return [
-            f"{doing} lets the query use the batch id again, and a file sink skips ids that it has recorded: set "
-            "sink_location, the directory it writes to, so that its _spark_metadata can be checked"
+            f"{doing} lets the query use the batch id again, and a file sink skips ids that it has recorded: "
+            "set sink_location, the directory it writes to, so that its _spark_metadata can be checked"
         ]
     recorded = _recorded_by_file_sink(checkpoint, policy.sink_location)
     if recorded is None:
         return [f"sink_location={policy.sink_location}: has no _spark_metadata, so no file sink writes to it"]
     if recorded >= first:
         return [
-            f"{doing}: the file sink has recorded batch {recorded} in {policy.sink_location}/_spark_metadata and would skip "
-            "it, with all new records: run the query once, which finishes it, and seek"
+            f"{doing}: the file sink has recorded batch {recorded} in {policy.sink_location}/_spark_metadata "
+            "and would skip it, with all new records: run the query once, which finishes it, and seek"
         ]
     return []
 
@@ -202,18 +200,20 @@ def truncate_refusals(
         return []
     if batch_id > 0 and batch_id - 1 not in survey.planned:
         refusals.append(
-            f"{location}: offsets/{batch_id - 1} is not there, and Spark starts from batch {batch_id} only with it: choose "
-            f"a later batch than {batch_id}"
+            f"{location}: offsets/{batch_id - 1} is not there, and Spark starts from batch {batch_id} only "
+            f"with it: choose a later batch than {batch_id}"
         )
     others = [source.source for source in survey.state.sources if not source.kafka]
     if others:
         refusals.append(
-            f"{location}: source {', '.join(others)} is not Kafka and keeps a log of its own, which would not go back: seek"
+            f"{location}: source {', '.join(others)} is not Kafka and keeps a log of its own, which would "
+            "not go back: seek"
         )
     if not survey.entry.metadata:
         refusals.append(f"{location}: is of continuous mode, whose checkpoints are not moved")
     if is_stateful(checkpoint) and not has_version(checkpoint, batch_id + 1):
         refusals.append(
-            f"{location}: the state after batch {batch_id} (version {batch_id + 1}) is not kept any more: choose a later batch"
+            f"{location}: the state after batch {batch_id} (version {batch_id + 1}) is not kept any more: "
+            "choose a later batch"
         )
     return refusals + _sink_refusals(checkpoint, batch_id + 1, "truncating", policy)

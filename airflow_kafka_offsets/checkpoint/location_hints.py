@@ -9,22 +9,14 @@ from airflow_kafka_offsets.storage import list_names
 PARTS = ("metadata", "offsets", "commits", "sources", "state")
 """What Spark puts into a checkpoint; the first is always there."""
 
-_OUTPUTS = {
-    "_spark_metadata": "the output directory of a file sink",
-    "_delta_log": "a Delta table",
-}
+_OUTPUTS = {"_spark_metadata": "the output directory of a file sink", "_delta_log": "a Delta table"}
 _NAMES_SHOWN = 5
 _DIRECTORIES_TRIED = 20
 """Each costs a request on an object store, and the answer is a hint."""
 
 
 def describe(fs: AbstractFileSystem, root: str) -> str:
-    """
-    Say what was found where a checkpoint was expected.
-
-    :param root: a path that lacks the file ``metadata``.
-    :return: a clause such as ``a directory above checkpoints (orders, payments); give that of one query``.
-    """
+    """Return what is where a checkpoint was expected, such as ``a directory above checkpoints (orders)``."""
     try:
         return _describe(fs, root)
     except Exception:  # noqa: BLE001 - without permission to look around there is no hint, and no other error

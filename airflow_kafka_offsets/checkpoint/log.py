@@ -59,8 +59,8 @@ class OffsetLogEntry:
     :param version: 1 or 2.
     :param metadata: the second line; empty where it is empty, as in continuous mode.
     :param sources: one for each source, in the order of the lines.
-    :param lines: the file as it is, split at line feeds; ``sources[i]`` is from ``lines[2 + i]``. Joined again
-        they are the same file, byte for byte, so that a line can be replaced and the others left alone.
+    :param lines: the file as it is, split at line feeds; ``sources[i]`` is from ``lines[2 + i]``. Joined
+        again they are the same file, byte for byte, so that a line can be replaced and the others left alone.
     """
 
     version: int
@@ -70,7 +70,7 @@ class OffsetLogEntry:
 
     @property
     def batch_timestamp_ms(self) -> int | None:
-        """When Spark planned the batch, in milliseconds since 1970; ``None`` in continuous mode, or if it is no time."""
+        """When Spark planned the batch, in ms since 1970; ``None`` in continuous mode, or if it is no time."""
         timestamp = self.metadata.get("batchTimestampMs")
         if not isinstance(timestamp, int) or isinstance(timestamp, bool):
             return None
@@ -78,11 +78,7 @@ class OffsetLogEntry:
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:
-        """
-        The offsets of each Kafka source, by index or name.
-
-        They are not merged: two sources may read the same topic and stand at different offsets.
-        """
+        """The offsets of each Kafka source, by index or name; two may be at different offsets of one topic."""
         found = {source: kafka_offsets(text) for source, text in self.sources if text is not None}
         return {source: offsets for source, offsets in found.items() if offsets is not None}
 
@@ -122,7 +118,6 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
     """
     Read one file of ``offsets/``.
 
-    :param name: the file, for the error text.
     :raises CheckpointFormatError: if the version is not known, or lines are missing or malformed.
     """
     lines = text.split("\n")
@@ -144,10 +139,8 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
             )
         if not offset:
             raise _cut_off(where, "nothing", f"an offset as JSON, or {NO_OFFSET!r}")
-        if offset == NO_OFFSET:
-            sources[source] = SourceOffset(source, None)
-        else:
-            sources[source] = SourceOffset(source, offset)
+        sources[source] = SourceOffset(source, None if offset == NO_OFFSET else offset)
+        if offset != NO_OFFSET:
             kafka_offsets(offset, where)  # a line that is cut off must not wait until somebody asks for it
     return OffsetLogEntry(version, metadata, tuple(sources.values()), tuple(lines))
 
@@ -156,7 +149,6 @@ def check_commit_log(text: str, name: str) -> None:
     """
     Check one file of ``commits/``: a known version, and JSON. What it says beyond its existence is Spark's.
 
-    :param name: the file, for the error text.
     :raises CheckpointFormatError: if it is neither version 1 nor 2, or cut off.
     """
     version_line, separator, metadata = text.partition("\n")
@@ -170,10 +162,10 @@ def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
     """
     Return the offsets of a Kafka source, or ``None`` if the text is another source's.
 
-    Kafka's is the only known source that writes ``{"topic": {"<digits>": <number>}}``: rate, socket and memory
-    sources write a bare number, files ``{"logOffset": 0}``, Delta a flat object. Azure Event Hubs writes the
-    same shape, so it proves nothing about the broker: compare topics and offsets with it before a commit.
-    ``{}`` (no topic matched a pattern yet) names no partition and is taken for another source's.
+    Kafka's is the only known source that writes ``{"topic": {"<digits>": <number>}}``: rate, socket and
+    memory sources write a bare number, files ``{"logOffset": 0}``, Delta a flat object. Azure Event Hubs
+    writes the same shape, so it proves nothing about the broker: compare topics and offsets with it before a
+    commit. ``{}`` (no topic matched a pattern yet) names no partition and is taken for another source's.
 
     :param text: one source's offset, without the source's name.
     :param name: the file and line, for the error text.
@@ -233,7 +225,8 @@ def _json_object(text: str, where: str, expected: str) -> dict[str, Any]:
         value = text
     if not isinstance(value, dict):
         raise CheckpointFormatError(
-            f"{where}: found {kind_of(value)}; expected {expected} as a JSON object: the file is cut off or was edited"
+            f"{where}: found {kind_of(value)}; expected {expected} as a JSON object: the file is cut off or "
+            "was edited"
         )
     return value
 

@@ -22,17 +22,11 @@ def unfinished_move(checkpoint: SparkCheckpoint) -> Archive | None:
     :raises CheckpointError: if the checkpoint cannot be read.
     """
     kept = newest_archive(checkpoint)
-    if kept is None or kept.over:
-        return None
-    return None if has_run_since(checkpoint, kept) else kept
+    return None if kept is None or kept.over or has_run_since(checkpoint, kept) else kept
 
 
 def has_run_since(checkpoint: SparkCheckpoint, kept: Archive, survey: Survey | None = None) -> bool:
-    """
-    Return whether the query has planned or finished a batch since a move.
-
-    :param survey: the checkpoint's, if it was taken already.
-    """
+    """Return whether the query has planned or finished a batch since a move."""
     survey = survey or take_survey(checkpoint)
     if max(survey.planned) > kept.newest_planned or max(survey.committed) > kept.newest_committed:
         return True
@@ -43,12 +37,10 @@ def has_run_since(checkpoint: SparkCheckpoint, kept: Archive, survey: Survey | N
 def unfinished_refusal(checkpoint: SparkCheckpoint, kept: Archive) -> MoveUnfinishedError:
     """Return the error for whoever meets a move that was begun and not finished."""
     return MoveUnfinishedError(
-        [
-            f"{checkpoint.location}: move {kept} was begun and not finished: it is under way, or has stopped half-way. The "
-            "same task, or the same command, finishes it when it runs again; 'airflow-kafka-offsets group restore GROUP "
-            f"--checkpoint {checkpoint.location} --archive {kept.undoes or kept.name}' "
-            f"{'finishes it' if kept.undoes else 'takes it back'}"
-        ],
+        f"{checkpoint.location}: move {kept} was begun and not finished: it is under way, or has stopped "
+        "half-way. The same task, or the same command, finishes it when it runs again; "
+        f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
+        f"{kept.undoes or kept.name}' {'finishes it' if kept.undoes else 'takes it back'}",
         retriable=True,
     )
 
@@ -76,14 +68,11 @@ def same_request(
     return kept
 
 
-def resume(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, kept: Archive) -> CheckpointPlan:
-    """
-    Return a plan as the rest of a move that was interrupted: what was overwritten is in that move's archive.
-
-    :param checkpoint_plan: the plan, made on what the interrupted move has left.
-    :param kept: the archive of the interrupted move.
-    """
-    if has_run_since(checkpoint, kept):
+def resume(
+    checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, kept: Archive | None
+) -> CheckpointPlan:
+    """Return a plan, made on what an interrupted move has left, as the rest of that move, if there is one."""
+    if kept is None or has_run_since(checkpoint, kept):
         return checkpoint_plan
     removed = [path for path, (_, after) in kept.files.items() if after is None]
     batches = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))

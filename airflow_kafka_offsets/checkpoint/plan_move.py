@@ -3,20 +3,21 @@ Plans the move of a Spark checkpoint to other offsets, and its undo.
 
 Three moves, all of a query that is stopped (measured with Spark 3.5 to 4.2):
 
-* *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query goes on
-  from there with the next batch id, so that no id occurs twice and sinks that remember ids stay right.
-* *truncate* removes batches, newest first. The query plans them again under the same ids: exact also for a query
-  that keeps state, and wrong for sinks that skip ids they have seen. The Spark application must have ended, not the
-  query alone: one that lives on may write old state again.
+* *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query goes
+  on from there with the next batch id, so that no id occurs twice and sinks that remember ids stay right.
+* *truncate* removes batches, newest first. The query plans them again under the same ids: exact also for a
+  query that keeps state, and wrong for sinks that skip ids they have seen. The Spark application must have
+  ended, not the query alone: one that lives on may write old state again.
 * *undo* puts back what an archive has kept, or seeks to it if the query has run since.
 
-Each is planned as a list of files to write and remove, in an order in which every interruption leaves a checkpoint
-that Spark starts from; :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan` carries it out.
+Each is planned as a list of files to write and remove, in an order in which every interruption leaves a
+checkpoint that Spark starts from; :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan`
+carries it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from airflow_kafka_offsets.checkpoint.archive import find_archive, next_name, read_archives, read_copy
@@ -58,10 +59,9 @@ def plan_seek(
 
     A move that was interrupted is finished by the same request; any other one is refused until then.
 
-    :param targets: source -> offsets, real numbers inside the log: that is for the caller to check. Partitions
-        that are not named keep theirs.
+    :param targets: source -> offsets, inside the log: that is for the caller to check. Partitions that are
+        not named keep theirs.
     :param request: identifies what was asked for; by default the targets do.
-    :return: the plan with its refusals; nothing was written.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
@@ -80,11 +80,9 @@ def plan_seek(
     if after != before and not refusals:
         steps.append(Step(f"offsets/{survey.batch_id}", survey.entry.with_offsets(targets).encode()))
     without = [source.source for source in survey.state.sources if source.offsets is None]
-    notes = [f"source {', '.join(without)} has no Kafka offsets and stays as it is"] if without else []
-    checkpoint_plan = _plan(
-        checkpoint, survey, kind, after, steps, refusals, notes, undoes, survey.pending, request
-    )
-    return checkpoint_plan if earlier is None else resume(checkpoint, checkpoint_plan, earlier)
+    notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
+    plan = _plan(checkpoint, survey, kind, after, steps, request, refusals, discarded=survey.pending)
+    return resume(checkpoint, replace(plan, notes=notes, undoes=undoes), earlier)
 
 
 def plan_truncate(
@@ -93,9 +91,8 @@ def plan_truncate(
     """
     Plan to remove every batch after one, so that the query plans them again.
 
-    :param batch_id: the batch that is to be the newest; its offsets are where the query goes on.
+    :param batch_id: the batch that becomes the newest; its offsets are where the query goes on.
     :param policy: must name the sink.
-    :return: the plan with its refusals; nothing was written.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
@@ -113,16 +110,10 @@ def plan_truncate(
         for directory, there in (("commits", survey.committed), ("offsets", survey.planned))
         if number in there
     ]
-    checkpoint_plan = _plan(
-        checkpoint, survey, "truncate", after, steps, refusals, [], None, survey.pending, request
-    )
-    if steps and not refusals:
-        derived = whole_states_after(checkpoint, batch_id + 1)
-        links = link_refusals(checkpoint, derived)
-        checkpoint_plan = replace(
-            checkpoint_plan, derived=derived, refusals=(*checkpoint_plan.refusals, *links)
-        )
-    return checkpoint_plan if earlier is None else resume(checkpoint, checkpoint_plan, earlier)
+    derived = whole_states_after(checkpoint, batch_id + 1) if steps and not refusals else ()
+    refusals += link_refusals(checkpoint, derived)
+    plan = _plan(checkpoint, survey, "truncate", after, steps, request, refusals, discarded=survey.pending)
+    return resume(checkpoint, replace(plan, derived=derived), earlier)
 
 
 def plan_undo(
@@ -131,28 +122,25 @@ def plan_undo(
     """
     Plan to take a move back.
 
-    If the query has not run since, the files come back as they were, an unfinished batch included. If it has, the
-    checkpoint is moved to the offsets that it had.
+    If the query has not run since, the files come back as they were, an unfinished batch included. If it has,
+    the checkpoint is moved to the offsets that it had.
 
     :param archive: name of the archive; by default the newest move that was not taken back.
-    :return: the plan with its refusals; nothing was written.
     :raises CheckpointError: if there is no such archive, or the checkpoint cannot be read.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     kept = find_archive(checkpoint, archive)
     if kept.undoes is not None and not kept.over:
         raise CheckpointError(
-            f"{checkpoint.location}: {kept.name} is itself an undo, and was not finished: undo {kept.undoes} again, which "
-            "finishes it"
+            f"{checkpoint.location}: {kept.name} is itself an undo, and was not finished: undo {kept.undoes} "
+            "again, which finishes it"
         )
     request = fingerprint("undo", kept.name)
     survey = take_survey(checkpoint)
     if kept.query_id != survey.state.query_id:
         raise PlanRefusedError(
-            [
-                f"{checkpoint.location}: archive {kept.name} is of query {kept.query_id}, and the checkpoint is of query "
-                f"{survey.state.query_id}: give the archive's own checkpoint"
-            ]
+            f"{checkpoint.location}: archive {kept.name} is of query {kept.query_id}, and the checkpoint is "
+            f"of query {survey.state.query_id}: give the archive's own checkpoint"
         )
     # An undo that was interrupted goes on as it began: what it has left may look as if nothing had run.
     begun = [one for one in read_archives(checkpoint) if one.undoes == kept.name and not one.copies]
@@ -163,9 +151,8 @@ def plan_undo(
     steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
     # What goes, goes newest first; then what comes, oldest first.
     steps.sort(key=_put_back_order)
-    checkpoint_plan = _plan(checkpoint, survey, "undo", kept.before, steps, [], [], kept.name, (), request)
-    checkpoint_plan = replace(checkpoint_plan, copies=True)
-    return checkpoint_plan if earlier is None else resume(checkpoint, checkpoint_plan, earlier)
+    plan = _plan(checkpoint, survey, "undo", kept.before, steps, request)
+    return resume(checkpoint, replace(plan, undoes=kept.name, copies=True), earlier)
 
 
 def _plan(
@@ -174,11 +161,9 @@ def _plan(
     kind: Kind,
     after: Mapping[str, Offsets],
     steps: list[Step],
-    refusals: list[str],
-    notes: list[str],
-    undoes: str | None,
-    discarded: tuple[int, ...],
     request: str,
+    refusals: Sequence[str] = (),
+    discarded: tuple[int, ...] = (),
 ) -> CheckpointPlan:
     return CheckpointPlan(
         kind=kind,
@@ -192,15 +177,13 @@ def _plan(
         discarded=discarded,
         batches=(frozenset(survey.planned), frozenset(survey.committed)),
         refusals=(*refusals, *link_refusals(checkpoint, [step.path for step in steps])),
-        notes=tuple(notes),
         archive=next_name(checkpoint, kind) if steps else None,
         request=request,
-        undoes=undoes,
     )
 
 
 def _put_back_order(step: Step) -> tuple[int, int, bool]:
-    # commits/N goes before offsets/N, and comes after it: in between, N is a batch that Spark would run again.
+    # commits/N goes before offsets/N, and comes after it: in between, Spark would run batch N again.
     directory, _, number = step.path.partition("/")
     if step.data is None:
         return 0, -int(number), directory == "offsets"

@@ -49,7 +49,8 @@ class CheckpointSource:
     One source of the query.
 
     :param source: its index in the query's plan, or its name (Spark 4.2).
-    :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset yet.
+    :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset
+        yet.
     :param kafka: whether the offsets have Kafka's form. False for a source that had no offset yet: the
         checkpoint's newest batch does not say what it is.
     :param begun: whether it has an offset. Kafka's has none either while its pattern matches no topic.
@@ -85,11 +86,7 @@ class CheckpointState:
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:
-        """
-        The offsets of each Kafka source, by index or name.
-
-        They are not merged: two sources may read the same topic and stand at different offsets.
-        """
+        """The offsets of each Kafka source, by index or name; two may be at different offsets of one topic."""
         return {source.source: source.offsets for source in self.sources if source.offsets is not None}
 
     @property
@@ -101,9 +98,14 @@ class CheckpointState:
         """
         if self.batch_id is None or not all(source.begun and not source.kafka for source in self.sources):
             return None
+        return self.no_kafka_offsets
+
+    @property
+    def no_kafka_offsets(self) -> str:
+        """The error text for a batch without Kafka offsets."""
         return (
-            f"{self.location}: batch {self.batch_id} has no Kafka offsets; it has {len(self.sources)} sources of other "
-            "kinds: check checkpoint_location"
+            f"{self.location}: batch {self.batch_id} has no Kafka offsets; it has {len(self.sources)} "
+            "sources of other kinds: check checkpoint_location"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -177,8 +179,7 @@ class SparkCheckpoint:
         """
         Return what Spark has planned for a batch: its file in ``offsets``.
 
-        :param batch_id: a batch that Spark still keeps.
-        :raises CheckpointError: if it is not there.
+        :raises CheckpointError: if it is not there: Spark does not keep it any more.
         :raises CheckpointFormatError: if its file is not in a form that is known.
         :raises CheckpointUnavailableError: if the storage does not answer.
         """
@@ -186,15 +187,15 @@ class SparkCheckpoint:
             return parse_offset_log(*self._batch_file("offsets", batch_id))
         except _FileGoneError:
             raise CheckpointError(
-                f"{self.name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has planned and not removed "
-                "yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
+                f"{self.name(f'offsets/{batch_id}')}: is not there; expected a batch that Spark has planned "
+                "and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
             ) from None
 
     def read_file(self, path: str) -> bytes | None:
         """
         Return what a file of the checkpoint holds, ``None`` if it is not there.
 
-        :param path: under the checkpoint, such as ``offsets/7``.
+        :param path: below the checkpoint, such as ``offsets/7``.
         """
         return read_bytes(self.fs, f"{self.root}/{path}")
 
@@ -202,8 +203,7 @@ class SparkCheckpoint:
         """
         Write a file of the checkpoint, whole or not at all.
 
-        :param path: under the checkpoint.
-        :raises CheckpointError: if that leads out of the checkpoint, or the storage fails.
+        :raises CheckpointError: if the path leads out of the checkpoint, or the storage fails.
         """
         replace_file(self.fs, self._inside(path), data)
 
@@ -211,19 +211,18 @@ class SparkCheckpoint:
         """
         Remove a file of the checkpoint; one that is not there is removed already.
 
-        :param path: under the checkpoint.
-        :raises CheckpointError: if that leads out of the checkpoint, or the storage fails.
+        :raises CheckpointError: if the path leads out of the checkpoint, or the storage fails.
         """
         remove_file(self.fs, self._inside(path))
 
     def behind_link(self, path: str) -> str | None:
-        """Return why a file of the checkpoint must not be changed, ``None`` unless a directory above it is a link."""
+        """Return why a file must not be changed, ``None`` unless a directory above it is a link."""
         link = linked_directory(self.fs, self.root, path)
         if link is None:
             return None
         return (
-            f"{self.name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is not changed through one: "
-            "make it a directory"
+            f"{self.name(link)}: is a symbolic link, which may lead anywhere, and a checkpoint is not "
+            "changed through one: make it a directory"
         )
 
     def _inside(self, path: str) -> str:
@@ -296,24 +295,22 @@ class _FileGoneError(CheckpointUnavailableError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name}: was listed and then not there, {_ATTEMPTS} times: the query removes batches faster than they "
-            "can be read; raise spark.sql.streaming.minBatchesToRetain, or try again"
+            f"{name}: was listed and then not there, {_ATTEMPTS} times: the query removes batches faster "
+            "than they can be read; raise spark.sql.streaming.minBatchesToRetain, or try again"
         )
 
 
 class _NoCommonBatchError(CheckpointFormatError):
-    """A commit, and no batch in both directories: between the listings, or because files were removed by hand."""
+    """A commit, and no batch in both directories: between the listings, or files were removed by hand."""
 
     def __init__(self, location: str, planned: set[int], committed: set[int]) -> None:
+        offsets = f"{min(planned)} to {max(planned)}" if planned else "of no batch"
         super().__init__(
-            f"{location}: found commits up to {max(committed)} and offsets {_span(planned)}; expected a batch that is "
-            "in both: files were removed by hand, the copy is not complete, or the query removes batches faster "
-            "than they can be read (then raise spark.sql.streaming.minBatchesToRetain, or try again)"
+            f"{location}: found commits up to {max(committed)} and offsets {offsets}; expected a "
+            "batch that is in both: files were removed by hand, the copy is not complete, or the query "
+            "removes batches faster than they can be read (then raise "
+            "spark.sql.streaming.minBatchesToRetain, or try again)"
         )
-
-
-def _span(batches: set[int]) -> str:
-    return f"{min(batches)} to {max(batches)}" if batches else "of no batch"
 
 
 def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:

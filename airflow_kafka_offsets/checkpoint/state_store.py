@@ -2,8 +2,8 @@
 State that a query keeps beside its offsets.
 
 State lies in ``state/<operator>/<partition>/``, for a join one directory deeper. After batch N it has version
-N + 1: ``4.delta`` or ``4.changelog`` holds what the batch changed, ``4.snapshot`` or ``4.zip`` the state as a whole,
-and with the second format of the store (Spark 4.0) the name has an id, ``4_<uuid>.zip``.
+N + 1: ``4.delta`` or ``4.changelog`` holds what the batch changed, ``4.snapshot`` or ``4.zip`` the state as a
+whole, and with the second format of the store (Spark 4.0) the name has an id, ``4_<uuid>.zip``.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def whole_states_after(checkpoint: SparkCheckpoint, version: int) -> tuple[str, 
     """
     Return the files that hold the state as a whole at later versions, and that can be made again.
 
-    A query that plans its batches again writes the changes of each version again, but not these: Spark makes them
-    now and then in the background, and would load an old one in place of the new changes. One without the file of
-    its changes is the only copy of its version; Spark writes such a file with each batch, and so overwrites it.
+    A query that plans its batches again writes the changes of each version again, but not these: Spark makes
+    them now and then in the background, and would load an old one in place of the new changes. One without
+    the file of its changes is the only copy of its version; Spark writes such a file with each batch, and so
+    overwrites it.
     """
     found = []
     for operator in _numbers(checkpoint, "state"):

@@ -113,16 +113,14 @@ def main() -> None:
     # What others have named may not fit the terminal's encoding.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        _run()
-    except KafkaOffsetsError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(USAGE if isinstance(error, UsageError) else REFUSED)
-
-
-def _run() -> None:
-    try:
         cli(prog_name=PROGRAM)
+    except KafkaOffsetsError as error:
+        failure = error
     except OSError as error:
-        if error.filename is not None:
-            raise KafkaOffsetsError(f"{error.filename}: {error.strerror}") from error
-        raise not_written("the output", error) from error
+        named = error.filename is not None
+        text = f"{error.filename}: {error.strerror}"
+        failure = KafkaOffsetsError(text) if named else not_written("the output", error)
+    else:
+        return
+    click.echo(f"Error: {failure}", err=True)
+    sys.exit(USAGE if isinstance(failure, UsageError) else REFUSED)

@@ -48,11 +48,8 @@ def checkpoint_show(checkpoint: SparkCheckpoint, output: str) -> None:
     for source in state.sources:
         if source.offsets is None:
             rows.append((source.source, "-" if source.kafka else "(not Kafka, or no offset yet)", "-", "-"))
-        else:
-            rows += [
-                (source.source, tp.topic, str(tp.partition), str(end))
-                for tp, end in sorted(source.offsets.items())
-            ]
+        for tp, end in sorted((source.offsets or {}).items()):
+            rows.append((source.source, tp.topic, str(tp.partition), str(end)))
     lines = [
         f"query    {state.query_id}",
         f"batch    {'none has finished' if state.batch_id is None else state.batch_id}",
@@ -80,8 +77,8 @@ def checkpoint_seek(
     """
     Make the query of the checkpoint at URI continue from other offsets.
 
-    The query must be stopped. No group moves: "group reset --checkpoint" moves both. Without --execute it shows
-    what it would do and changes nothing.
+    The query must be stopped. No group moves: "group reset --checkpoint" moves both. Without --execute it
+    shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek
 
@@ -105,9 +102,9 @@ def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: E
     """
     Remove all batches after one from the checkpoint at URI.
 
-    The query plans them again under the same ids: exact also for a query that keeps state, and wrong for sinks
-    that skip ids they have seen, so --sink is needed. The Spark application must have ended, not only the query.
-    Without --execute it shows what it would do and changes nothing.
+    The query plans them again under the same ids: exact also for a query that keeps state, and wrong for
+    sinks that skip ids they have seen, so --sink is needed. The Spark application must have ended, not only
+    the query. Without --execute it shows what it would do and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 

@@ -38,11 +38,7 @@ def print_result(output: str, value: Mapping[str, Any], lines: Iterable[str]) ->
 
 
 def not_written(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsError:
-    """
-    Return the error for a standard output that cannot be written, and discard what is left of it.
-
-    :param outcome: what the command has changed, appended to the text.
-    """
+    """Return the error for a standard output that cannot be written, and discard what is left of it."""
     # Python would fail on the rest again when it ends, with a text of its own.
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
@@ -81,7 +77,8 @@ class Execution:
         export: bool = False,
     ) -> None:
         """
-        Show a plan, carry it out if asked to, and print the receipt; see :func:`airflow_kafka_offsets.moves.apply.apply`.
+        Show a plan, carry it out if asked to, and print the receipt; see
+        :func:`airflow_kafka_offsets.moves.apply.apply`.
 
         :param client: needed where groups move.
         :param save: file for the groups' offsets that will be overwritten, as Kafka's CSV.
@@ -112,11 +109,7 @@ class Execution:
             print_result(self.output, {}, lines)
 
     def conclude(self, receipt: Mapping[str, Any] | None, done: str) -> None:
-        """
-        Print the receipt of a command, and whether it has changed nothing.
-
-        :param done: what was changed, for the error text if the receipt cannot be printed.
-        """
+        """Print the receipt of a command; ``done`` is for the error text if that fails."""
         try:
             if receipt is not None:
                 print_result(self.output, receipt, ())
@@ -128,17 +121,14 @@ class Execution:
 
 
 def save_offsets(save: Path | None, groups: Mapping[str, Positions]) -> None:
-    """
-    Write the committed offsets of groups to the file of ``--save``, if it is given.
-
-    :raises UsageError: if that fails.
-    """
+    """Write the committed offsets of groups to the file of ``--save``, if it is given."""
+    if save is None:
+        return
     committed = {
         name: {tp: at for tp, at in group.items() if at is not None} for name, group in groups.items()
     }
     try:
-        if save:
-            save.write_text(format_csv(committed), encoding="utf-8")
+        save.write_text(format_csv(committed), encoding="utf-8")
     except OSError as error:
         raise UsageError(
             f"--save {save}: cannot be written ({error.strerror}); nothing was changed"

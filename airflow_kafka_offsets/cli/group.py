@@ -117,8 +117,8 @@ def group_delete(
     execution.show(*(f"{groups[name].state} group {lag.table()}" for name, lag in lags.items()))
     refusals = [f"there is no group {name!r}: correct its name" for name in groups if name not in before]
     refusals += [
-        f"group {name!r} is {found.state} with {len(found.members)} members ({name_members(found.members)}): only a "
-        "group without members can be deleted; stop them first"
+        f"group {name!r} is {found.state} with {len(found.members)} members ({name_members(found.members)}): "
+        "only a group without members can be deleted; stop them first"
         for name, found in groups.items()
         if found.active
     ]

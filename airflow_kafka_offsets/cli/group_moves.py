@@ -165,17 +165,14 @@ def group_restore(
     if [bool(receipt), bool(from_file), bool(archive)].count(True) != 1:
         raise UsageError("give --receipt, --from-file, or --archive: one of them")
     policies["policy"] = execution.policy
+    if not from_file:
+        policies["on_no_commit"] = on_no_commit
     if from_file:
         plan = restore.plan_restore_file(client, from_file, checkpoint, groups, **policies)
     elif receipt:
-        value = _read_receipt(receipt)
-        plan = restore.plan_restore_receipt(
-            client, value, checkpoint, groups, on_no_commit=on_no_commit, **policies
-        )
+        plan = restore.plan_restore_receipt(client, _read_receipt(receipt), checkpoint, groups, **policies)
     elif archive and checkpoint:
-        plan = restore.plan_restore_archive(
-            client, archive, checkpoint, groups, on_no_commit=on_no_commit, **policies
-        )
+        plan = restore.plan_restore_archive(client, archive, checkpoint, groups, **policies)
     else:
         raise UsageError(
             "--archive names a move of a checkpoint: give its location with --checkpoint as well"
@@ -184,11 +181,7 @@ def group_restore(
 
 
 def _read_receipt(uri: str) -> Any:
-    """
-    Read a receipt from a file; no error text shows what is in the file.
-
-    :raises UsageError: if the file cannot be read.
-    """
+    """Read a receipt from a file; no error text shows what is in the file."""
     from airflow_kafka_offsets.storage import read_text
 
     try:

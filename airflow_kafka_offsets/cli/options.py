@@ -31,9 +31,8 @@ _CALLS = 4
 
 def combined(parameter: str, read: Callable[..., object], *options: Option) -> Option:
     """
-    Return a decorator that adds options to a command and passes their values on as one.
+    Return a decorator that adds options to a command and passes their values on as one parameter.
 
-    :param parameter: the command's parameter for the combined value.
     :param read: makes that value from the options' values, which it takes by name.
     :param options: click's decorators, or combined ones.
     """
@@ -65,7 +64,7 @@ def choice_option(name: str, choices: object, default: str, text: str) -> Option
 
 
 def duration_option(name: str, seconds: int, text: str) -> Option:
-    """Return an option that takes a duration, and its default in seconds; the text begins after those words."""
+    """Return an option that takes a duration, with its default in seconds."""
 
     def read(_context: click.Context, _option: click.Parameter, value: object) -> float | None:
         return parse_seconds(value, name)
@@ -79,11 +78,7 @@ def duration_option(name: str, seconds: int, text: str) -> Option:
 def broker_config(
     bootstrap_server: str | None, command_config: Path | None, kafka_config_id: str | None
 ) -> dict[str, Any]:
-    """
-    Return the configuration of a client for the cluster that the options name.
-
-    :raises UsageError: if they name none, or a file or a connection that cannot be used.
-    """
+    """Return the configuration of a client for the cluster that the options name."""
     from airflow_kafka_offsets.kafka.config import SERVERS, load_properties
 
     if kafka_config_id and (bootstrap_server or command_config):
@@ -100,8 +95,8 @@ def broker_config(
         config[SERVERS] = bootstrap_server
     if SERVERS not in config:
         raise UsageError(
-            "no broker is named: give --bootstrap-server HOST:PORT, --command-config FILE with bootstrap.servers, or "
-            "--kafka-config-id ID of an Airflow connection"
+            "no broker is named: give --bootstrap-server HOST:PORT, --command-config FILE with "
+            "bootstrap.servers, or --kafka-config-id ID of an Airflow connection"
         )
     return config
 
@@ -116,11 +111,7 @@ def _open_client(timeout: float, **names: Any) -> OffsetsClient:
 
 @contextmanager
 def _airflow(option: str) -> Iterator[None]:
-    """
-    Look up an Airflow connection within this.
-
-    :raises UsageError: if Airflow cannot be loaded, or cannot find or use the connection.
-    """
+    """Turn what Airflow raises when a connection is looked up into a usage error of an option."""
     # As in Airflow's own commands: without it the SDK does not search the metadata database.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     try:
@@ -135,7 +126,8 @@ def _airflow(option: str) -> Iterator[None]:
     except Exception as error:  # a broken configuration raises many types, some of which quote passwords
         known = isinstance(error, ImportError) or type(error).__module__.startswith("airflow.")
         raise UsageError(
-            f"{option}: Airflow is not configured ({error if known else type(error).__name__}): see what 'airflow info' says"
+            f"{option}: Airflow is not configured ({error if known else type(error).__name__}): see what "
+            "'airflow info' says"
         ) from error
 
 

@@ -41,8 +41,7 @@ def storage_of(
     from airflow.sdk import BaseHook, ObjectStoragePath
 
     try:
-        # Not every provider asks for the connection, and amazon's goes on with the credentials of the
-        # machine.
+        # Not every provider asks for the connection: amazon's goes on with the machine's credentials.
         BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise UsageError(

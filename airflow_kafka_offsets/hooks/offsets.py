@@ -26,7 +26,7 @@ from airflow_kafka_offsets.kafka.positions import (
     partitions_in,
 )
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
-from airflow_kafka_offsets.model.formats import offsets_json
+from airflow_kafka_offsets.model.formats import log_json, offsets_json
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import parse_time, timestamp_ms
@@ -87,9 +87,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
             return f"{found}: {error}"
         return (
             f"{found} has no {SERVERS} as text in its extra (host and port are not used): set the extra of a "
-            "connection of type "
-            f'\'kafka\' to {{"{SERVERS}": "host:port"}} and what else the broker wants, or correct '
-            "kafka_config_id"
+            "connection of type 'kafka' to "
+            f'{{"{SERVERS}": "host:port"}} and what else the broker wants, or correct kafka_config_id'
         )
 
     def client_config(self) -> dict[str, Any]:
@@ -152,10 +151,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
         """Return ``log_start`` and ``log_end`` of topics, each as ``{topic: {partition: offset}}``."""
         with self.get_offsets_client() as client:
             logs = log_ranges(client, TopicScope.parse(topics), isolation_level)
-        return {
-            "log_start": offsets_json({tp: log.start for tp, log in logs.items()}),
-            "log_end": offsets_json({tp: log.end for tp, log in logs.items()}),
-        }
+        return log_json(logs)
 
     def offsets_for_time(
         self, topics: str | Sequence[str], time: datetime | str
@@ -211,6 +207,6 @@ class KafkaOffsetsHook(KafkaBaseHook):
 
 def _provider_changed(found: str) -> SetupError:
     return SetupError(
-        f"{OFFICIAL_PROVIDER} {version(OFFICIAL_PROVIDER)} builds a connection's configuration in another way "
-        f"({found}): {KNOWN_TO_WORK} is known to work, install '{OFFICIAL_PROVIDER}=={KNOWN_TO_WORK}'"
+        f"{OFFICIAL_PROVIDER} {version(OFFICIAL_PROVIDER)} builds a connection's configuration in another "
+        f"way ({found}): {KNOWN_TO_WORK} is known to work, install '{OFFICIAL_PROVIDER}=={KNOWN_TO_WORK}'"
     )

@@ -8,25 +8,20 @@ from typing import Any
 from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import (
-    OCCUPIED,
-    RETRIABLE,
-    UNKNOWN_PARTITION,
-    Failed,
-    Failure,
-)
+from airflow_kafka_offsets.kafka.failures import OCCUPIED, RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.names import check_known_group
 from airflow_kafka_offsets.model.text import printable
 
+_NOT_DELETED = {
+    "NON_EMPTY_GROUP": "the group has active members: stop them first",
+    "GROUP_ID_NOT_FOUND": "there is no such group",
+}
+
 
 class Admin:
-    """
-    Asks what only an AdminClient can ask.
-
-    :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
-    """
+    """Asks what only an AdminClient can ask."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._process = AdminProcess(config)
@@ -45,11 +40,7 @@ class Admin:
         return described
 
     def describe_settled(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
-        """
-        Return state and members of groups once no window is being committed to them.
-
-        :raises GroupActiveError: if a window's commit has not ended in time; a retry may succeed.
-        """
+        """Return state and members of groups once no window is being committed to them."""
         wanted = sorted(set(group_ids))
 
         def attempt(_: float) -> dict[str, GroupDescription]:
@@ -68,31 +59,21 @@ class Admin:
         """Return the groups in one of these states, or all, in order of their names."""
         kept = None if states is None else {state.lower() for state in states}
         found = [GroupListing(**group) for group in self._process.run(call, "list")]
-        return sorted(
-            (group for group in found if kept is None or group.state.lower() in kept),
-            key=lambda group: group.group_id,
-        )
+        found.sort(key=lambda group: group.group_id)
+        return [group for group in found if kept is None or group.state.lower() in kept]
 
     def delete(self, group_ids: Iterable[str], call: Call) -> dict[str, str | None]:
         """Delete groups; return ``None`` for each that was deleted, else the reason."""
         results: dict[str, str | None] = {}
         for group_id, (_, failure) in self._groups(call, "delet", group_ids).items():
-            if failure is None:
-                results[group_id] = None
-            elif failure.code == "NON_EMPTY_GROUP":
-                results[group_id] = "the group has active members: stop them first"
-            elif failure.code == "GROUP_ID_NOT_FOUND":
-                results[group_id] = "there is no such group"
+            if failure is None or failure.code in _NOT_DELETED:
+                results[group_id] = failure and _NOT_DELETED[failure.code]
             else:
                 results[group_id] = str(call.about(f"deleting group {group_id!r}").explain(failure, "Delete"))
         return results
 
     def topic_ids(self, topics: Iterable[str], call: Call) -> dict[str, str]:
-        """
-        Return the ids of topics; a topic of a broker without ids (before Kafka 2.8) is not in the result.
-
-        :raises BrokerError: if there is no answer for one of them.
-        """
+        """Return the ids of topics; those of a broker without ids (before Kafka 2.8) are not in the result."""
         wanted = sorted(set(topics))
         call = call.about(f"looking up the ids of topics {', '.join(wanted[:5])}")
         found = self._each(call, "topic_ids", wanted, RETRIABLE | UNKNOWN_PARTITION)
@@ -102,11 +83,7 @@ class Admin:
         return {topic: found[topic][0] for topic in wanted if found[topic][0] is not None}
 
     def brokers(self, call: Call) -> tuple[int, str | None, str]:
-        """
-        Return the number of brokers, ``offsets.retention.minutes``, and why that is unknown if it is.
-
-        :raises BrokerError: if no broker answers.
-        """
+        """Return the number of brokers, ``offsets.retention.minutes``, and why that is unknown if it is."""
         found = self._process.run(call, "brokers")
         failure = self._process.failure(found["failure"])
         return found["number"], found["retention"], "" if failure is None else failure.text

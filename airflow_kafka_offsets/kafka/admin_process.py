@@ -12,11 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import airflow_kafka_offsets
-from airflow_kafka_offsets.errors import (
-    BrokerAuthenticationError,
-    ClientCrashedError,
-    SetupError,
-)
+from airflow_kafka_offsets.errors import BrokerAuthenticationError, ClientCrashedError, SetupError
 from airflow_kafka_offsets.kafka.config import scrubber
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
@@ -37,8 +33,6 @@ class AdminProcess:
     Makes each call of an AdminClient in a short-lived worker process.
 
     librdkafka can abort the process that makes such a call, after a time-out or when a coordinator moves.
-
-    :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -46,13 +40,7 @@ class AdminProcess:
         self._scrub = scrubber(config)
 
     def run(self, call: Call, name: str, arguments: Any = None) -> Any:
-        """
-        Make a call in a worker; again if the worker dies or the error passes.
-
-        :param name: one of :data:`airflow_kafka_offsets.kafka.admin_worker.CALLS`.
-        :param arguments: plain JSON.
-        :raises BrokerError: if there is no answer.
-        """
+        """Make one of the worker's ``CALLS``; again if the worker dies or the error passes."""
         causes = Causes(self._scrub)
         crashes: list[str] = []
 
@@ -114,49 +102,42 @@ class AdminProcess:
             )
         last = self._scrub(shorten(lines[-1], 300)) if lines else "it said nothing"
         return SetupError(
-            f"{sys.executable} -m {_MODULE} ended with status {status} and without an answer ({last}): "
-            "group calls need a Python that can import this package and confluent-kafka"
+            f"{sys.executable} -m {_MODULE} ended with status {status} and without an answer ({last}): group "
+            "calls need a Python that can import this package and confluent-kafka"
         )
 
 
 def run_worker(request: str, timeout: float) -> tuple[int | None, str, str]:
     """
-    Run :mod:`airflow_kafka_offsets.kafka.admin_worker` in another Python, and kill it when the time is up.
+    Run the admin worker in another Python, and kill it when the time is up.
 
     :param request: its standard input: it may hold a password, so it must not be an argument.
     :return: exit status (``None`` if it was killed), standard output, standard error.
-    :raises SetupError: if there is no Python to run it with.
     """
     if not sys.executable:
         raise SetupError(
-            "sys.executable is not set, expected the path of this Python: "
-            "group calls run in a child process and need it"
+            "sys.executable is not set, expected the path of this Python: group calls run in a child process "
+            "and need it"
         )
     root = str(Path(airflow_kafka_offsets.__file__).parents[1])
     # The worker finds the package where this process found it.
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
     try:
-        worker = subprocess.Popen(
+        worker = subprocess.run(
             [sys.executable, "-c", _START],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            input=request,
+            timeout=timeout,
+            capture_output=True,
+            check=False,
             encoding="utf-8",
             errors="replace",
             env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
         )
+    except subprocess.TimeoutExpired:
+        return None, "", ""
     except OSError as error:
         raise SetupError(f"{sys.executable} cannot be started ({error}): group calls need it") from error
-    try:
-        output, errors = worker.communicate(request, timeout=timeout)
-    except BaseException as error:
-        worker.kill()
-        worker.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
-            return None, "", ""
-        raise
-    return worker.returncode, output, errors
+    return worker.returncode, worker.stdout, worker.stderr
 
 
 def _token(oauth_cb: Callable[[str], Any] | None, config: Mapping[str, Any]) -> list[Any] | None:

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -83,14 +83,14 @@ class _Session:
             return None, Failure("_TIMED_OUT", "no answer in time")
 
 
-def _describe(session: _Session, group_ids: list[str]) -> dict[str, Part]:
-    futures = session.admin.describe_consumer_groups(group_ids, request_timeout=session.left)
-    return {group_id: session.part(future, _description) for group_id, future in futures.items()}
+def _for_each(
+    method: str, value: Callable[[Any], Any], collection: Callable[[list[str]], Any] = list
+) -> Callable[[_Session, list[str]], dict[str, Part]]:
+    def call(session: _Session, names: list[str]) -> dict[str, Part]:
+        futures = getattr(session.admin, method)(collection(names), request_timeout=session.left)
+        return {name: session.part(future, value) for name, future in futures.items()}
 
-
-def _delete(session: _Session, group_ids: list[str]) -> dict[str, Part]:
-    futures = session.admin.delete_consumer_groups(group_ids, request_timeout=session.left)
-    return {group_id: session.part(future, lambda _: True) for group_id, future in futures.items()}
+    return call
 
 
 def _list(session: _Session, _: None) -> list[dict[str, str]]:
@@ -101,10 +101,7 @@ def _list(session: _Session, _: None) -> list[dict[str, str]]:
     # Without the response of one broker, the groups that it coordinates are missing.
     for error in found.errors:
         raise Failed(Failure.of(error))
-    return [
-        {"group_id": group.group_id, "state": _state(group.state), "type": _type(group.type)}
-        for group in found.valid
-    ]
+    return [_kind(group) for group in found.valid]
 
 
 def _brokers(session: _Session, _: None) -> dict[str, Any]:
@@ -117,57 +114,48 @@ def _brokers(session: _Session, _: None) -> dict[str, Any]:
     return {"number": len(brokers), "retention": found, "failure": failure}
 
 
-def _topic_ids(session: _Session, topics: list[str]) -> dict[str, Part]:
-    futures = session.admin.describe_topics(TopicCollection(topics), request_timeout=session.left)
-    return {topic: session.part(future, _topic_id) for topic, future in futures.items()}
-
-
 def _topic_id(description: Any) -> str | None:
     found = description.topic_id
     # All zeros: a broker that is too old for ids.
     return str(found) if found.get_most_significant_bits() or found.get_least_significant_bits() else None
 
 
-CALLS: dict[str, Callable[[_Session, Any], Any]] = {
-    "brokers": _brokers,
-    "delete": _delete,
-    "describe": _describe,
-    "list": _list,
-    "topic_ids": _topic_ids,
-}
-
-
 def _description(group: Any) -> dict[str, Any]:
     node = group.coordinator
     return {
-        "group_id": group.group_id,
-        "state": _state(group.state),
-        "type": _type(group.type),
+        **_kind(group),
         "coordinator": None if node is None else f"{node.host}:{node.port}",
         "members": [
             {
                 "member_id": member.member_id,
                 "client_id": member.client_id,
                 "host": member.host,
-                "partitions": _partitions(member.assignment),
+                "partitions": [
+                    (tp.topic, tp.partition)
+                    for tp in (member.assignment and member.assignment.topic_partitions) or ()
+                ],
             }
             for member in group.members
         ],
     }
 
 
-def _partitions(assignment: Any) -> list[tuple[str, int]]:
-    partitions: Iterable[Any] = (assignment.topic_partitions if assignment else None) or ()
-    return [(partition.topic, partition.partition) for partition in partitions]
+def _kind(group: Any) -> dict[str, str]:
+    state = group.state.name
+    return {
+        "group_id": group.group_id,
+        "state": _STATES.get(state, state.title()),
+        "type": group.type.name.lower(),
+    }
 
 
-def _state(state: Any) -> str:
-    name: str = state.name
-    return _STATES.get(name, name.title())
-
-
-def _type(kind: Any) -> str:
-    return str(kind.name).lower()
+CALLS: dict[str, Callable[[_Session, Any], Any]] = {
+    "brokers": _brokers,
+    "delete": _for_each("delete_consumer_groups", lambda _: True),
+    "describe": _for_each("describe_consumer_groups", _description),
+    "list": _list,
+    "topic_ids": _for_each("describe_topics", _topic_id, TopicCollection),
+}
 
 
 def respond(request: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     Commit,
+    Commits,
     IsolationLevel,
     LogRange,
     Offsets,
@@ -125,17 +126,14 @@ class OffsetsClient:
         with self._session.calling("looking up the ids of topics") as call:
             return self._admin.topic_ids(topics, call)
 
-    def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Commit | None]:
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
         """
         Return a group's commits; ``None`` where it has none, and where there is no such partition.
 
         :param group_id: the group; it need not exist.
         """
-        group = GroupCommits(self._session, self._admin, group_id)
         with self._session.asking(f"reading the offsets of group {group_id!r}") as call:
-            return group.read(call, partitions)
+            return GroupCommits(self._session, self._admin, group_id).read(call, partitions)
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """
@@ -143,9 +141,8 @@ class OffsetsClient:
 
         :param group_id: the group; it need not exist.
         """
-        group = GroupCommits(self._session, self._admin, group_id)
         with self._session.asking(f"reading all offsets of group {group_id!r}") as call:
-            return group.read_all(call, self._topics)
+            return GroupCommits(self._session, self._admin, group_id).read_all(call, self._topics)
 
     def assigned(self, group_id: str) -> frozenset[TopicPartition]:
         """
@@ -168,7 +165,7 @@ class OffsetsClient:
         :param isolation_level: ``read_committed`` ends before the first transaction that is still open.
         :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
         """
-        wanted = sorted(dict.fromkeys(partitions))
+        wanted = sorted(set(partitions))
         with self._session.asking(f"reading the log ends of {summarize(wanted)}") as call:
             return read_logs(self._session, call, wanted, isolation_level)
 
@@ -182,13 +179,12 @@ class OffsetsClient:
         :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
         """
         if not 0 <= timestamp_ms <= MAX_OFFSET:
-            raise UsageError(
-                f"found timestamp {shorten(timestamp_ms)}; expected milliseconds since 1970, 0 or more"
-            )
-        wanted = sorted(dict.fromkeys(partitions))
+            found = f"found timestamp {shorten(timestamp_ms)}"
+            raise UsageError(f"{found}; expected milliseconds since 1970, 0 or more")
+        wanted = sorted(set(partitions))
         with self._session.asking(f"looking up a time in {summarize(wanted)}") as call:
-            found = offsets_at(self._session, call, wanted, timestamp_ms)
-        return {tp: None if offset < 0 else offset for tp, offset in found.items()}
+            offsets = offsets_at(self._session, call, wanted, timestamp_ms)
+        return {tp: None if offset < 0 else offset for tp, offset in offsets.items()}
 
     def record_times(
         self,
@@ -248,9 +244,8 @@ class OffsetsClient:
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
         check_commit(group_id, offsets, metadata)
-        group = GroupCommits(self._session, self._admin, group_id)
         with self._session.asking(f"committing to group {group_id!r}") as call:
-            group.commit(call, offsets, metadata)
+            GroupCommits(self._session, self._admin, group_id).commit(call, offsets, metadata)
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
         """
@@ -261,9 +256,8 @@ class OffsetsClient:
 
         :raises BrokerAuthenticationError: naming the right that is missing.
         """
-        group = GroupCommits(self._session, self._admin, group_id)
         with self._session.asking(f"seeing whether group {group_id!r} may be committed to") as call:
-            group.prove(call, topics)
+            GroupCommits(self._session, self._admin, group_id).prove(call, topics)
 
     def commit_window(
         self, group_id: str, window: OffsetWindow, metadata: str = "", *, fenced: bool = True
@@ -280,9 +274,8 @@ class OffsetsClient:
         :raises GroupActiveError: if the group has other members.
         """
         if fenced:
-            commit = FencedCommit(self._session, self._admin, group_id, window, metadata)
             with self._session.calling(f"committing a window to group {group_id!r}") as call:
-                return commit.run(call)
+                return FencedCommit(self._session, self._admin, group_id, window, metadata).run(call)
         commits = self.committed(group_id, window.ranges)
         window.to_commit(f"group {group_id!r}", committed_offsets(commits), committed_texts(commits))
         self.commit(group_id, window.end, metadata)

@@ -33,12 +33,7 @@ ATTEMPT = 10.0
 
 
 def check_commit(group_id: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-    """
-    Refuse what the broker would refuse, or the client would change.
-
-    :raises UsageError: for an impossible group, topic or partition, an offset out of range, or metadata that
-        are too long.
-    """
+    """Refuse what the broker would refuse, or the client would change."""
     check_group(group_id)
     check_partitions(offsets)
     for tp, offset in offsets.items():
@@ -72,7 +67,6 @@ class CommitProgress:
     """
     The partitions of one commit that are written, refused and still pending.
 
-    :param offsets: what is committed.
     :param read_back: returns the partitions in which the group has these offsets now, with our metadata.
     """
 
@@ -108,13 +102,12 @@ class CommitProgress:
         missing: Callable[[Sequence[TopicPartition]], Collection[TopicPartition]],
     ) -> None:
         """
-        Take in the result of each partition.
+        Take in the result of each partition; raise :class:`Failed` if one is worth another attempt.
 
         Partitions that were refused are read back unless the error is one of all partitions: some of them may
         be written.
 
         :param missing: returns which of some partitions do not exist.
-        :raises Failed: if one of the partitions is worth another attempt.
         """
         self._done([tp for tp, failure in results.items() if failure is None])
         self.last.update({tp: failure for tp, failure in results.items() if failure is not None})

@@ -16,30 +16,11 @@ RETENTION = "offsets.retention.minutes"
 """A broker's setting: how long it keeps the offsets of a group without members."""
 
 _ALIASES = {"metadata.broker.list": SERVERS}
-_PREFIXES = (
-    "security.",
-    "sasl.",
-    "ssl.",
-    "enable.ssl.",
-    "enable.sasl.",
-    "socket.",
-    "reconnect.backoff.",
-    "https.ca.",
-)
-_KEYS = frozenset(
-    {
-        SERVERS,
-        "api.version.request",
-        "api.version.request.timeout.ms",
-        "broker.address.family",
-        "broker.address.ttl",
-        "broker.version.fallback",
-        "client.dns.lookup",
-        "client.id",
-        "client.rack",
-        "connections.max.idle.ms",
-        "receive.message.max.bytes",
-    }
+_KEPT = re.compile(
+    r"(security|sasl|ssl|enable\.ssl|enable\.sasl|socket|reconnect\.backoff|https\.ca)\..*"
+    r"|bootstrap\.servers|api\.version\.request(\.timeout\.ms)?|broker\.address\.(family|ttl)"
+    r"|broker\.version\.fallback|client\.(dns\.lookup|id|rack)|connections\.max\.idle\.ms"
+    r"|receive\.message\.max\.bytes"
 )
 _CALLBACKS = ("error_cb", "oauth_cb")
 
@@ -51,21 +32,14 @@ _JAVA_ONLY = {
     "ssl.truststore.password": "ssl.ca.location, a PEM file without a password",
     "ssl.truststore.type": "ssl.ca.location, a PEM file",
     "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.type": (
-        "ssl.keystore.location, a PKCS#12 file, or ssl.certificate.location and ssl.key.location"
-    ),
+    "ssl.keystore.type": "ssl.keystore.location (PKCS#12), or ssl.certificate.location and ssl.key.location",
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
 }
 
-_HARMLESS = frozenset(
-    {
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.kerberos.service.name",
-        "sasl.oauthbearer.method",
-        "ssl.endpoint.identification.algorithm",
-    }
+_SECRET = re.compile(
+    r"(?!sasl\.(mechanisms?|kerberos\.service\.name|oauthbearer\.method)$)"
+    r"(?!ssl\.endpoint\.identification\.algorithm$)(sasl|ssl)\."
 )
 _FILES = frozenset(f"ssl.{what}.location" for what in ("ca", "certificate", "crl", "key", "keystore"))
 _SHORTEST_SECRET = 3
@@ -74,6 +48,11 @@ _SHORTEST_SECRET = 3
 _SENT_AS_IT_IS = re.compile(r"client\.id|sasl\.(username|password|oauthbearer\.client\..*)|ssl\..*password")
 _NUMERIC = re.compile(r".*\.(ms|bytes|ttl|fails)")
 
+_LINE = re.compile(r"^[ \t\f]*(?![#!\s])((?:\\.?|[^\\\n])+)", re.MULTILINE | re.DOTALL)
+_CONTINUED = re.compile(r"(\\[^\n])|\\(?:\n[ \t\f]*|\Z)")
+_SETTING = re.compile(r"((?:\\.|[^\\\s=:])+)(?:\s*[=:]\s*|\s+)(.*)", re.DOTALL)
+_CUT_OFF = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})")
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
@@ -97,8 +76,8 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
             kept[_ALIASES.get(key, key)] = value
     if not str(kept.get(SERVERS, "")).strip():
         raise UsageError(
-            f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: "
-            "add it to the extra of the Kafka connection, or to the file or option that names the broker"
+            f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: add it to "
+            "the extra of the Kafka connection, or to the file or option that names the broker"
         )
     return kept
 
@@ -138,16 +117,16 @@ def load_properties(path: str | Path) -> dict[str, str]:
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8: name a file of lines key=value") from None
     settings: dict[str, str] = {}
-    for number, line in _logical_lines(text):
-        found = re.fullmatch(r"((?:\\.|[^\\\s=:])+)(?:\s*[=:]\s*|\s+)(.*)", line, re.DOTALL)
+    for line in _LINE.finditer(text):
+        where = f"{path}, line {1 + text.count(chr(10), 0, line.start())}"
+        found = _SETTING.fullmatch(_CONTINUED.sub(r"\1", line[1]).rstrip())
         if found is None:
-            raise UsageError(f"{path}, line {number}: expected key=value")
-        try:
-            key, value = (_unescape(part) for part in found.groups())
-        except ValueError:
-            raise UsageError(f"{path}, line {number}: expected four hexadecimal digits after \\u") from None
+            raise UsageError(f"{where}: expected key=value")
+        if _CUT_OFF.search(found[0]):
+            raise UsageError(f"{where}: expected four hexadecimal digits after \\u")
+        key, value = (_ESCAPED.sub(_unescaped, part) for part in found.groups())
         if key in _JAVA_ONLY:
-            raise UsageError(f"{path}, line {number}: {_java_only(key)}")
+            raise UsageError(f"{where}: {_java_only(key)}")
         settings[key] = value
     return settings
 
@@ -162,23 +141,17 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     secrets = {
         str(value)
         for key, value in config.items()
-        if key.startswith(("sasl.", "ssl."))
-        and key not in _HARMLESS | _FILES
-        and not isinstance(value, bool | int)
+        if _SECRET.match(key) and key not in _FILES and not isinstance(value, bool | int)
     }
-    long_first = sorted(
-        (secret for secret in secrets if len(secret) >= _SHORTEST_SECRET), key=len, reverse=True
-    )
-    if not long_first:
-        return str
+    long_first = sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, long_first)))
-    return lambda text: pattern.sub("***", text)
+    return (lambda text: pattern.sub("***", text)) if long_first else str
 
 
 def _passes(key: str, value: Any) -> bool:
     if key in _CALLBACKS:
         return callable(value)
-    known = _ALIASES.get(key, key) in _KEYS or key.startswith(_PREFIXES)
+    known = _KEPT.fullmatch(_ALIASES.get(key, key)) is not None
     # Clients refuse empty texts, and a form leaves them behind.
     return known and isinstance(value, str | int | float) and value != ""
 
@@ -190,23 +163,20 @@ def _check_value(key: str, value: Any) -> None:
     It cuts texts off at a NUL, removes leading whitespace, and reads a number up to the first character that
     is no digit, and 32 bits of it.
     """
-    reason = _reason_against(key, value)
-    if reason is not None:
-        raise UsageError(
-            f"{key} of the Kafka configuration {reason}: correct the Kafka connection, or the file or option"
-        )
-
-
-def _reason_against(key: str, value: Any) -> str | None:
     if isinstance(value, str) and not is_plain(value):
-        return "has a NUL or half of a surrogate pair in it, where the client stops reading"
-    if isinstance(value, str) and not value.strip():
-        return None if key == SERVERS else "is blank"
-    if isinstance(value, str) and _SENT_AS_IT_IS.fullmatch(key) and value[0].isspace():
-        return "begins with whitespace, which the client cuts off"
-    if _NUMERIC.fullmatch(key) and not isinstance(value, bool) and not _fits_32_bits(value):
-        return "is no whole number of at most 32 bits"
-    return None
+        reason = "has a NUL or half of a surrogate pair in it, where the client stops reading"
+    elif isinstance(value, str) and not value.strip():
+        if key == SERVERS:
+            return
+        reason = "is blank"
+    elif isinstance(value, str) and _SENT_AS_IT_IS.fullmatch(key) and value[0].isspace():
+        reason = "begins with whitespace, which the client cuts off"
+    elif _NUMERIC.fullmatch(key) and not isinstance(value, bool) and not _fits_32_bits(value):
+        reason = "is no whole number of at most 32 bits"
+    else:
+        return
+    remedy = "correct the Kafka connection, or the file or option"
+    raise UsageError(f"{key} of the Kafka configuration {reason}: {remedy}")
 
 
 def _fits_32_bits(value: str | float) -> bool:
@@ -221,31 +191,6 @@ def _java_only(key: str) -> UsageError:
     )
 
 
-def _logical_lines(text: str) -> list[tuple[int, str]]:
-    lines: list[tuple[int, str]] = []
-    start, logical = 0, ""
-    for number, natural in enumerate(text.splitlines(), 1):
-        line = natural.lstrip()
-        if not logical:
-            if not line or line[0] in "#!":
-                continue
-            start = number
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2:
-            logical += line[:-1]
-            continue
-        lines.append((start, logical + line.rstrip()))
-        logical = ""
-    if logical:
-        lines.append((start, logical))
-    return lines
-
-
-def _unescape(text: str) -> str:
-    def replace(found: re.Match[str]) -> str:
-        escaped = found[1]
-        return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _ESCAPES.get(escaped, escaped)
-
-    if re.search(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})", text):
-        raise ValueError
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", replace, text, flags=re.DOTALL)
+def _unescaped(found: re.Match[str]) -> str:
+    escaped = found[1]
+    return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _ESCAPES.get(escaped, escaped)

@@ -46,10 +46,7 @@ class Connection:
     """
     One Consumer that never subscribes, and the errors that it reports in the background.
 
-    :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param group_id: the only group whose commits it can read and write.
-    :param isolation_level: which log end it sees.
-    :raises UsageError: for a group's name that the client would change, or abort on.
     :raises BrokerError: if the configuration is refused.
     """
 
@@ -84,11 +81,7 @@ class Connection:
             ) from None
 
     def ask(self, call: Callable[[Consumer], T]) -> T:
-        """
-        Make one call.
-
-        :raises Failed: with the client's error; :attr:`causes` has those of the background.
-        """
+        """Make one call; raises :class:`Failed` with the client's error."""
         try:
             return call(self.consumer)
         except KafkaException as error:
@@ -120,12 +113,7 @@ class Connection:
 
 
 class Connections:
-    """
-    A few Connections, the least recently used one closed when there are too many.
-
-    :param config: as for :class:`Connection`.
-    :param keep: how many are too many.
-    """
+    """A few Connections, the least recently used one closed when there are more than ``keep``."""
 
     def __init__(self, config: Mapping[str, Any], keep: int = MAX_KEPT) -> None:
         self._config = dict(config)
@@ -156,9 +144,7 @@ class Connections:
         """Close a connection in the background: with a commit under way this may take a minute."""
         for key in [key for key, kept in self._kept.items() if kept is connection]:
             del self._kept[key]
-        closing = threading.Thread(
-            target=_close, args=(connection.consumer,), name="close Kafka client", daemon=True
-        )
+        closing = threading.Thread(target=connection.consumer.close, name="close Kafka client", daemon=True)
         closing.start()
         self._closing = [thread for thread in self._closing if thread.is_alive()] + [closing]
 
@@ -170,7 +156,3 @@ class Connections:
         for thread in self._closing:
             thread.join(max(0.0, end - time.monotonic()))
         self._closing = [thread for thread in self._closing if thread.is_alive()]
-
-
-def _close(consumer: Consumer) -> None:
-    consumer.close()

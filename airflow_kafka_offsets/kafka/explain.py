@@ -52,8 +52,6 @@ class Call(Deadline):
     One call of a client: what is wanted, of which brokers, and the time that is left.
 
     :param what: for error texts, such as ``reading the offsets of group 'orders'``.
-    :param servers: the brokers that are asked.
-    :param timeout: seconds from now.
     """
 
     def __init__(self, what: str, servers: str, timeout: float) -> None:
@@ -78,49 +76,39 @@ class Call(Deadline):
         Return the error to raise for the call.
 
         :param failure: the last error of the call; its text has no credentials in it.
-        :param needs: the right that the call needs.
         :param causes: what was seen in the background.
         """
         causes = causes or Causes()
         final = causes.final
         cause = final if final and (final.remedy or failure.code not in FINAL) else failure
         code = cause.code
+        kind: type[BrokerError] = BrokerError
+        text = f"{self.servers} refused ({failure}): {remedy(code)}"
         if code in FINAL or cause.remedy:
-            return BrokerAuthenticationError(f"{self.what}: {self._denial(cause, needs)}", code=code)
-        if code in UNKNOWN_PARTITION:
-            return UnknownTopicPartitionError(
-                f"{self.what}: {failure.text} on {self.servers}: {remedy(code)}"
+            kind, text = BrokerAuthenticationError, self._denial(cause, needs)
+        elif code in UNKNOWN_PARTITION:
+            found = f"{self.what}: {failure.text} on {self.servers}"
+            return UnknownTopicPartitionError(f"{found}: {remedy(code)}")
+        elif code == OCCUPIED:
+            kind = GroupActiveError
+            text = (
+                f"a window was being committed to the group for {self.timeout:g} s, or whoever did it has "
+                "died: Kafka lets others in within 10 s; try again"
             )
-        if code == OCCUPIED:
-            return GroupActiveError(
-                f"{self.what}: a window was being committed to the group for {self.timeout:g} s, or whoever "
-                "did it has died: Kafka "
-                "lets others in within 10 s; try again",
-                code=code,
-                retriable=True,
+        elif code in ACTIVE_GROUP:
+            kind = GroupActiveError
+            text = f"the group has active members, and only they may commit ({code}): stop them first"
+        elif code == NO_LEADER:
+            kind, asked = BrokerUnavailableError, f"asked {self.servers} for {self.timeout:g} s"
+            text = f"{failure.text}; {asked}; bring the broker that holds it back, then try again"
+        elif code in RETRIABLE:
+            kind, seen = BrokerUnavailableError, str(causes)
+            text = (
+                f"no usable answer from {self.servers} within {self.timeout:g} s "
+                f"({failure}{'; ' if seen else ''}{seen}): check bootstrap.servers, that the broker runs, "
+                "and security.protocol; then try again"
             )
-        if code in ACTIVE_GROUP:
-            return GroupActiveError(
-                f"{self.what}: the group has active members, and only they may commit ({code}): stop them "
-                "first",
-                code=code,
-            )
-        if code == NO_LEADER:
-            return BrokerUnavailableError(
-                f"{self.what}: {failure.text}; asked {self.servers} for {self.timeout:g} s; bring the broker "
-                "that holds it back, then "
-                "try again",
-                code=code,
-            )
-        if code in RETRIABLE:
-            found = f"{failure}; {seen}" if (seen := str(causes)) else str(failure)
-            return BrokerUnavailableError(
-                f"{self.what}: no usable answer from {self.servers} within {self.timeout:g} s ({found}): "
-                "check bootstrap.servers, that "
-                "the broker runs, and security.protocol; then try again",
-                code=code,
-            )
-        return BrokerError(f"{self.what}: {self.servers} refused ({failure}): {remedy(code)}", code=code)
+        return kind(f"{self.what}: {text}", code=code, retriable=True if code == OCCUPIED else None)
 
     def _denial(self, cause: Failure, needs: Right) -> str:
         if cause.remedy:
@@ -131,22 +119,16 @@ class Call(Deadline):
         if cause.code == "_SSL":
             return (
                 f"TLS with {self.servers} failed ({cause.text}): correct ssl.ca.location, the client's "
-                "certificate "
-                "and key, or security.protocol"
+                "certificate and key, or security.protocol"
             )
         return (
             f"the broker at {self.servers} refused the credentials ({cause.text}): correct user name, "
-            "password "
-            "and mechanism (sasl.username, sasl.password, sasl.mechanisms)"
+            "password and mechanism (sasl.username, sasl.password, sasl.mechanisms)"
         )
 
 
 def remedy(code: str, needs: Right = "Read") -> str:
-    """
-    Return what can be done about an error.
-
-    :param needs: the right that the call needs, by default that of a commit.
-    """
+    """Return what can be done about an error; ``needs`` is the right that the call needs."""
     if code in GUARDED:
         right = "DescribeConfigs" if code == "CLUSTER_AUTHORIZATION_FAILED" else needs
         included = _INCLUDED.get(code, "") if right == "Describe" else ""
@@ -221,14 +203,9 @@ def active_group(
 def _outcome(
     offsets: Mapping[TopicPartition, int], written: Sequence[TopicPartition], *, uncertain: bool
 ) -> str:
-    known = (
-        f"{len(written)} of {len(offsets)} partitions were written ({summarize(written)})" if written else ""
-    )
+    known = f"{len(written)} of {len(offsets)} partitions were written ({summarize(written)})"
     if not uncertain:
-        return known or "nothing was written"
-    rest = (
-        f"{known}, and it is not known whether the rest was"
-        if known
-        else "it is not known whether it was written"
-    )
+        return known if written else "nothing was written"
+    unknown = "it is not known whether"
+    rest = f"{known}, and {unknown} the rest was" if written else f"{unknown} it was written"
     return f"{rest}; committing the same again is safe"

@@ -37,8 +37,7 @@ UNKNOWN_PARTITION = _codes("_NOENT _UNKNOWN_PARTITION _UNKNOWN_TOPIC UNKNOWN_TOP
 """Missing, or not known yet to a client that knows the topic from before."""
 
 ACTIVE_GROUP = _codes(
-    "FENCED_MEMBER_EPOCH ILLEGAL_GENERATION REBALANCE_IN_PROGRESS STALE_MEMBER_EPOCH",
-    "UNKNOWN_MEMBER_ID",
+    "FENCED_MEMBER_EPOCH ILLEGAL_GENERATION REBALANCE_IN_PROGRESS STALE_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"
 )
 """Only members of the group may commit."""
 
@@ -54,9 +53,6 @@ OF_WHOLE_GROUP = ACTIVE_GROUP | _codes(
 UNCERTAIN = _codes("_DESTROY _DESTROY_BROKER _TIMED_OUT _TRANSPORT NETWORK_EXCEPTION REQUEST_TIMED_OUT")
 """After these a commit may have been done: the request or only its answer was lost."""
 
-CREDENTIALS = _codes(
-    "_AUTHENTICATION ILLEGAL_SASL_STATE SASL_AUTHENTICATION_FAILED UNSUPPORTED_SASL_MECHANISM"
-)
 GUARDED = {
     "GROUP_AUTHORIZATION_FAILED": "the group",
     "TOPIC_AUTHORIZATION_FAILED": "the topics",
@@ -64,13 +60,13 @@ GUARDED = {
 }
 """What a right is missing on."""
 
-FINAL = CREDENTIALS | GUARDED.keys() | {"_SSL"}
+FINAL = GUARDED.keys() | _codes(
+    "_AUTHENTICATION _SSL ILLEGAL_SASL_STATE SASL_AUTHENTICATION_FAILED UNSUPPORTED_SASL_MECHANISM"
+)
 """Errors that waiting does not fix: seen once in the background, they end the call."""
 
 _LOST_AT_LOGIN = "failed: Local: "
-"""
-The client calls it an authentication error also when the connection was lost before the broker had judged.
-"""
+"""The client calls it an authentication error also when the connection was lost before an answer."""
 _CLIENT_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|116)\b")
 """The broker wants another certificate of the client; with TLS 1.3 it says so only after the handshake."""
 _CLIENT_CERTIFICATE = (
@@ -126,7 +122,6 @@ class Causes:
     """
     What happened in the background while a call waited.
 
-    :param scrub: takes credentials out of a text.
     :param find: looks for the cause that the client does not report; gets the client's texts, and seconds.
     """
 
@@ -183,11 +178,7 @@ class Causes:
 
 
 class Deadline:
-    """
-    The time that is left for a call.
-
-    :param timeout: seconds from now.
-    """
+    """The time that is left for a call."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout

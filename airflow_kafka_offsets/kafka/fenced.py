@@ -46,12 +46,7 @@ _CLOSE = 5.0
 
 
 class FencedCommit:
-    """
-    One window's commit to one group.
-
-    :param session: the client's, for its configuration.
-    :param admin: describes the group before it is joined.
-    """
+    """One window's commit to one group, which is described before it is joined."""
 
     def __init__(
         self, session: Session, admin: Admin, group_id: str, window: OffsetWindow, metadata: str
@@ -84,7 +79,12 @@ class FencedCommit:
         except PlanRefusedError as error:
             if not self._written:
                 raise
-            raise self._half_done(call, "; ".join(error.refusals)) from None
+            left = [tp for tp in self._window.ranges if tp not in self._written]
+            raise CommitError(
+                f"{call.what}: {self._outcome()}, and then the rest was refused: {'; '.join(error.refusals)}",
+                failed=dict.fromkeys(left, "WINDOW_MISMATCH"),
+                written=sorted(self._written),
+            ) from None
         return self._todo or {}
 
     def _attempt(self, call: Call) -> None:
@@ -128,9 +128,8 @@ class FencedCommit:
         return commits
 
     def _compare(self, commits: Commits) -> Offsets:
-        return self._window.to_commit(
-            f"group {self._group_id!r}", committed_offsets(commits), committed_texts(commits)
-        )
+        found, texts = committed_offsets(commits), committed_texts(commits)
+        return self._window.to_commit(f"group {self._group_id!r}", found, texts)
 
     def _commit(self, connection: Connection, part: Offsets, call: Call) -> None:
         def read_back(offsets: Offsets) -> list[TopicPartition]:
@@ -164,21 +163,11 @@ class FencedCommit:
         if failure.code in ACTIVE_GROUP:
             return GroupActiveError(
                 f"{call.what}: somebody else joined the group while it was compared ({failure}): stop the "
-                "other members "
-                f"and try again; {self._outcome()}",
+                f"other members and try again; {self._outcome()}",
                 code=failure.code,
                 retriable=True,
             )
-        error = call.explain(failure, "Read", self._causes)
-        return error.append(self._outcome())
-
-    def _half_done(self, call: Call, why: str) -> CommitError:
-        left = [tp for tp in self._window.ranges if tp not in self._written]
-        return CommitError(
-            f"{call.what}: {self._outcome()}, and then the rest was refused: {why}",
-            failed=dict.fromkeys(left, "WINDOW_MISMATCH"),
-            written=sorted(self._written),
-        )
+        return call.explain(failure, "Read", self._causes).append(self._outcome())
 
     def _outcome(self) -> str:
         if self._uncertain:
@@ -187,8 +176,7 @@ class FencedCommit:
             return "nothing was written"
         return (
             f"{len(self._written)} of {len(self._window.ranges)} partitions were written "
-            f"({summarize(self._written)}), and "
-            "committing the window again finishes it"
+            f"({summarize(self._written)}), and committing the window again finishes it"
         )
 
 
@@ -220,19 +208,14 @@ class _Member:
             self._connection.drain(_POLL)
 
     def check(self, partitions: Collection[TopicPartition]) -> None:
-        """
-        Check that partitions are still assigned to this member.
-
-        :raises Failed: if not.
-        """
+        """Check that partitions are still assigned to this member."""
         if self.over or self._assigned is None:
             raise Failed(Failure("REBALANCE_IN_PROGRESS", "another member joined or left"))
         others = [tp for tp in partitions if tp not in self._assigned]
         if others:
             # Another member has them, or the client did not know them yet.
-            raise Failed(
-                Failure("REBALANCE_IN_PROGRESS", f"{summarize(others)} was not assigned to this member")
-            )
+            text = f"{summarize(others)} was not assigned to this member"
+            raise Failed(Failure("REBALANCE_IN_PROGRESS", text))
 
     def _on_assign(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
         self._assigned = frozenset(TopicPartition(tp.topic, tp.partition) for tp in partitions)

@@ -24,7 +24,7 @@ from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import OFFSETS_TOPIC, Topics
 from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition, check_partitions
+from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, check_partitions
 
 log = logging.getLogger(__name__)
 
@@ -36,27 +36,20 @@ _NO_PARTITION = 2**31 - 1
 
 
 class GroupCommits:
-    """
-    One group's commits.
-
-    :param session: the client's.
-    :param admin: describes the group when it refuses a commit.
-    """
+    """One group's commits; ``admin`` describes the group when it refuses one."""
 
     def __init__(self, session: Session, admin: Admin, group_id: str) -> None:
         self._session = session
         self._admin = admin
         self._group_id = check_group(group_id)
 
-    def read(
-        self, call: Call, partitions: Iterable[TopicPartition], needs: Right = "Describe"
-    ) -> dict[TopicPartition, Commit | None]:
+    def read(self, call: Call, partitions: Iterable[TopicPartition], needs: Right = "Describe") -> Commits:
         """Return the commits of partitions; ``None`` where there is none, or no such partition."""
-        wanted = sorted(dict.fromkeys(partitions))
+        wanted = sorted(set(partitions))
         check_partitions(wanted)
         found: dict[TopicPartition, Commit | None] = {}
 
-        def question(connection: Connection, timeout: float) -> dict[TopicPartition, Commit | None]:
+        def question(connection: Connection, timeout: float) -> Commits:
             for chunk in self._session.chunks([tp for tp in wanted if tp not in found]):
                 found.update(read_commits(connection, chunk, timeout))
             return found
@@ -74,12 +67,7 @@ class GroupCommits:
         return {tp: commit for tp, commit in sorted(commits.items()) if commit is not None}
 
     def commit(self, call: Call, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-        """
-        Commit offsets that were checked, in as many requests as needed.
-
-        :raises GroupActiveError: if the group has members.
-        :raises CommitError: if partitions were refused.
-        """
+        """Commit offsets that were checked, in as many requests as needed."""
         # Most refusals show here, before the first write: they are the same for all partitions of a topic.
         # And a commit that still looks for its coordinator keeps the client from closing for a minute.
         one_each = {tp.topic: tp for tp in offsets}.values()
@@ -105,11 +93,7 @@ class GroupCommits:
                 )
 
     def prove(self, call: Call, topics: Iterable[str]) -> None:
-        """
-        Check the right to commit for some topics; nothing is written.
-
-        :raises BrokerAuthenticationError: naming the right that is missing.
-        """
+        """Check the right to commit for some topics; nothing is written."""
         wanted = {TopicPartition(topic, _NO_PARTITION): 0 for topic in sorted(set(topics))}
         check_commit(self._group_id, wanted, "")
 
@@ -135,11 +119,8 @@ class GroupCommits:
         except BrokerAuthenticationError as error:
             if error.code != TOPIC_HIDDEN:
                 raise
-            raise BrokerAuthenticationError(
-                f"{call.what}: this user may see no topic at all: grant it Describe on the topics that the "
-                "group reads",
-                code=error.code,
-            ) from None
+            text = "this user may see no topic at all: grant it Describe on the topics that the group reads"
+            raise BrokerAuthenticationError(f"{call.what}: {text}", code=error.code) from None
 
     def _commit_part(self, call: Call, part: Offsets, metadata: str) -> CommitProgress:
         reading = call.about(f"reading back the offsets of group {self._group_id!r}")

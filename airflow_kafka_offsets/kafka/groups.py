@@ -39,10 +39,7 @@ class GroupDescription:
     group_id: str
     """Its name."""
     state: str
-    """
-    As Kafka spells it: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` if there is no such
-    group.
-    """
+    """In Kafka's spelling: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` if it is not there."""
     type: str = "unknown"
     """``classic``, ``consumer``, or ``unknown``."""
     members: tuple[GroupMember, ...] = ()
@@ -63,13 +60,11 @@ class GroupDescription:
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> GroupDescription:
         """Take what the admin worker has returned."""
-        members = tuple(
-            GroupMember(
-                **{**member, "partitions": tuple(sorted(TopicPartition(*tp) for tp in member["partitions"]))}
-            )
-            for member in described["members"]
-        )
-        return cls(**{**described, "members": members})
+        members = []
+        for member in described["members"]:
+            partitions = tuple(sorted(TopicPartition(*tp) for tp in member["partitions"]))
+            members.append(GroupMember(**{**member, "partitions": partitions}))
+        return cls(**{**described, "members": tuple(members)})
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON; partitions as ``topic-0``."""

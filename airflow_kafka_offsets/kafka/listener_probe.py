@@ -28,10 +28,22 @@ _NOT_VERIFIED = "certificate verify failed"
 _NAMED = re.compile(r"\w+://(\S+:\d+)/")
 _DEFAULT_PORT = 9092
 
-_EXPIRED, _NOT_YET_VALID = 10, 9
-_OTHER_NAME = (62, 64)
-_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
-"""Results of a verification, as OpenSSL numbers them."""
+_CERTIFICATES = (
+    ((10,), ", or one that signed it, has expired", "the broker needs a new one; check this clock too"),
+    ((9,), " is not valid yet", "correct the clock of this machine, or the certificate"),
+    (
+        (62, 64),
+        " is for another name ({why})",
+        "name the broker as its certificate does, in bootstrap.servers and in the broker's "
+        "advertised.listeners, or have the certificate made for this name too",
+    ),
+    (
+        (2, 18, 19, 20, 21),
+        " is not signed by {trusted} ({why})",
+        "set ssl.ca.location to a PEM file with the authority that signed it",
+    ),
+)
+"""Results of a verification, as OpenSSL numbers them, what they say of a certificate, and the remedy."""
 
 _SASL_HANDSHAKE, _VERSION, _CORRELATION = 17, 1, 1
 _UNSUPPORTED_MECHANISM, _NO_LOGIN_HERE = 33, 34
@@ -47,9 +59,7 @@ def probe_listener(config: Mapping[str, Any], errors: Iterable[str], timeout: fl
     """
     Return how a connection's settings contradict the listener; ``None`` if nothing was found.
 
-    :param config: librdkafka's configuration.
     :param errors: the client's error texts so far; the broker that they name last is asked.
-    :param timeout: seconds that are left.
     """
     texts = list(errors)
     named = [found[1] for text in texts for found in _NAMED.finditer(text)]
@@ -57,9 +67,8 @@ def probe_listener(config: Mapping[str, Any], errors: Iterable[str], timeout: fl
     for address in [*reversed(named), *str(config[SERVERS]).split(",")]:
         try:
             host, port = _host_and_port(address)
-            if any(_NOT_VERIFIED in text for text in texts):
-                return _probe_certificate(config, host, port, deadline)
-            return _probe_protocol(config, host, port, deadline)
+            unverified = any(_NOT_VERIFIED in text for text in texts)
+            return (_probe_certificate if unverified else _probe_protocol)(config, host, port, deadline)
         except (OSError, ValueError, OverflowError):  # noqa: PERF203  # the next broker is asked
             # Not reached, or not an address: the client reports that better.
             continue
@@ -72,12 +81,10 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def _probe_certificate(config: Mapping[str, Any], host: str, port: int, deadline: Deadline) -> Failure | None:
-    authority = str(config.get("ssl.ca.location") or "")
+    authority, pem = str(config.get("ssl.ca.location") or ""), config.get("ssl.ca.pem") or None
     of_file = authority if Path(authority).is_file() else None
     of_directory = authority if Path(authority).is_dir() else None
-    context = ssl.create_default_context(
-        cafile=of_file, capath=of_directory, cadata=config.get("ssl.ca.pem") or None
-    )
+    context = ssl.create_default_context(cafile=of_file, capath=of_directory, cadata=pem)
     # As the Kafka client: Python is stricter from 3.13 on.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = config.get("ssl.endpoint.identification.algorithm") != "none"
@@ -85,39 +92,21 @@ def _probe_certificate(config: Mapping[str, Any], host: str, port: int, deadline
         try:
             context.wrap_socket(plain, server_hostname=host).close()
         except ssl.SSLCertVerificationError as error:
-            trusted = (
-                f"ssl.ca.location={authority}" if authority else "the authorities that this machine trusts"
-            )
-            return _about_certificate(
-                f"{host}:{port}", error, "ssl.ca.pem" if config.get("ssl.ca.pem") else trusted
-            )
+            of_machine = "the authorities that this machine trusts"
+            trusted = f"ssl.ca.location={authority}" if authority else of_machine
+            return _about_certificate(f"{host}:{port}", error, "ssl.ca.pem" if pem else trusted)
         except OSError:
             return None
     return None
 
 
 def _about_certificate(address: str, error: ssl.SSLCertVerificationError, trusted: str) -> Failure:
-    found = f"the certificate of {address}"
-    code, why = error.verify_code, error.verify_message.rstrip(".")
-    if code == _EXPIRED:
-        return _refused(
-            f"{found}, or one that signed it, has expired", "the broker needs a new one; check this clock too"
-        )
-    if code == _NOT_YET_VALID:
-        return _refused(f"{found} is not valid yet", "correct the clock of this machine, or the certificate")
-    if code in _OTHER_NAME:
-        return _refused(
-            f"{found} is for another name ({why})",
-            "name the broker as its certificate does, in bootstrap.servers and in the broker's "
-            "advertised.listeners, or "
-            "have the certificate made for this name too",
-        )
-    if code in _UNKNOWN_AUTHORITY:
-        return _refused(
-            f"{found} is not signed by {trusted} ({why})",
-            "set ssl.ca.location to a PEM file with the authority that signed it",
-        )
-    return _refused(f"{found} was not accepted ({why})", "correct ssl.ca.location, or the certificate")
+    found, remedy = " was not accepted ({why})", "correct ssl.ca.location, or the certificate"
+    found, remedy = next(
+        (each[1:] for each in _CERTIFICATES if error.verify_code in each[0]), (found, remedy)
+    )
+    found = found.format(why=error.verify_message.rstrip("."), trusted=trusted)
+    return Failure("_SSL", f"the certificate of {address}{found}", remedy)
 
 
 def _probe_protocol(config: Mapping[str, Any], host: str, port: int, deadline: Deadline) -> Failure | None:
@@ -141,18 +130,12 @@ def _probe_protocol(config: Mapping[str, Any], host: str, port: int, deadline: D
         change += f", sasl.mechanisms{offered} and what it needs, such as sasl.username and sasl.password"
     elsewhere = "name another listener in bootstrap.servers"
     # Giving up TLS is the last remedy.
-    remedy = (
-        f"{elsewhere}, or {change}" if configured.endswith("SSL") and not tls else f"{change}, or {elsewhere}"
-    )
+    remedies = [elsewhere, change] if configured.endswith("SSL") and not tls else [change, elsewhere]
     return Failure(
         "_SSL" if tls != configured.endswith("SSL") else "_AUTHENTICATION",
         f"the listener at {host}:{port} is {listener}, and the connection has security.protocol={configured}",
-        remedy,
+        ", or ".join(remedies),
     )
-
-
-def _refused(text: str, remedy: str) -> Failure:
-    return Failure("_SSL", text, remedy)
 
 
 def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:

@@ -29,11 +29,7 @@ _ABSENT_TWICE = 2
 def read_logs(
     session: Session, call: Call, wanted: Sequence[TopicPartition], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, LogRange]:
-    """
-    Return what the logs hold.
-
-    :raises UnknownTopicPartitionError: if one of them is not on the broker.
-    """
+    """Return what the logs hold; raises :class:`UnknownTopicPartitionError`."""
     if not wanted:
         return {}
     connection = session.connections.get(isolation_level=isolation_level)
@@ -62,11 +58,7 @@ def offsets_at(
     timestamp: int,
     connection: Connection | None = None,
 ) -> Offsets:
-    """
-    Return the first offset at or after a time (-1: no record is that new), or the log start or end.
-
-    :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
-    """
+    """Return the first offset at or after a time (-1: no record is that new), or the log start or end."""
     check_partitions(wanted)
     found: Offsets = {}
     absent: dict[TopicPartition, int] = {}
@@ -84,8 +76,7 @@ def offsets_at(
         if missing and max(absent[tp] for tp in missing) >= _ABSENT_TWICE:
             raise UnknownTopicPartitionError(
                 f"{call.what}: {summarize(missing)} is not on {session.servers}: correct topic and "
-                "partition, "
-                "or the connection",
+                "partition, or the connection",
                 missing=missing,
             )
         # A failure that does not pass first: with it, asking again for the others is of no use.

@@ -31,11 +31,7 @@ def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicParti
     """
     Return the partitions on the broker that a scope with named topics allows.
 
-    A partition that is named by its number is returned even if it does not exist: reading its log reports
-    that.
-
-    :raises UnknownTopicPartitionError: if one of the topics is not there.
-    :raises UsageError: if no topic is named.
+    A partition that is named by its number is returned even if it does not exist: reading its log reports it.
     """
     topics = scope.topics
     if not topics:
@@ -51,11 +47,7 @@ def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicParti
 
 
 def check_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
-    """
-    Refuse partitions that are not on the broker, where their logs are not read.
-
-    :raises UnknownTopicPartitionError: naming them, and those that are there.
-    """
+    """Refuse partitions that are not on the broker, where their logs are not read."""
     on_broker = client.partitions({tp.topic for tp in partitions})
     missing = [tp for tp in sorted(partitions) if tp.partition not in on_broker.get(tp.topic, ())]
     if missing:
@@ -73,11 +65,6 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
 
     Without named topics the scope is all topics of which it has committed a partition, so that a partition
     that was added to one of them has no commit.
-
-    :raises NoCommitError: if no topics are named and the group has no commit anywhere.
-    :raises BrokerAuthenticationError: if no topics are named, and anything shows that the group has some that
-        this user may not see.
-    :raises UnknownTopicPartitionError: if a named topic is not on the broker.
     """
     if scope.topics is None:
         everywhere = client.committed_everywhere(group_id)
@@ -86,10 +73,8 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
         if not everywhere:
             raise NoCommitError(
                 f"group {group_id!r} has no committed offsets on this broker: correct group_id or the "
-                "connection; Kafka "
-                "also forgets a group that nobody joins, 7 days after its last commit by default; name "
-                "topics= to look "
-                "at partitions without a commit"
+                "connection; Kafka also forgets a group that nobody joins, 7 days after its last commit by "
+                "default; name topics= to look at partitions without a commit"
             )
         topics = scope.narrowed(tp.topic for tp in everywhere)
         return committed_offsets({tp: everywhere.get(tp) for tp in partitions_in(client, topics)})
@@ -107,7 +92,6 @@ def last_commits(
 
 
 def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Commit]) -> None:
-    """Refuse a group of which the user does not see all, as far as that shows."""
     # A broker hides the commits on topics that a user may not see, but not what members read, nor a commit's
     # metadata.
     if read := {tp.topic for tp in client.assigned(group_id)}:
@@ -117,15 +101,13 @@ def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[Topi
     if committed > len(everywhere):
         raise BrokerAuthenticationError(
             f"group {group_id!r} was committed on {committed} partitions at once, and this user sees "
-            f"{len(everywhere)} of "
-            f"them ({summarize(everywhere)}): grant it Describe on all topics of the group, or name those to "
-            "look at with topics="
+            f"{len(everywhere)} of them ({summarize(everywhere)}): grant it Describe on all topics of the "
+            "group, or name those to look at with topics="
         )
     if not everywhere:
         raise NoCommitError(
             f"group {group_id!r} has no committed offsets on the topics that this user may see: correct "
-            "group_id, grant it "
-            "Describe on the topics of the group, or name topics="
+            "group_id, grant it Describe on the topics of the group, or name topics="
         )
 
 

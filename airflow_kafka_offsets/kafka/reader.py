@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel, LogRange, TopicPartition
 
 
 class PositionsReader(Protocol):
@@ -14,9 +14,7 @@ class PositionsReader(Protocol):
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
         """Return the partitions of topics; one that does not exist is not in the result."""
 
-    def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Commit | None]:
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
         """Return a group's commits; ``None`` where it has none."""
 
     def log_ranges(

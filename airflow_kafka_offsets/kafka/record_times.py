@@ -39,9 +39,7 @@ _FETCHES = {
 _CHUNK = 200
 """Partitions in one request: a response has up to 32 KB for each of them."""
 _LEAST = 0.5
-"""
-Seconds that a chunk has at least, so that partitions without a leader do not take the time of all others.
-"""
+"""Seconds that a chunk has at least, so that partitions without a leader do not take all the time."""
 _AT_ONCE = 1000
 _CLOSE = 1.0
 _OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
@@ -65,13 +63,10 @@ def fetch_times(
     config: Mapping[str, Any], positions: Offsets, isolation_level: IsolationLevel, deadline: Deadline
 ) -> dict[TopicPartition, int | None]:
     """
-    Return the time of the first record at or after each position.
+    Return the time of the first record at or after each position, which must be inside its log.
 
     A separate Consumer reads them; it joins no group and commits nothing.
 
-    :param config: from :func:`~airflow_kafka_offsets.kafka.config.client_config`.
-    :param positions: each inside its log.
-    :param isolation_level: whether records of transactions that are open or were aborted count.
     :return: ``None`` where no record follows. Partitions are left out that did not answer before the
         deadline, have just lost the position to retention, or have a record without a time or that cannot be
         read.

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, Failed, Failure
-from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -27,8 +27,6 @@ def read_topics(connection: Connection, topic: str | None, timeout: float) -> di
 
     This also updates the client's own metadata: without it a topic that was created again, or a partition
     that was added, stays unknown to the client.
-
-    :raises Failed: if there is no response, or the user may not see the topic.
     """
     topics: dict[str, list[int]] = {}
     for name, described in _list_topics(connection, topic, timeout).items():
@@ -57,21 +55,18 @@ def without_leader(
 ) -> Failure | None:
     """Return the failure of partitions that exist and have no leader; ``None`` if there are none."""
     wanted = set(partitions)
-    found: dict[TopicPartition, Sequence[int]] = {}
-    for topic in sorted({tp.topic for tp in wanted}):
-        for described in _list_topics(connection, topic, timeout).values():
-            for number, partition in described.partitions.items():
-                if partition.leader < 0 and TopicPartition(topic, number) in wanted:
-                    found[TopicPartition(topic, number)] = partition.replicas
+    found = {
+        tp: partition.replicas
+        for topic in sorted({tp.topic for tp in wanted})
+        for described in _list_topics(connection, topic, timeout).values()
+        for number, partition in described.partitions.items()
+        if partition.leader < 0 and (tp := TopicPartition(topic, number)) in wanted
+    }
     if not found:
         return None
-    brokers = sorted({broker for replicas in found.values() for broker in replicas})
-    return Failure(
-        NO_LEADER,
-        f"partition {summarize(found)} has no leader: none of the brokers that hold it "
-        f"({', '.join(map(str, brokers))}) "
-        "can be it now",
-    )
+    brokers = ", ".join(map(str, sorted({broker for replicas in found.values() for broker in replicas})))
+    text = f"{summarize(found)} has no leader: none of the brokers that hold it ({brokers}) can be it now"
+    return Failure(NO_LEADER, f"partition {text}")
 
 
 def _list_topics(connection: Connection, topic: str | None, timeout: float) -> dict[str, TopicMetadata]:
@@ -82,14 +77,8 @@ def _list_topics(connection: Connection, topic: str | None, timeout: float) -> d
     return topics
 
 
-def read_commits(
-    connection: Connection, partitions: Sequence[TopicPartition], timeout: float
-) -> dict[TopicPartition, Commit | None]:
-    """
-    Return the commits of the connection's group; ``None`` where it has none.
-
-    :raises Failed: if there is no response for one of the partitions.
-    """
+def read_commits(connection: Connection, partitions: Sequence[TopicPartition], timeout: float) -> Commits:
+    """Return the commits of the connection's group; ``None`` where it has none."""
     wanted = [ClientPartition(*tp) for tp in partitions]
     found = connection.ask(lambda consumer: consumer.committed(wanted, timeout=timeout))
     return {tp: _commit(each) for tp, each in zip(partitions, found, strict=True)}
@@ -115,9 +104,7 @@ def read_offsets(
     Return the first offset at or after a time, or the log start or end (``OFFSET_BEGINNING``,
     ``OFFSET_END``).
 
-    :return: the offset of each partition that answered (-1: no record is that new), the failure of each
-        other.
-    :raises Failed: if there is no response.
+    :return: the offset of each partition that answered (-1: no record is that new); the others' failures.
     """
     wanted = [ClientPartition(tp.topic, tp.partition, timestamp) for tp in partitions]
     try:
@@ -130,11 +117,10 @@ def read_offsets(
     offsets: Offsets = {}
     failures: dict[TopicPartition, Failure] = {}
     for tp, each in zip(partitions, found, strict=True):
-        offset = each.offset
         if each.error is not None:
             failures[tp] = _about(str(tp), each.error)
-        elif offset >= 0 or (offset == OFFSET_END and timestamp >= 0):
-            offsets[tp] = offset
+        elif each.offset >= 0 or (each.offset == OFFSET_END and timestamp >= 0):
+            offsets[tp] = each.offset
         else:
             # A silent broker can look like this.
             failures[tp] = Failure("_TIMED_OUT", f"no offset for {tp}")
@@ -148,8 +134,7 @@ def send_commit(
     Send one commit and wait for the response for each partition.
 
     :return: partition -> ``None`` if it was committed, else why not. If one of several was refused, the
-        client reports its error for all of them: see
-        :meth:`~airflow_kafka_offsets.kafka.commits.CommitProgress.take`.
+        client reports its error for all of them.
     :raises Failed: if there was no response in time; discard the connection then, because it may still come.
     """
     connection.commit_responses.clear()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import count
 from typing import TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, wait_random_exponential
 
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Causes, Deadline, Failed
 
 T = TypeVar("T")
 
 FIRST_ATTEMPT = 1.0
-"""
-Seconds of the first attempt; each later one may take twice as long. A wrong password shows only after it.
-"""
+"""Seconds of the first attempt; each later one may take twice as long. A wrong password shows after it."""
 _LEAST = 0.1
 
 
@@ -40,18 +39,13 @@ def until(
         seen.find(deadline.left)
         return seen.final is None
 
-    def stop(_: RetryCallState) -> bool:
-        return deadline.left < _LEAST
-
     passes = RETRIABLE | UNKNOWN_PARTITION | frozenset(also)
     backoff = wait_random_exponential(multiplier=0.1, max=2.0)
-
-    def wait(state: RetryCallState) -> float:
-        return min(backoff(state), max(0.0, deadline.left - _LEAST))
-
-    for number, retrying in enumerate(
-        Retrying(stop=stop, wait=wait, retry=retry_if_exception(again), reraise=True)
-    ):
-        with retrying:
-            return attempt(max(_LEAST, min(deadline.left, FIRST_ATTEMPT * 2**number)))
-    raise AssertionError("unreachable: the last error is raised above")
+    numbers = count()
+    retrying = Retrying(
+        stop=lambda _: deadline.left < _LEAST,
+        wait=lambda state: min(backoff(state), max(0.0, deadline.left - _LEAST)),
+        retry=retry_if_exception(again),
+        reraise=True,
+    )
+    return retrying(lambda: attempt(max(_LEAST, min(deadline.left, FIRST_ATTEMPT * 2 ** next(numbers)))))

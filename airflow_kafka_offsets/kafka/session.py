@@ -28,11 +28,7 @@ _LEAST = 0.1
 
 
 class Session:
-    """
-    What the calls of one client share.
-
-    The parameters are those of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient`.
-    """
+    """What the calls of one :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` share."""
 
     def __init__(
         self, config: Mapping[str, Any], *, timeout: float, total: float | None, chunk_size: int, keep: int
@@ -63,8 +59,7 @@ class Session:
         if self._left < _LEAST:
             raise BrokerUnavailableError(
                 f"{what}: the calls before it have taken all of the {self._total:g} s for all of them: see "
-                "why the broker "
-                "answers slowly, then try again"
+                "why the broker answers slowly, then try again"
             )
         timeout = timeout or self.timeout
         start = time.monotonic()
@@ -103,12 +98,7 @@ class Session:
         connection: Connection | None = None,
         needs: Right = "Describe",
     ) -> T:
-        """
-        Ask until there is an answer.
-
-        :param question: makes one attempt, in so many seconds.
-        :raises BrokerError: if there is no answer.
-        """
+        """Ask until there is an answer; ``question`` makes one attempt, in so many seconds."""
         connection = connection or self.connections.get()
         # The causes of errors in earlier calls are not causes of this one's.
         connection.drain()

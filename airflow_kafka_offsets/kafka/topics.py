@@ -21,11 +21,7 @@ _INTERNAL = (OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__clu
 
 
 class Topics:
-    """
-    The topics on the broker, as far as the user may describe them.
-
-    :param session: the client's.
-    """
+    """The topics on the broker, as far as the user may describe them."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -45,8 +41,7 @@ class Topics:
                 todo.pop()
             return found
 
-        what = f"looking up topics {', '.join(wanted[:5])}"
-        with self._session.asking(what) as call:
+        with self._session.asking(f"looking up topics {', '.join(wanted[:5])}") as call:
             return self._session.ask(call, question)
 
     def all(self, call: Call) -> dict[str, list[int]]:
@@ -69,10 +64,9 @@ class Topics:
         if self.sees_all is not False and not sees_all:
             log.warning(
                 "The broker at %s hides topics that a user may not describe, and this user sees only the "
-                "topics that were "
-                "granted to it, %d: where topics are not named, all topics of a group, and all that fit a "
-                "pattern, are of "
-                "those. Name topics=, or grant it Describe on all of the group's",
+                "topics that were granted to it, %d: where topics are not named, all topics of a group, and "
+                "all that fit a pattern, are of those. Name topics=, or grant it Describe on all of the "
+                "group's",
                 self._session.servers,
                 len(topics),
             )

@@ -30,16 +30,13 @@ class RunningKafka(NamedTuple):
 
 
 def start_background(
-    directory: Path | None = None,
-    port: int | None = None,
-    progress: Callable[[str], None] | None = None,
+    directory: Path | None = None, port: int | None = None, progress: Callable[[str], None] | None = None
 ) -> RunningKafka:
     """
     Start a broker that outlives this process, or return the one that runs in the directory.
 
     :param directory: configuration, log and data; default: ``kafka`` in the user's cache directory.
     :param port: port of its listener; default: the previous one if that is free, else a free one.
-    :param progress: called with a line of text now and then.
     :raises SetupError: if it cannot be started, or runs on another port.
     """
     directory, progress = _directory(directory), progress or silent
@@ -85,7 +82,7 @@ def stop_background(directory: Path | None = None) -> bool:
 
 
 def running(directory: Path | None = None) -> RunningKafka | None:
-    """Return the broker that runs in a directory; a pid that now belongs to another program does not count."""
+    """Return the broker that runs in a directory; a pid that another program has now does not count."""
     directory = _directory(directory)
     pid, port = _read(directory)
     if not pid or not is_running(pid, process_mark(directory)):

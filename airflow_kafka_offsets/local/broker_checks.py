@@ -8,19 +8,14 @@ from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.config import RETENTION
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.local.checks import Check
+from airflow_kafka_offsets.local.environment import Check
 
 DAY = 24 * 60
 """Minutes."""
 
 
 def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> list[Check]:
-    """
-    Ask a broker for its name and its ``offsets.retention.minutes``.
-
-    :param client_config: librdkafka's configuration.
-    :param timeout: seconds for all of it.
-    """
+    """Ask a broker for its ``offsets.retention.minutes``, within seconds for all of it."""
     address = client_config.get("bootstrap.servers", "(bootstrap.servers is not set)")
     try:
         call = Call("asking the broker", str(address), timeout)
@@ -32,27 +27,18 @@ def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> 
 
 
 def check_retention(minutes: str | None, error: str | None = None) -> Check:
-    """
-    Judge how long Kafka keeps the offsets of a group without members, such as a Spark query's.
-
-    :param minutes: the broker's ``offsets.retention.minutes``.
-    :param error: why it is unknown.
-    """
+    """Judge how long Kafka keeps the offsets of a group without members; ``error``: why it is unknown."""
     if minutes is None or not minutes.isdecimal():
+        rights = "let this user describe its configuration (DescribeConfigs on the cluster)"
         return Check(
-            RETENTION,
-            "warn",
-            f"not known ({error or minutes})",
-            "ask who runs the broker, or let this user describe its configuration (DescribeConfigs on the "
-            "cluster)",
+            RETENTION, "warn", f"not known ({error or minutes})", f"ask who runs the broker, or {rights}"
         )
     kept = int(minutes)
     found = f"{kept}: a group that nobody joins forgets its offsets {_duration(kept)} after the last commit"
     often = "commit at least that often"
     if kept < DAY:
-        return Check(
-            RETENTION, "warn", found, f"{often}, or have it raised (Kafka's default is 10080, 7 days)"
-        )
+        raised = "or have it raised (Kafka's default is 10080, 7 days)"
+        return Check(RETENTION, "warn", found, f"{often}, {raised}")
     return Check(RETENTION, "ok", f"{found}: {often}")
 
 

@@ -80,13 +80,7 @@ def free_port(taken: Collection[int] = ()) -> int:
 
 
 def server_properties(port: int, controller: int, data: Path) -> dict[str, str]:
-    """
-    Return the configuration of a single KRaft node that is broker and controller.
-
-    :param port: port for clients.
-    :param controller: port of the KRaft quorum, which has one voter.
-    :param data: log directory.
-    """
+    """Return the configuration of a single KRaft node, broker and controller, and their ports."""
     return {
         **_FIXED,
         "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",

@@ -33,8 +33,6 @@ def one_at_a_time(
     Lock a file within the ``with`` block; the kernel releases it however the process ends.
 
     :param doing: what another process is doing while it has the lock: ``"starting Kafka"``.
-    :param timeout: seconds to wait.
-    :param progress: called with a line of text if the lock is taken.
     :raises SetupError: if the lock is not free in time.
     """
     guard = filelock.FileLock(lock)

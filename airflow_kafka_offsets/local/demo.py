@@ -45,7 +45,6 @@ def run_demo(
     :param directory: where its files go, and stay; default: a new temporary directory.
     :param days: number of days to run, from 1 January 2013.
     :param keep: leave Kafka running and print how to continue.
-    :param console: where to print.
     :return: exit status: 0 if everything agrees.
     """
     console = console or Console()
@@ -82,7 +81,8 @@ def _find_dag() -> Path:
         if (file := place / "dags_examples" / "daily_flights.py").is_file():
             return file
     raise SetupError(
-        "dags_examples/daily_flights.py is missing: run the demo from a checkout, or install the package again"
+        "dags_examples/daily_flights.py is missing: run the demo from a checkout, or install the package "
+        "again"
     )
 
 
@@ -132,7 +132,6 @@ def migrate_airflow(environment: Mapping[str, str], home: Path) -> None:
 def _run_days(
     environment: Mapping[str, str], home: Path, dag_file: Path, days: int, console: Console
 ) -> list[dict[str, Any]]:
-    """Run the DAG day by day in a child process, and print its tasks."""
     texts = [(FIRST_DAY + timedelta(days=number)).isoformat() for number in range(days)]
     command = [sys.executable, "-m", "airflow_kafka_offsets.local.demo_days", str(dag_file), *texts]
     results: list[dict[str, Any]] = []
@@ -150,11 +149,7 @@ def _run_days(
 
 
 def _lines(command: list[str], environment: Mapping[str, str], log: Path) -> Iterator[str]:
-    """
-    Run a command in its own process group, append its output to a file, and yield it line by line.
-
-    :raises SetupError: if it fails, with the end of its output.
-    """
+    """Run a command in its own process group, write its output to a file, and yield it line by line."""
     with (
         log.open("w", encoding="utf-8") as kept,
         subprocess.Popen(
@@ -202,7 +197,6 @@ def _published(home: Path) -> int:
 
 
 def _report(results: list[dict[str, Any]], published: int, servers: str, console: Console) -> bool:
-    """Show a line per day and the output of Kafka's own tool; return whether everything agrees."""
     table = Table(title=f"What the days left in consumer group {GROUP}")
     for column in ("day", "flights that left", "offsets before", "offsets after", "committed", "lag"):
         table.add_column(column, justify="right")
@@ -229,7 +223,6 @@ def _report(results: list[dict[str, Any]], published: int, servers: str, console
 
 
 def _offsets(positions: Mapping[str, Mapping[str, int | None]]) -> str:
-    """Return the offsets of the one topic, partition by partition."""
     offsets = [offset for topic in positions.values() for offset in topic.values()]
     return " ".join("-" if offset is None else str(offset) for offset in offsets)
 
@@ -251,7 +244,6 @@ def _print_places(home: Path, kafka: EmbeddedKafka, console: Console) -> None:
 def _print_next_steps(
     environment: Mapping[str, str], home: Path, kafka: EmbeddedKafka, console: Console
 ) -> None:
-    """Write the demo's variables as a file for a shell, and print how to use its Airflow and its Kafka."""
     file = home / "environment.sh"
     ours = {name: value for name, value in sorted(environment.items()) if os.environ.get(name) != value}
     exports = (f"export {name}={shlex.quote(value)}\n" for name, value in ours.items())

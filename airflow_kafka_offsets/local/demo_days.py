@@ -22,7 +22,7 @@ MARK = "@@demo "
 
 
 def end_with_parent() -> None:
-    """End this process and its children when the demo is gone, even if that was killed: its pipe ends then."""
+    """End this process and its children when the demo is gone, even if killed: its pipe ends then."""
 
     def watch() -> None:
         while os.read(0, 1):

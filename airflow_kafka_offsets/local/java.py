@@ -40,7 +40,6 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
     """
     Find the Java of JAVA_HOME, else the first on PATH, as Spark and Kafka do.
 
-    :param environ: environment variables; default: those of this process.
     :raises SetupError: if there is none, it does not start, or it is too old.
     """
     environ = os.environ if environ is None else environ

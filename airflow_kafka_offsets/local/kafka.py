@@ -141,7 +141,8 @@ class EmbeddedKafka:
                 raise SetupError(f"Kafka did not get ready: {error}{self._log_tail()}") from error
             status = self._started().wait()
             # Another program may have taken the port between the choice and the start.
-            if "Address already in use" not in self._log_text() or attempt == _PORT_ATTEMPTS - 1:
+            taken = b"Address already in use" in self.log_file.read_bytes()
+            if not taken or attempt == _PORT_ATTEMPTS - 1:
                 raise SetupError(f"Kafka ended with status {status} before it was ready{self._log_tail()}")
             self._end_process()
             self._port = None
@@ -207,11 +208,8 @@ class EmbeddedKafka:
             raise SetupError("this Kafka does not run: call start() first")
         return self._process
 
-    def _log_text(self) -> str:
-        return self.log_file.read_text(encoding="utf-8", errors="replace")
-
     def _log_tail(self) -> str:
-        lines = self._log_text().splitlines()[-_LOG_LINES:]
+        lines = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
         kept = "" if self._temporary else f" ({self.log_file})"
         return f"; the end of its log{kept}:\n" + "\n".join(lines or ["(it is empty)"])
 

@@ -27,9 +27,7 @@ class SupervisedProcess:
     """
     A process that ends with this one, even when this one is killed, and that Ctrl-C does not reach.
 
-    :param command: program and arguments.
     :param log: a file to which the program's output is appended.
-    :param directory: the program's working directory.
     :raises SetupError: if the program cannot be started.
     """
 
@@ -91,11 +89,7 @@ class SupervisedProcess:
 
 
 def is_running(pid: int, mark: str) -> bool:
-    """
-    Return whether ``pid`` is a live process with the argument ``mark``; other programs reuse pids.
-
-    :param mark: an argument that no other program has.
-    """
+    """Return whether ``pid`` is a live process that has the argument ``mark``: pids are reused."""
     try:
         return mark in psutil.Process(pid).cmdline()
     except psutil.Error:  # also a zombie
@@ -103,12 +97,7 @@ def is_running(pid: int, mark: str) -> bool:
 
 
 def end_by_pid(pid: int, mark: str) -> bool:
-    """
-    End a process that is not a child of this one: SIGTERM, then SIGKILL.
-
-    :param mark: see :func:`is_running`.
-    :return: whether there was such a process.
-    """
+    """End a process that is not a child of this one: SIGTERM, then SIGKILL. Return whether there was one."""
     found = False
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + supervisor.GRACE

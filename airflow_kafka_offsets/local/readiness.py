@@ -34,10 +34,7 @@ def wait_until_ready(bootstrap_servers: str, timeout: float, alive: Callable[[],
     """
     Wait until a record can be produced and an offset committed.
 
-    :param bootstrap_servers: ``host:port`` of a listener without authentication.
-    :param timeout: seconds to wait at most.
-    :param alive: whether the broker's process still runs.
-    :return: ``False`` if the process ended.
+    :return: ``False`` if the process is not alive any more.
     :raises BrokerUnavailableError: if the time is over; its cause is the last attempt's error.
     """
     deadline = Deadline(timeout)
@@ -62,19 +59,12 @@ def wait_until_ready(bootstrap_servers: str, timeout: float, alive: Callable[[],
 
 
 def round_trip(bootstrap_servers: str, deadline: Deadline) -> None:
-    """
-    Produce a record, commit its offset, and remove topic and group again.
-
-    :param bootstrap_servers: ``host:port`` of a listener without authentication.
-    :raises BrokerError: if the time is over, or the commit is refused.
-    :raises confluent_kafka.KafkaException: if the topic or the record is refused.
-    """
+    """Produce a record, commit its offset, and remove topic and group again."""
     config: dict[str, str | int] = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
     topic = f"{_GROUP}-{uuid.uuid4().hex[:12]}"
     admin = AdminClient(config)
-    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(
-        deadline.left
-    )
+    created = admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+    created[topic].result(deadline.left)
     try:
         _produce(config, topic, deadline)
         with OffsetsClient(config, timeout=max(0.1, deadline.left)) as client:

@@ -28,11 +28,7 @@ class DescribeRow(TypedDict):
 
 
 def tool_command(class_name: str) -> list[str]:
-    """
-    Return the command that runs a class of Kafka's jars, without its arguments and its log.
-
-    :raises SetupError: if Java or the jars are missing.
-    """
+    """Return the command that runs a class of Kafka's jars, without its arguments and its log."""
     flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
     quiet = ("-Dlog4j2.level=OFF", "-Dlog4j2.statusLoggerLevel=OFF")
     return [str(find_java().path), *flags, *quiet, "-cp", classpath_text(kafka_classpath()), class_name]

@@ -1,9 +1,7 @@
 """
-Plan of a checkpoint's move: the offsets before and after, the files to change, the reasons against it.
+Plan of a checkpoint's move: offsets before and after, reasons against it, files to write and remove.
 
-A :class:`CheckpointPlan` is to a checkpoint what an :class:`~airflow_kafka_offsets.model.plan.OffsetPlan` is to a
-group: the offsets before and after, the reasons against it, and the files to write and remove, in an order
-in which every interruption leaves a checkpoint that Spark starts from.
+The files are in an order in which every interruption leaves a checkpoint that Spark starts from.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, align, time_cell
+from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, plan_text, time_cell
 from airflow_kafka_offsets.model.text import Show, shorten
 
 PendingBatch = Literal["fail", "discard"]
@@ -28,17 +26,18 @@ Sink = Literal["idempotent", "kafka", "noop", "file", "delta", "iceberg", "hudi"
 """
 Where the query writes to, which its checkpoint does not say.
 
-A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``, and to ``idempotent``: a
-``foreachBatch`` function that overwrites by the records' own key, and does not hand the id on, as Delta's ``txnVersion``
-does. A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
-``_spark_metadata`` has recorded, and ``delta``, ``iceberg`` and ``hudi`` those that their tables have recorded: the
-records are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no id occur again.
-``tests/compatibility/sinks.py`` has tried each.
+A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``, and to
+``idempotent``: a ``foreachBatch`` function that overwrites by the records' own key, and does not hand the id
+on, as Delta's ``txnVersion`` does. A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
+``_spark_metadata`` has recorded, and ``delta``, ``iceberg`` and ``hudi`` those that their tables have
+recorded: the records are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no
+id occur again. ``tests/compatibility/sinks.py`` has tried each.
 """
 
 SINKS = (
-    "'idempotent' (a foreachBatch that overwrites by the records' own key, and does not hand the batch id on), 'kafka', "
-    "'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink: seek only, with no batch unfinished"
+    "'idempotent' (a foreachBatch that overwrites by the records' own key, and does not hand the batch id "
+    "on), 'kafka', 'noop', 'file' (parquet, json, ...), 'delta', 'iceberg' or 'hudi'; for any other sink: "
+    "seek only, with no batch unfinished"
 )
 """The choices, for an error text."""
 
@@ -53,29 +52,21 @@ _SOURCE = re.compile(r"[A-Za-z0-9_]{1,100}")
 
 @dataclass(frozen=True)
 class CheckpointPolicy:
-    """
-    What the caller allows.
-
-    :param pending_batch: see :data:`PendingBatch`.
-    :param sink: see :data:`Sink`; needed where a batch id would occur again.
-    :param sink_location: directory that a ``file`` sink writes to.
-    :param allow_state: whether a query that keeps state may be moved although the state stays as it is.
-    """
+    """What the caller allows."""
 
     pending_batch: PendingBatch = "fail"
     sink: Sink | None = None
+    """Needed where a batch id would occur again."""
     sink_location: str | None = None
+    """Directory that a ``file`` sink writes to."""
     allow_state: bool = False
+    """Whether a query that keeps state may be moved although the state stays as it is."""
 
     @classmethod
     def parse(
         cls, pending_batch: object, sink: object, sink_location: object, allow_state: object
     ) -> CheckpointPolicy:
-        """
-        Read the parameters of an operator.
-
-        :raises UsageError: naming the parameter, what was found and the choices.
-        """
+        """Read the parameters of an operator; errors name the parameter, what was found and the choices."""
         policy = cls(
             one_of(pending_batch, PendingBatch, "pending_batch"),
             None if sink is None else parse_sink(sink),
@@ -90,22 +81,14 @@ class CheckpointPolicy:
 
 
 def parse_sink(value: object, parameter: str = "sink") -> Sink:
-    """
-    Read ``sink``.
-
-    :raises UsageError: naming what was found and the choices.
-    """
+    """Read ``sink``; an error names what was found and the choices."""
     if value not in get_args(Sink):
         raise UsageError(f"{parameter}={value!r}: expected {SINKS}")
     return cast("Sink", value)
 
 
 def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
-    """
-    Read ``quiet_period``: seconds, a timedelta, or ISO 8601 text.
-
-    :raises UsageError: if it is anything else, or longer than a day.
-    """
+    """Read ``quiet_period``: a duration of at most a day, in seconds."""
     return parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD) or 0.0
 
 
@@ -123,9 +106,6 @@ class CheckpointPlan:
     """
     The move of one checkpoint, before anything is written.
 
-    :param kind: how it is moved.
-    :param location: where the checkpoint is.
-    :param query_id: the query's id.
     :param batch_id: the newest committed batch when the plan was made.
     :param before: source -> offsets of that batch.
     :param after: source -> offsets from which the query will go on.
@@ -135,9 +115,9 @@ class CheckpointPlan:
     :param discarded: batches that are removed although they were not finished.
     :param batches: those in ``offsets/`` and in ``commits/`` when the plan was made.
     :param refusals: why the plan must not be carried out; empty if it may.
-    :param notes: what the reader should know.
     :param archive: name of the archive that keeps what is overwritten; ``None`` if nothing is.
-    :param request: identifies what was asked for, so that an interrupted move is finished only by the same request.
+    :param request: identifies what was asked for, so that an interrupted move is finished only by the same
+        request.
     :param carried: ``before`` is from an earlier move that this one goes on from.
     :param resumes: the archive is there already: an earlier try has written it.
     :param undoes: name of the archive that is put back.
@@ -173,9 +153,11 @@ class CheckpointPlan:
 
     def judged(self, plans: Iterable[OffsetPlan]) -> CheckpointPlan:
         """Return the plan with the refusals and notes of plans that compared its targets with the logs."""
-        found = list(plans)
-        refusals = [refusal for plan in found for refusal in plan.refusals]
-        notes = [note for plan in found for note in plan.notes]
+        refusals: list[str] = []
+        notes: list[str] = []
+        for plan in plans:
+            refusals += plan.refusals
+            notes += plan.notes
         return replace(self, refusals=(*refusals, *self.refusals), notes=(*notes, *self.notes))
 
     def receipt(self) -> dict[str, Any]:
@@ -197,12 +179,7 @@ class CheckpointPlan:
         }
 
     def table(self, *, refused: bool = False) -> str:
-        """
-        Return the plan as lines for a log: a header, a line per partition, and the remarks.
-
-        :param refused: whether the move that it is a part of is refused. The error gives the reasons, and they are not
-            repeated here.
-        """
+        """Return the plan as lines for a log, see :func:`~airflow_kafka_offsets.model.table.plan_text`."""
         header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
         for source, offsets in self.before.items():
@@ -214,24 +191,19 @@ class CheckpointPlan:
                     row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
                 rows.append(row)
         if not self.steps:
-            does = (
-                "was moved by an earlier try"
-                if self.resumes or self.before != self.after
-                else "stays as it is"
-            )
+            moved_before = self.resumes or self.before != self.after
+            does = "was moved by an earlier try" if moved_before else "stays as it is"
         elif self.kind == "truncate":
             does = f"goes back from batch {self.batch_id}"
         else:
             does = f"is moved ({self.kind}, batch {self.batch_id})"
-        lines = [f"checkpoint {self.location}{REFUSED if refused else ''}: {does}", *align(rows)]
+        remarks = []
         if self.discarded:
-            lines.append(f"discarded: unfinished batch {', '.join(map(str, self.discarded))}")
+            remarks.append(f"discarded: unfinished batch {', '.join(map(str, self.discarded))}")
         if self.steps and not self.refusals and not refused:
-            lines.append(f"what is overwritten is kept in archive {self.archive}")
-        lines += self.notes
-        return "\n".join(
-            lines if refused else [*lines, *(f"refused: {refusal}" for refusal in self.refusals)]
-        )
+            remarks.append(f"what is overwritten is kept in archive {self.archive}")
+        heading = f"checkpoint {self.location}{REFUSED if refused else ''}: {does}"
+        return plan_text(heading, rows, [*remarks, *self.notes], self.refusals, refused=refused)
 
 
 @dataclass(frozen=True)
@@ -246,13 +218,7 @@ class CheckpointReceipt:
 
 
 def read_checkpoint_receipt(value: object, *, show: Show = shorten) -> CheckpointReceipt | None:
-    """
-    Read the checkpoint's part of a receipt; ``None`` if no checkpoint was moved.
-
-    :param value: the whole receipt.
-    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
-    :raises OffsetsFormatError: if the part is not as :meth:`CheckpointPlan.receipt` gives it.
-    """
+    """Read the checkpoint's part of a whole receipt; ``None`` if no checkpoint was moved."""
     part = value.get("checkpoint") if isinstance(value, Mapping) else None
     if part is None:
         return None
@@ -277,19 +243,11 @@ def sources_json(sources: Mapping[str, Offsets]) -> dict[str, Any]:
 
 
 def read_sources(value: object, what: str, *, show: Show = shorten) -> dict[str, Offsets]:
-    """
-    Read what :func:`sources_json` returned.
-
-    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
-    :raises OffsetsFormatError: if it is anything else.
-    """
+    """Read what :func:`sources_json` returned; anything else is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or not all(isinstance(source, str) for source in value):
         raise OffsetsFormatError(f"{what}: found {show(value)}; expected offsets by source")
-    return {
-        source: parse_offsets(offsets, f"{what}, {_source_name(source, number)}", show=show)
-        for number, (source, offsets) in enumerate(value.items(), 1)
-    }
-
-
-def _source_name(source: str, number: int) -> str:
-    return source if _SOURCE.fullmatch(source) else f"source number {number}"
+    sources: dict[str, Offsets] = {}
+    for number, (source, offsets) in enumerate(value.items(), 1):
+        name = source if _SOURCE.fullmatch(source) else f"source number {number}"
+        sources[source] = parse_offsets(offsets, f"{what}, {name}", show=show)
+    return sources

@@ -1,9 +1,8 @@
 """
 Metadata of commits: who committed these offsets.
 
-Kafka keeps up to 4,096 bytes of text beside each committed offset and shows it to anybody who asks. We
-put compact JSON there, so that ``kafka-consumer-groups`` users and later runs can see which run of which
-DAG moved the group, and from which Spark query and batch.
+Kafka keeps up to 4,096 bytes of text beside each committed offset and shows it to anybody who asks: here
+compact JSON that says which run of which DAG moved the group, and from which Spark query and batch.
 """
 
 from __future__ import annotations
@@ -24,6 +23,8 @@ MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 200
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
 _NUMBERS = ("map_index", "batch", "move", "partitions", "at")
+_FIRST_TO_GO = ("user", "partitions", "at", "task", "dag", "tool")
+_LAST_TO_GO = ("map_index", "run", "batch", "move", "token", "key", "query")
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 _MOST_CHARACTERS = 65_536
@@ -35,18 +36,14 @@ class CommitMetadata:
     """
     What a commit records about its origin; whatever is empty is left out.
 
-    :param dag: id of the DAG.
-    :param run: id of its run.
-    :param task: id of the task.
-    :param map_index: index of a mapped task, ``-1`` for a task that is not mapped.
+    :param map_index: ``-1`` for a task that is not mapped.
     :param user: who triggered the run.
     :param query: id of the Spark query, stable over its restarts.
-    :param batch: id of the query's batch.
-    :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was never
-        moved. A commit made before a move says less than the checkpoint says after it.
+    :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was
+        never moved. A commit made before a move says less than the checkpoint says after it.
     :param tool: what committed, where it was no DAG.
-    :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who sees fewer of
-        the group's may not see all of its topics.
+    :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who
+        sees fewer of the group's may not see all of its topics.
     :param token: names the task run over its retries; clearing the task makes it another one.
     :param key: in place of DAG, task and map index where these take too many bytes, see :attr:`identity`.
     :param at: when the commit was made, in seconds since 1970.
@@ -70,27 +67,12 @@ class CommitMetadata:
         """
         Return the metadata as compact JSON that is short enough for a commit of so many partitions.
 
-        What is least needed goes first: user, time, task, DAG. The query's id stays, since the guard against
-        two queries in one group reads it.
+        What is least needed goes first. The query's id stays longest: the guard against two queries in one
+        group reads it.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
         values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
-        for least in (
-            "",
-            "user",
-            "partitions",
-            "at",
-            "task",
-            "dag",
-            "tool",
-            "map_index",
-            "run",
-            "batch",
-            "move",
-            "token",
-            "key",
-            "query",
-        ):
+        for least in ("", *_FIRST_TO_GO, *_LAST_TO_GO):
             values.pop(least, None)
             if least == "task" and self.identity:
                 values["key"] = self.identity
@@ -116,7 +98,7 @@ class CommitMetadata:
         return {
             name: value
             for name, value in asdict(self).items()
-            if value not in ("", None) and not (name == "map_index" and value == -1)
+            if value not in ("", None) and (name, value) != ("map_index", -1)
         }
 
     @classmethod
@@ -130,11 +112,8 @@ class CommitMetadata:
             return None
         if not isinstance(values, Mapping):
             return None
-        known: dict[str, Any] = {
-            field.name: values[field.name]
-            for field in fields(cls)
-            if _fits(field.name, values.get(field.name))
-        }
+        names = (field.name for field in fields(cls))
+        known: dict[str, Any] = {name: values[name] for name in names if _fits(name, values.get(name))}
         return cls(**known) if known else None
 
     def __str__(self) -> str:
@@ -157,15 +136,13 @@ def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadat
 
     If it had moved all of them, the others were committed later, by somebody who has gone on from there.
 
-    :param commits: the last commit of every partition; ``None`` for one without, or that does not say who made it.
-    :param by: the task.
+    :param commits: the last commit of every partition; ``None`` for one without, or that does not say who
+        made it.
     """
     moved = [each for each in commits if each is not None and each.same_task(by)]
+    others = [each for each in commits if each is not None and not each.same_task(by)]
     first = min((each.at or 0 for each in moved), default=0)
-    later = [
-        each for each in commits if each is not None and not each.same_task(by) and (each.at or 0) > first
-    ]
-    return 0 < len(moved) < len(commits) and not later
+    return 0 < len(moved) < len(commits) and not any((each.at or 0) > first for each in others)
 
 
 def committer(text: str | None) -> str:
@@ -173,20 +150,12 @@ def committer(text: str | None) -> str:
     metadata = CommitMetadata.parse(text)
     if metadata is None or not (metadata.run or metadata.tool or metadata.query):
         return ""
-    at = (
-        "" if metadata.at is None or not 0 < metadata.at < 1 << 36 else f" at {iso_time(metadata.at * 1_000)}"
-    )
-    return shorten(str(metadata), 300) + at
+    at = metadata.at or 0
+    return shorten(str(metadata), 300) + (f" at {iso_time(at * 1_000)}" if 0 < at < 1 << 36 else "")
 
 
 def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
-    """
-    Return why a query must not commit to a group that another query follows.
-
-    :param commits: the group's commits; one with unreadable metadata counts as another client's.
-    :param query: id of the query that commits.
-    :return: the refusal, or ``None`` when no partition was last committed for another query.
-    """
+    """Return why the query that commits must not: the group follows another one; ``None`` if it does not."""
     texts = {tp: commit.metadata for tp, commit in sorted(commits.items()) if commit is not None}
     for text in texts.values():
         metadata = CommitMetadata.parse(text)
@@ -198,9 +167,9 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
             continue
         same = [tp for tp, other in texts.items() if other == text]
         return (
-            f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of query {query}: "
-            "two queries in one group overwrite each other; give this one a group of its own, or set "
-            "allow_new_query=True if it takes the other's place (a new checkpoint has a new query id, and a job without "
-            "checkpointLocation has a new checkpoint at each start)"
+            f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of "
+            f"query {query}: two queries in one group overwrite each other; give this one a group of its "
+            "own, or set allow_new_query=True if it takes the other's place (a new checkpoint has a new "
+            "query id, and a job without checkpointLocation has a new checkpoint at each start)"
         )
     return None

@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import parse_duration
-from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.table import align, offset_cell
 
 REPORT_VERSION = 1
 
@@ -48,33 +48,34 @@ Verdict = Literal[
 REMEDIES: Mapping[Verdict, str] = {
     "in step": "nothing is to be done",
     "group behind": (
-        "the newest batch was not committed: run the task that commits; if it is green, find out who else moves the "
-        "group or the checkpoint"
+        "the newest batch was not committed: run the task that commits; if it is green, find out who else "
+        "moves the group or the checkpoint"
     ),
     "group ahead": (
-        "the group was moved by somebody else, or the checkpoint is a new one or an older copy: find out which of the "
-        "two is right; committing the checkpoint with allow_rewind=True puts the group back to it"
+        "the group was moved by somebody else, or the checkpoint is a new one or an older copy: find out "
+        "which of the two is right; committing the checkpoint with allow_rewind=True puts the group back to "
+        "it"
     ),
     "records lost": (
-        "retention deleted records before they were read, and Kafka no longer has them: raise the topic's retention or "
-        "run the query more often, get the records from where they came from, and move the checkpoint and the group on "
-        "to the log start"
+        "retention deleted records before they were read, and Kafka no longer has them: raise the topic's "
+        "retention or run the query more often, get the records from where they came from, and move the "
+        "checkpoint and the group on to the log start"
     ),
     "no commit": (
-        "run the task that commits; if it has run, Kafka has forgotten the offsets of a group that nobody joins, or "
-        "the group was deleted"
+        "run the task that commits; if it has run, Kafka has forgotten the offsets of a group that nobody "
+        "joins, or the group was deleted"
     ),
     "partition added": (
-        "run the query once: Spark reads a new partition from its start; then commit. A partition that the query does "
-        "not read is to be left out with topics="
+        "run the query once: Spark reads a new partition from its start; then commit. A partition that the "
+        "query does not read is to be left out with topics="
     ),
     "topic gone": (
-        "the connection leads to another cluster, or the topic was deleted: correct the connection, leave the topic "
-        "out with topics=, or give the query a new checkpoint"
+        "the connection leads to another cluster, or the topic was deleted: correct the connection, leave "
+        "the topic out with topics=, or give the query a new checkpoint"
     ),
     "topic recreated": (
-        "the topic was deleted and created again, or the connection leads to another cluster: correct the connection, "
-        "or give the query a new checkpoint"
+        "the topic was deleted and created again, or the connection leads to another cluster: correct the "
+        "connection, or give the query a new checkpoint"
     ),
 }
 """What to do about each verdict."""
@@ -100,9 +101,7 @@ class PartitionDrift:
         """See the module's text for the order in which these are decided."""
         if self.log is None:
             return "topic gone"
-        if any(
-            position > self.log.end for position in (self.checkpoint, self.committed) if position is not None
-        ):
+        if max(self.checkpoint or 0, self.committed or 0) > self.log.end:
             return "topic recreated"
         if self.lost:
             return "records lost"
@@ -118,15 +117,12 @@ class PartitionDrift:
     def lost(self) -> int:
         """Records that retention deleted before they were read."""
         position = self.committed if self.checkpoint is None else self.checkpoint
-        if self.log is None or position is None:
-            return 0
-        return max(0, self.log.start - position)
+        return 0 if self.log is None or position is None else max(0, self.log.start - position)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with the same keys for every verdict."""
         return {
-            "topic": self.topic_partition.topic,
-            "partition": self.topic_partition.partition,
+            **self.topic_partition._asdict(),
             "checkpoint": self.checkpoint,
             "committed": self.committed,
             "log_start": None if self.log is None else self.log.start,
@@ -138,21 +134,16 @@ class PartitionDrift:
 
 @dataclass(frozen=True)
 class NewestBatch:
-    """
-    The batch of a checkpoint that a group is compared with.
-
-    :param location: the checkpoint.
-    :param query_id: id of the query.
-    :param batch_id: the newest committed batch; ``None`` if none has finished.
-    :param pending_batch_id: the batch that is running or was interrupted; it does not count.
-    :param ended_at: when the committed batch ended, as far as that is known.
-    """
+    """The newest committed batch of a checkpoint, which a group is compared with."""
 
     location: str
     query_id: str = ""
     batch_id: int | None = None
+    """``None`` if no batch has finished."""
     pending_batch_id: int | None = None
+    """The batch that is running or was interrupted; it does not count."""
     ended_at: datetime | None = None
+    """When the committed batch ended, as far as that is known."""
 
     def __str__(self) -> str:
         name = "no batch has finished" if self.batch_id is None else f"batch {self.batch_id}"
@@ -165,14 +156,12 @@ class DriftReport:
     """
     One group of one pipeline, partition by partition.
 
-    :param group_id: the consumer group.
-    :param batch: what it is compared with.
     :param partitions: all that the checkpoint, the group or the broker has, in order.
-    :param checked_at: the present time.
     :param grace: how long after its end a batch need not have been committed.
     :param last_commit_at: seconds since 1970 of the group's newest commit that says when it was made.
     :param retention_minutes: how long the broker keeps the offsets of a group that nobody joins.
-    :param unfinished_move: the move of the checkpoint that was begun and not finished, ``None`` if there is none.
+    :param unfinished_move: the move of the checkpoint that was begun and not finished, ``None`` if there is
+        none.
     """
 
     group_id: str
@@ -231,9 +220,9 @@ class DriftReport:
         if age is None or not kept or 2 * age <= kept:
             return []
         return [
-            f"the last commit of group {self.group_id!r} is {timedelta(seconds=age)} old, and the broker forgets the "
-            f"offsets of a group that nobody joins {timedelta(seconds=kept)} after its last commit: commit again, "
-            "also when nothing moves, or raise offsets.retention.minutes"
+            f"the last commit of group {self.group_id!r} is {timedelta(seconds=age)} old, and the broker "
+            f"forgets the offsets of a group that nobody joins {timedelta(seconds=kept)} after its last "
+            "commit: commit again, also when nothing moves, or raise offsets.retention.minutes"
         ]
 
     def summary(self) -> str:
@@ -247,22 +236,22 @@ class DriftReport:
             )
         if self.unfinished_move is not None:
             parts.append(
-                f"move {self.unfinished_move} of the checkpoint was begun and not finished: it is under way, or is to be run "
-                "again or taken back"
+                f"move {self.unfinished_move} of the checkpoint was begun and not finished: it is under way, "
+                "or is to be run again or taken back"
             )
         return f"group {self.group_id!r} and {self.batch}: {'; '.join(parts) or 'no drift'}"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with string keys."""
-        ended_at = self.batch.ended_at
+        batch = self.batch
         return {
             "version": REPORT_VERSION,
             "group_id": self.group_id,
-            "checkpoint": self.batch.location,
-            "query_id": self.batch.query_id,
-            "batch_id": self.batch.batch_id,
-            "pending_batch_id": self.batch.pending_batch_id,
-            "batch_ended_at": None if ended_at is None else ended_at.isoformat(),
+            "checkpoint": batch.location,
+            "query_id": batch.query_id,
+            "batch_id": batch.batch_id,
+            "pending_batch_id": batch.pending_batch_id,
+            "batch_ended_at": None if batch.ended_at is None else batch.ended_at.isoformat(),
             "checked_at": self.checked_at.isoformat(),
             "drifted": self.drifted,
             "within_grace": self.within_grace,
@@ -283,11 +272,9 @@ class DriftReport:
         ]
         for entry in self.partitions:
             topic, number = entry.topic_partition
-            ends = (None, None) if entry.log is None else entry.log
-            shown = [
-                "-" if value is None else str(value) for value in (entry.checkpoint, entry.committed, *ends)
-            ]
+            ends: tuple[int | None, int | None] = entry.log or (None, None)
             lost = f" ({entry.lost})" if entry.verdict == "records lost" else ""
+            shown = map(offset_cell, (entry.checkpoint, entry.committed, *ends))
             rows.append((topic, str(number), *shown, entry.verdict + lost))
         lines = [self.summary(), *(align(rows) if self.partitions else ())]
         if self.within_grace:
@@ -306,17 +293,9 @@ class DriftReport:
 def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
     """Return the reports of one pipeline as plain JSON: ``version``, ``drifted``, and a list of ``groups``."""
     groups = [report.as_json() for report in reports]
-    return {
-        "version": REPORT_VERSION,
-        "drifted": any(group["drifted"] for group in groups),
-        "groups": groups,
-    }
+    return {"version": REPORT_VERSION, "drifted": any(group["drifted"] for group in groups), "groups": groups}
 
 
 def parse_grace(value: object) -> timedelta:
-    """
-    Read ``grace``: a timedelta, seconds, or ISO 8601 text such as ``PT10M``; none means 0.
-
-    :raises UsageError: if it is anything else, or negative.
-    """
+    """Read ``grace`` as :func:`~airflow_kafka_offsets.model.parameters.parse_duration`; none means 0."""
     return parse_duration(value, "grace") or timedelta(0)

@@ -16,11 +16,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.names import stored_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
+    Logs,
     Offsets,
     Positions,
     TopicPartition,
@@ -43,32 +44,60 @@ def parse_offsets(value: object, what: str = "offsets", *, show: Show = shorten)
 
     :param value: a mapping, or its JSON text.
     :param what: what the value is, for the error text.
-    :param show: how an error text names what was found; see
-        :func:`~airflow_kafka_offsets.model.text.kind_of`.
+    :param show: see :data:`~airflow_kafka_offsets.model.text.Show`.
     :raises OffsetsFormatError: if it is anything else than ``{topic: {partition: offset}}`` with at
         least one topic, whole numbers from 0 and no key twice. ``-1`` and ``-2`` (Spark's latest and
         earliest) are no offsets.
     """
     offsets: Offsets = {}
-    for topic_partition, offset in _entries(value, what, show):
+    for tp, offset in parse_positions(value, what, show=show).items():
         if offset is None:
-            raise _malformed(what, f"no offset (null) for {topic_partition}")
-        offsets[topic_partition] = offset
+            raise _malformed(what, f"no offset (null) for {tp}")
+        offsets[tp] = offset
     return offsets
 
 
 def parse_positions(value: object, what: str = "positions", *, show: Show = shorten) -> Positions:
     """Read offsets in Spark's form where ``null`` stands for a partition without a commit."""
-    return dict(_entries(value, what, show))
+    if isinstance(value, str):
+        value = load_json(value, what, show=show)
+    if not isinstance(value, Mapping) or not value:
+        raise _malformed(what, show(value))
+    positions: Positions = {}
+    for topic, partitions in value.items():
+        if not isinstance(topic, str) or not is_topic_name(topic):
+            raise _malformed(what, f"{_shown(topic, show)} in place of a topic")
+        if not isinstance(partitions, Mapping) or not partitions:
+            raise _malformed(what, show(value))
+        for partition, offset in partitions.items():
+            number = _partition(partition)
+            if number is None or TopicPartition(topic, number) in positions:
+                raise _malformed(
+                    what, f"{_shown(partition, show)} in place of a partition of topic {topic!r}"
+                )
+            tp = TopicPartition(topic, number)
+            if offset is not None and (
+                isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET
+            ):
+                raise _malformed(what, f"{show(offset)} in place of the offset of {tp}")
+            positions[tp] = offset
+    return positions
 
 
 def offsets_json(offsets: Mapping[TopicPartition, int | None]) -> dict[str, dict[str, int | None]]:
     """Return offsets in Spark's form: plain JSON, topics and partitions in order."""
     result: dict[str, dict[str, int | None]] = {}
-    for topic_partition in sorted(offsets):
-        topic, partition = topic_partition
-        result.setdefault(topic, {})[str(partition)] = offsets[topic_partition]
+    for (topic, partition), offset in sorted(offsets.items()):
+        result.setdefault(topic, {})[str(partition)] = offset
     return result
+
+
+def log_json(logs: Logs) -> dict[str, dict[str, dict[str, int | None]]]:
+    """Return ``log_start`` and ``log_end``, each in Spark's form."""
+    return {
+        "log_start": offsets_json({tp: log.start for tp, log in logs.items()}),
+        "log_end": offsets_json({tp: log.end for tp, log in logs.items()}),
+    }
 
 
 def offsets_text(offsets: Mapping[TopicPartition, int | None]) -> str:
@@ -91,19 +120,19 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
         raise _malformed_line(rows[0][0], f"{columns} columns")
     if columns == 3 and group_id is None:
         raise OffsetsFormatError(
-            "the file has lines of topic,partition,offset and no group was named: name one group, or "
-            "give lines of group,topic,partition,offset"
+            "the file has lines of topic,partition,offset and no group was named: name one group, or give "
+            "lines of group,topic,partition,offset"
         )
     groups: dict[str, Offsets] = {}
     for number, row in rows:
-        topic_partition, offset = _csv_offset(number, row, columns)
-        group = _csv_group(number, row[0]) if columns == 4 else str(group_id)
+        tp, offset = _csv_offset(number, row, columns)
+        group = stored_group(row[0], f"line {number}, group") if columns == 4 else str(group_id)
         offsets = groups.setdefault(group, {})
-        if topic_partition in offsets:
+        if tp in offsets:
             raise OffsetsFormatError(
-                f"line {number}: {topic_partition} of group {group!r} occurs twice; keep one of the lines"
+                f"line {number}: {tp} of group {group!r} occurs twice; keep one of the lines"
             )
-        offsets[topic_partition] = offset
+        offsets[tp] = offset
     if group_id is None:
         return groups
     if group_id not in groups:
@@ -131,22 +160,15 @@ def _csv_rows(text: str) -> list[tuple[int, list[str]]]:
 def _csv_offset(number: int, row: list[str], columns: int) -> tuple[TopicPartition, int]:
     if len(row) != columns:
         raise _malformed_line(number, f"{len(row)} columns", columns)
-    topic, partition, offset = (cell.strip() for cell in row[-3:])
-    partition_number = _partition(partition)
+    topic, text, offset = (cell.strip() for cell in row[-3:])
+    partition = _partition(text)
     if not is_topic_name(topic):
         raise _malformed_line(number, f"no topic in column {columns - 2}", columns)
-    if partition_number is None:
+    if partition is None:
         raise _malformed_line(number, f"no partition in column {columns - 1}", columns)
     if not _OFFSET.fullmatch(offset) or int(offset) > MAX_OFFSET:
         raise _malformed_line(number, f"no offset in column {columns}", columns)
-    return TopicPartition(topic, partition_number), int(offset)
-
-
-def _csv_group(number: int, name: str) -> str:
-    try:
-        return check_group(name, f"line {number}, group")
-    except UsageError as error:
-        raise OffsetsFormatError(str(error)) from None
+    return TopicPartition(topic, partition), int(offset)
 
 
 def format_csv(groups: Mapping[str, Mapping[TopicPartition, int]]) -> str:
@@ -154,8 +176,8 @@ def format_csv(groups: Mapping[str, Mapping[TopicPartition, int]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for group, offsets in groups.items():
-        for topic_partition in sorted(offsets):
-            row: tuple[object, ...] = (*topic_partition, offsets[topic_partition])
+        for tp, offset in sorted(offsets.items()):
+            row: tuple[object, ...] = (*tp, offset)
             writer.writerow(row if len(groups) == 1 else (group, *row))
     return out.getvalue()
 
@@ -166,8 +188,6 @@ def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = 
 
     :param what: what the text is, for the error text.
     :param expected: what it should hold, likewise.
-    :param show: how an error text names what was found; see
-        :func:`~airflow_kafka_offsets.model.text.kind_of`.
     :raises OffsetsFormatError: if it is no JSON, holds a key twice, or is larger than
         :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`.
     """
@@ -176,10 +196,9 @@ def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = 
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_int=_number)
     except _TwiceError as error:
-        key = repr(error.key) if show is shorten else f"number {error.number} of an object"
-        raise OffsetsFormatError(
-            f"{what}: key {shorten(key)} occurs twice in {show(text)}; keep one"
-        ) from None
+        key, number = error.args
+        named = shorten(repr(key)) if show is shorten else f"number {number} of an object"
+        raise OffsetsFormatError(f"{what}: key {named} occurs twice in {show(text)}; keep one") from None
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
         raise OffsetsFormatError(
@@ -188,22 +207,15 @@ def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = 
 
 
 class _TwiceError(Exception):
-    """A key occurs twice in an object."""
-
-    def __init__(self, key: str, number: int) -> None:
-        super().__init__(key)
-        self.key = key
-        self.number = number
+    """A key and its number: it occurs a second time in an object."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        seen: set[str] = set()
-        for number, (key, _) in enumerate(pairs, 1):
-            if key in seen:
-                raise _TwiceError(key, number)
-            seen.add(key)
+    result: dict[str, Any] = {}
+    for number, (key, value) in enumerate(pairs, 1):
+        if key in result:
+            raise _TwiceError(key, number)
+        result[key] = value
     return result
 
 
@@ -219,37 +231,8 @@ def repr_hint(value: object) -> str:
     if not isinstance(value, str) or not _PYTHON.match(value):
         return ""
     return (
-        ". This is how Python spells a dict or a list: write it as JSON, in a template with the filter "
-        "`| tojson`"
+        ". This is how Python spells a dict or a list: write JSON, in a template with the filter `| tojson`"
     )
-
-
-def _entries(value: object, what: str, show: Show) -> list[tuple[TopicPartition, int | None]]:
-    if isinstance(value, str):
-        value = load_json(value, what, show=show)
-    if not isinstance(value, Mapping) or not value:
-        raise _malformed(what, show(value))
-    entries: list[tuple[TopicPartition, int | None]] = []
-    for topic, partitions in value.items():
-        if not isinstance(topic, str) or not is_topic_name(topic):
-            raise _malformed(what, f"{_shown(topic, show)} in place of a topic")
-        if not isinstance(partitions, Mapping) or not partitions:
-            raise _malformed(what, show(value))
-        seen: set[int] = set()
-        for partition, offset in partitions.items():
-            number = _partition(partition)
-            if number is None or number in seen:
-                raise _malformed(
-                    what, f"{_shown(partition, show)} in place of a partition of topic {topic!r}"
-                )
-            seen.add(number)
-            topic_partition = TopicPartition(topic, number)
-            if offset is not None and (
-                isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET
-            ):
-                raise _malformed(what, f"{show(offset)} in place of the offset of {topic_partition}")
-            entries.append((topic_partition, offset))
-    return entries
 
 
 def _shown(key: object, show: Show) -> str:
@@ -267,8 +250,8 @@ def _partition(value: object) -> int | None:
 
 def _malformed(what: str, found: str) -> OffsetsFormatError:
     return OffsetsFormatError(
-        f"{what}: found {found}; expected Spark's form {SPARK_FORM}: topic, partition as a string, "
-        "offset of the next record as a whole number from 0"
+        f"{what}: found {found}; expected Spark's form {SPARK_FORM}: topic, partition as a string, offset of "
+        "the next record as a whole number from 0"
     )
 
 

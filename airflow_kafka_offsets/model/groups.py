@@ -1,19 +1,11 @@
 """
 Consumer groups of a pipeline: which partition belongs to which group.
 
-The rule for all operators, sensors, triggers, methods and commands: **every name selects something.** ``topics`` is an
-allow-list, so it may leave out topics and partitions, and with them whole groups. What it names has to be there, and to
-have a group:
-
-- ``topics`` names topics of what the offsets come from (a checkpoint's newest committed batch, given offsets, a window, a
-  store). Without such a source of offsets it names topics of the broker. If ``group_id`` is a mapping, it has a key for each.
-- A key of ``group_id`` is a topic or a source of what the offsets come from, even if ``topics`` leaves it out; and each of
-  its topics that is not left out has a group. Without a source of offsets a key that is not left out is a topic of the broker.
-- A number in ``topic:0,1`` is a partition of what the offsets come from, or of the broker where a sensor also waits for
-  partitions that were added since.
-
-Before its first batch a checkpoint names nothing: sensors wait, and what moves offsets is refused. Names that break the
-rule are an error, see :meth:`Groups.misnamed`; never a smaller selection, and never an empty one.
+The rule everywhere: **every name selects something.** ``topics`` may leave out topics, partitions, and with
+them whole groups; what it and ``group_id`` name has to be in what the offsets come from (a checkpoint's
+newest committed batch, given offsets, a window, a store), else on the broker, and each topic that is not left
+out has a group. Names that break the rule are an error, see :meth:`Groups.misnamed`; never a smaller
+selection, and never an empty one.
 """
 
 from __future__ import annotations
@@ -25,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.text import is_nothing, shorten
+from airflow_kafka_offsets.model.parameters import is_nothing
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, load_names
 
 GroupIds = str | Mapping[str, str]
@@ -43,25 +36,15 @@ _FORM = 'the name of a consumer group, or {"topic": "group"}'
 
 @dataclass(frozen=True)
 class GroupOffsets:
-    """
-    The offsets that each group is to hold.
-
-    :param by_group: group -> its offsets.
-    :param left_out: partitions that the scope leaves out.
-    """
+    """The offsets that each group is to hold, and the partitions that the scope leaves out."""
 
     by_group: Mapping[str, Offsets]
-    left_out: Sequence[TopicPartition] = field(default=())
+    left_out: Sequence[TopicPartition] = ()
 
 
 @dataclass(frozen=True)
 class Groups:
-    """
-    The groups and topics that a pipeline names.
-
-    :param group_id: see :data:`GroupIds`; ``None`` where no group is involved, only topics.
-    :param scope: the topics and partitions that are allowed.
-    """
+    """The groups and topics that a pipeline names; ``group_id`` is ``None`` where it names only topics."""
 
     group_id: GroupIds | None = None
     scope: TopicScope = field(default_factory=TopicScope)
@@ -69,23 +52,21 @@ class Groups:
     @classmethod
     def parse(cls, group_id: object, topics: object = None, *, required: bool = True) -> Groups:
         """
-        Read the parameters ``group_id`` and ``topics``, either of which a template may have turned into JSON text.
+        Read the parameters ``group_id`` and ``topics``, either of which a template may have turned into JSON
+        text.
 
         :param required: whether ``group_id`` must be given.
         :raises UsageError: if ``group_id`` is neither a name nor a mapping of names, a name is one that
-            :func:`~airflow_kafka_offsets.model.names.check_group` refuses, or ``topics`` is none, see
-            :meth:`TopicScope.parse`. ``"None"`` and ``"null"`` are no names: a template writes them that finds nothing.
+            :func:`~airflow_kafka_offsets.model.names.check_group` refuses, or ``topics`` is none. ``"None"``
+                and ``"null"`` are no names: a template writes them that finds nothing.
         """
-        if group_id is None and not required:
-            return cls(None, TopicScope.parse(topics))
-        return cls(parse_group_id(group_id), TopicScope.parse(topics))
+        ids = None if group_id is None and not required else parse_group_id(group_id)
+        return cls(ids, TopicScope.parse(topics))
 
     @property
     def ids(self) -> list[str]:
         """The names of the groups, in order."""
-        return sorted(
-            {self.group_id} if isinstance(self.group_id, str) else set((self.group_id or {}).values())
-        )
+        return [self.group_id] if isinstance(self.group_id, str) else sorted(set(self._mapping.values()))
 
     def within(self, scope: TopicScope) -> Groups:
         """Return the same groups, limited to another scope."""
@@ -94,20 +75,21 @@ class Groups:
     @property
     def names_sources(self) -> bool:
         """Whether it names sources of a query, which are known only from a checkpoint."""
-        return any(key.startswith(SOURCE_PREFIX) for key in self._keys)
+        return any(key.startswith(SOURCE_PREFIX) for key in self._mapping)
 
     @property
-    def _keys(self) -> Collection[str]:
-        return self.group_id if isinstance(self.group_id, Mapping) else ()
+    def _mapping(self) -> Mapping[str, str]:
+        return self.group_id if isinstance(self.group_id, Mapping) else {}
 
     def of(self, sources: Sources, origin: str = CHECKPOINT) -> GroupOffsets:
         """
         Give the offsets of sources to their groups.
 
-        :param sources: see :data:`Sources`. A key for the source wins over one for the topic.
+        A key of ``group_id`` for the source wins over one for the topic.
+
         :param origin: what the offsets come from, for the error text.
-        :raises PlanRefusedError: if names select nothing, see :meth:`misnamed`, or a partition would be held twice by
-            one group.
+        :raises PlanRefusedError: if names select nothing, see :meth:`misnamed`, or a partition would be held
+            twice by one group.
         """
         by_group: dict[str, Offsets] = {}
         holder: dict[tuple[str, TopicPartition], str] = {}
@@ -138,10 +120,8 @@ class Groups:
 
     def to_sources(self, sources: Sources, by_group: Mapping[str, Offsets]) -> dict[str, Offsets]:
         """
-        Give the offsets of groups back to the sources that they are of: the inverse of :meth:`of`.
+        Give the offsets of groups back to their sources: the inverse of :meth:`of`.
 
-        :param sources: see :data:`Sources`; only their partitions count.
-        :param by_group: group -> offsets.
         :return: source -> offsets, without the partitions of which a group has none.
         """
         return {
@@ -155,21 +135,19 @@ class Groups:
 
     def scopes(self, sources: Sources | None = None) -> dict[str, TopicScope]:
         """
-        Return the partitions to look at in each group.
+        Return the partitions to read in each group; whether the broker has them is for whoever asks it.
 
-        Whether the broker has the topics and partitions that are named is for whoever asks it.
-
-        :param sources: the Kafka sources of a checkpoint, where there is one: their topics are then the default.
-        :raises UsageError: if names select nothing, see :meth:`misnamed`; for a ``source:`` key without a checkpoint:
-            sources are known only to it.
+        :param sources: those of a checkpoint, where there is one: their topics are then the default.
+        :raises UsageError: if names select nothing, see :meth:`misnamed`; for a ``source:`` key without a
+            checkpoint.
         """
         if sources is None and isinstance(self.group_id, str):
             return {self.group_id: self.scope}
         if sources is None and self.names_sources:
-            key = next(key for key in self._keys if key.startswith(SOURCE_PREFIX))
+            key = next(key for key in self._mapping if key.startswith(SOURCE_PREFIX))
             raise UsageError(
-                f"group_id names {key!r}, and sources are known only from a checkpoint: set checkpoint_location, or "
-                "name topics"
+                f"group_id names {key!r}, and sources are known only from a checkpoint: set "
+                "checkpoint_location, or name topics"
             )
         if refusals := self.misnamed(sources):
             raise UsageError("; ".join(refusals))
@@ -183,10 +161,10 @@ class Groups:
         self, planned: Collection[TopicPartition], asked: Mapping[str, object]
     ) -> tuple[Groups, list[str]]:
         """
-        Take out of the names what the plan of a window was asked for and has left out.
+        Take out of the names what the plan of a window was asked for and has left out: topics without
+        commits.
 
-        That is, for example, a topic that nobody has committed. What the plan was not asked for stays among the names,
-        and :meth:`of` refuses it.
+        What the plan was not asked for stays among the names, and :meth:`of` refuses it.
 
         :param planned: the partitions of the window.
         :param asked: the window's source: ``topics``, ``topics_pattern`` and ``group_id`` of the plan.
@@ -207,17 +185,16 @@ class Groups:
         without: list[str] = []
         left: dict[str, frozenset[int] | None] = {}
         for topic, numbers in (self.scope.partitions or {}).items():
-            if numbers is None:
-                if topic in topics or not was_asked(topic):
-                    left[topic] = None
-                else:
-                    without.append(topic)
-                continue
-            named = scope_asked.get(topic) or frozenset()
-            gone = {number for number in numbers & named if TopicPartition(topic, number) not in planned}
-            without += [str(TopicPartition(topic, number)) for number in sorted(gone)]
-            if kept := numbers - gone:
-                left[topic] = kept
+            if numbers is not None:
+                named = scope_asked.get(topic) or frozenset()
+                gone = {number for number in numbers & named if TopicPartition(topic, number) not in planned}
+                without += [str(TopicPartition(topic, number)) for number in sorted(gone)]
+                if kept := numbers - gone:
+                    left[topic] = kept
+            elif topic in topics or not was_asked(topic):
+                left[topic] = None
+            else:
+                without.append(topic)
         group_id = self.group_id
         if isinstance(group_id, Mapping):
             unused = [key for key in group_id if key not in topics and was_asked(key)]
@@ -238,21 +215,21 @@ class Groups:
         self, sources: Sources | None, origin: str = CHECKPOINT, *, partitions: bool = False
     ) -> list[str]:
         """
-        Return what is wrong with the names: those that select nothing, or something that is not there.
+        Return a sentence for each name that selects nothing: what was named, what there is, and what to do.
 
-        :param sources: see :data:`Sources`; ``None`` if nothing is known but the names.
+        :param sources: ``None`` if nothing is known but the names.
         :param origin: what the offsets come from, for the text.
-        :param partitions: whether a partition that is named has to be there too, since nobody asks the broker for it.
-        :return: a sentence for each thing that is wrong: what was named, what there is, and what to do.
+        :param partitions: whether a partition that is named has to be there too, since nobody asks the broker
+            for it.
         """
         topics = sorted({topic for _, topic, _ in self._named(sources)})
         missing = [topic for topic in self.scope.topics or () if topic not in topics]
         if sources is None:
-            if not missing or not isinstance(self.group_id, Mapping):
+            if not missing or not self._mapping:
                 return []
             return [
                 f"{self.scope.named_by} names {_quoted(missing)}, which no key of group_id is (it has "
-                f"{', '.join(sorted(self.group_id))}): correct the name, or add a key for the topic"
+                f"{', '.join(sorted(self._mapping))}): correct the name, or add a key for the topic"
             ]
         refusals = [] if self.group_id is None else self._ungrouped(sources, origin, topics)
         later = ", or wait until the query has read from it" if origin == CHECKPOINT else ""
@@ -266,8 +243,8 @@ class Groups:
         if partitions and absent:
             same = summarize(tp for tp in there if tp.topic == absent[0].topic)
             refusals.append(
-                f"{self.scope.named_by} names {summarize(absent)}, which {origin} does not have (it has {same}): "
-                f"correct the number{later}"
+                f"{self.scope.named_by} names {summarize(absent)}, which {origin} does not have (it has "
+                f"{same}): correct the number{later}"
             )
         return refusals
 
@@ -287,16 +264,16 @@ class Groups:
                 topic not in grouped or any(tp.topic == topic and tp in self.scope for tp in sources[source])
             )
         ]
-        if unused := sorted(set(self._keys) - {self._key(source, topic) for source, topic, _ in named}):
+        if unused := sorted(set(self._mapping) - {self._key(source, topic) for source, topic, _ in named}):
             refusals.append(
-                f"group_id names {_quoted(unused)}, which {origin} does not have; it has sources {', '.join(sources)} "
-                f"with topics {', '.join(topics)}"
+                f"group_id names {_quoted(unused)}, which {origin} does not have; it has sources "
+                f"{', '.join(sources)} with topics {', '.join(topics)}"
             )
         return refusals
 
     def _key(self, source: str, topic: str) -> str:
         by_source = f"{SOURCE_PREFIX}{source}"
-        return by_source if by_source in self._keys else topic
+        return by_source if by_source in self._mapping else topic
 
     def _group(self, source: str, topic: str) -> str | None:
         if isinstance(self.group_id, Mapping):
@@ -305,25 +282,17 @@ class Groups:
 
     def _named(self, sources: Sources | None) -> list[tuple[str, str, str | None]]:
         """Return each topic of each source with its group; without sources the topics that have a key."""
-        if sources is not None:
-            return [
-                (source, topic, self._group(source, topic))
-                for source, offsets in sources.items()
-                for topic in sorted({tp.topic for tp in offsets})
-            ]
-        return (
-            [("", key, group) for key, group in self.group_id.items()]
-            if isinstance(self.group_id, Mapping)
-            else []
-        )
+        if sources is None:
+            return [("", key, group) for key, group in self._mapping.items()]
+        return [
+            (source, topic, self._group(source, topic))
+            for source, offsets in sources.items()
+            for topic in sorted({tp.topic for tp in offsets})
+        ]
 
 
 def parse_group_id(value: object) -> GroupIds:
-    """
-    Read the ``group_id`` parameter, see :meth:`Groups.parse`.
-
-    :raises UsageError: as there.
-    """
+    """Read the ``group_id`` parameter, see :meth:`Groups.parse`."""
     value = load_names(value, "group_id", _FORM)
     if isinstance(value, str) and not is_nothing(value):
         return check_group(value)

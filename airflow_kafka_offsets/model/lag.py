@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_kafka_offsets.errors import NoCommitError
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
-from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.table import align, offset_cell
 from airflow_kafka_offsets.model.text import printable
 
 
@@ -30,10 +31,9 @@ class PartitionLag:
         return 0 if self.committed is None else max(0, self.log.start - self.committed)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the lag as plain JSON."""
+        """Return plain JSON."""
         return {
-            "topic": self.topic_partition.topic,
-            "partition": self.topic_partition.partition,
+            **self.topic_partition._asdict(),
             "committed": self.committed,
             "log_start": self.log.start,
             "log_end": self.log.end,
@@ -48,7 +48,6 @@ class Lag:
     The lag of a position, partition by partition.
 
     :param name: whose position it is: a group, or a checkpoint.
-    :param partitions: in their order.
     :param tolerance: a partition that is at most so many records behind counts as caught up against a
         threshold; one that is further behind counts with all of them. The marker that ends a transaction
         takes an offset: a consumer that commits the offset after its last record stays 1 behind for ever
@@ -68,7 +67,7 @@ class Lag:
         cls,
         name: str,
         positions: Mapping[TopicPartition, int | None],
-        logs: Mapping[TopicPartition, LogRange],
+        logs: Logs,
         on_no_commit: MissingCommitPolicy | None = None,
         tolerance: int = 0,
         *,
@@ -77,17 +76,13 @@ class Lag:
         """
         Lay positions beside the logs.
 
-        Positions have to be read before the logs: then a live group can only seem further behind than it
-        is, never further ahead. What still comes out below 0 counts as 0.
+        Positions have to be read before the logs: then a live group can only seem further behind than it is.
 
-        :param on_no_commit: see :data:`MissingCommitPolicy`; ``None`` leaves such a partition's lag ``None``.
-        :param tolerance: see the class.
+        :param on_no_commit: ``None`` leaves the lag of a partition without a commit ``None``.
         :param named: whether the topics were named, so that the error need not ask for them.
         :raises NoCommitError: under ``fail``, if a partition whose log is not empty has no commit.
         """
-        without = [
-            tp for tp, position in positions.items() if position is None and logs[tp].end > logs[tp].start
-        ]
+        without = [tp for tp, at in positions.items() if at is None and logs[tp].end > logs[tp].start]
         if without and on_no_commit == "fail":
             raise NoCommitError(
                 f"{name} has no committed offset for {summarize(without)}, so its lag is undefined: commit "
@@ -123,21 +118,18 @@ class Lag:
     @property
     def by_topic(self) -> dict[str, int]:
         """Records waiting in each topic."""
-        topics: dict[str, int] = {}
+        topics: Counter[str] = Counter()
         for partition in self.partitions:
-            topic = partition.topic_partition.topic
-            topics[topic] = topics.get(topic, 0) + (partition.lag or 0)
-        return topics
+            topics[partition.topic_partition.topic] += partition.lag or 0
+        return dict(topics)
 
     @property
     def time_lag(self) -> float | None:
         """Seconds since the oldest record that waits was written, as far as it was asked for and is known."""
         if self.late is None:
             return None
-        known = [seconds for seconds in self.late.values() if seconds is not None]
-        if known:
-            return max(known)
-        return 0.0 if self.total == 0 else None
+        known = (seconds for seconds in self.late.values() if seconds is not None)
+        return max(known, default=None if self.total else 0.0)
 
     @property
     def waiting(self) -> Offsets:
@@ -152,8 +144,7 @@ class Lag:
         """
         Return which partitions have not been read up to a time, and from where on.
 
-        :param first_new: the first offset at or after the time; ``None``, no record is that new, means all
-            has to be read.
+        :param first_new: the first offset at or after the time, ``None`` if no record is that new.
         """
         return {
             tp: position
@@ -181,10 +172,9 @@ class Lag:
         """
         late: dict[TopicPartition, float | None] = {}
         for tp in sorted(asked):
-            time = times.get(tp)
             if tp not in times:
                 late[tp] = None
-            elif time is not None and now_ms - time > limit * 1000:
+            elif (time := times[tp]) is not None and now_ms - time > limit * 1000:
                 late[tp] = (now_ms - time) / 1000
         return replace(self, late=late)
 
@@ -195,11 +185,8 @@ class Lag:
     def within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
         """Whether the thresholds that are given hold, and no partition is late."""
         furthest = self.max if self.max > self.tolerance else 0
-        return (
-            (max_lag is None or self.counted <= max_lag)
-            and (max_partition_lag is None or furthest <= max_partition_lag)
-            and not self.late
-        )
+        few = max_lag is None or self.counted <= max_lag
+        return few and (max_partition_lag is None or furthest <= max_partition_lag) and not self.late
 
     def as_json(self) -> dict[str, Any]:
         """
@@ -210,16 +197,14 @@ class Lag:
         it was asked for, ``time_lag`` in seconds, of each partition too.
         """
         partitions = [partition.as_json() for partition in self.partitions]
-        timed: dict[str, Any] = {}
         if self.late is not None:
-            timed = {"time_lag": self.time_lag}
             for partition, entry in zip(self.partitions, partitions, strict=True):
                 known = 0.0 if partition.lag == 0 else None
                 entry["time_lag"] = self.late.get(partition.topic_partition, known)
         return {
             "total_lag": self.total,
             "max_partition_lag": self.max,
-            **timed,
+            **({} if self.late is None else {"time_lag": self.time_lag}),
             "lost": self.lost,
             "topics": self.by_topic,
             "partitions": partitions,
@@ -231,24 +216,15 @@ class Lag:
 
         :param limit: lines at most: the partitions that are furthest behind.
         """
-        shown = self.partitions
-        if limit is not None and len(shown) > limit:
-            furthest = sorted(
-                shown, key=lambda entry: (-entry.lost, -(entry.lag or 0), entry.topic_partition)
-            )
-            shown = tuple(sorted(furthest[:limit], key=lambda entry: entry.topic_partition))
+        furthest = sorted(
+            self.partitions, key=lambda entry: (-entry.lost, -(entry.lag or 0), entry.topic_partition)
+        )
+        shown = sorted(furthest[:limit], key=lambda entry: entry.topic_partition)
         header = ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
         rows = [header if self.late is None else [*header, "TIME-LAG"]]
         for entry in shown:
             topic, number = entry.topic_partition
-            position = "-" if entry.committed is None else str(entry.committed)
-            row = [
-                topic,
-                str(number),
-                position,
-                str(entry.log.end),
-                "-" if entry.lag is None else str(entry.lag),
-            ]
+            row = [topic, str(number), *map(offset_cell, (entry.committed, entry.log.end, entry.lag))]
             if self.late is not None:
                 row.append(_duration(self.late.get(entry.topic_partition, 0.0)))
             if entry.lost:
@@ -257,9 +233,8 @@ class Lag:
         lines = [f"{printable(self.name)}: total lag {self.total}", *align(rows)]
         if len(shown) < len(self.partitions):
             rest = self.total - sum(entry.lag or 0 for entry in shown)
-            lines.append(
-                f"... and {len(self.partitions) - len(shown)} more partitions with a lag of {rest} together"
-            )
+            more = len(self.partitions) - len(shown)
+            lines.append(f"... and {more} more partitions with a lag of {rest} together")
         return "\n".join(lines)
 
 
@@ -267,29 +242,20 @@ def remaining(positions: Mapping[TopicPartition, int | None], target: Offsets, t
     """
     Return how many offsets each partition is short of its target; empty when the target is reached.
 
-    A partition without a position is short of everything up to its target.
-
-    :param tolerance: offsets that a partition with a position may be short.
+    Without a position it is short of all offsets up to its target, whatever the tolerance.
     """
     short = {tp: end - (positions.get(tp) or 0) for tp, end in sorted(target.items())}
     return {tp: rest for tp, rest in short.items() if rest > (0 if positions.get(tp) is None else tolerance)}
 
 
-def in_log(positions: Positions, logs: Mapping[TopicPartition, LogRange]) -> Positions:
+def in_log(positions: Positions, logs: Logs) -> Positions:
     """Return the positions, those below the log start at the log start: the records are gone."""
     return {tp: None if at is None else max(at, logs[tp].start) for tp, at in positions.items()}
 
 
-def past_log_start(positions: Positions, target: Offsets, logs: Mapping[TopicPartition, LogRange]) -> Offsets:
-    """
-    Leave out of a target what nobody can reach any more.
-
-    A partition without a commit whose log starts at or past the target has no record before it: there is
-    nothing that anybody could wait for.
-    """
-    return {
-        tp: end for tp, end in target.items() if not (positions.get(tp) is None and logs[tp].start >= end)
-    }
+def past_log_start(positions: Positions, target: Offsets, logs: Logs) -> Offsets:
+    """Leave out of a target the partitions without a commit that hold no record before it any more."""
+    return {tp: end for tp, end in target.items() if positions.get(tp) is not None or logs[tp].start < end}
 
 
 def _lag(position: int | None, log: LogRange, on_no_commit: MissingCommitPolicy | None) -> int | None:

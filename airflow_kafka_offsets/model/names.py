@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.text import is_plain, shorten
 
 MAX_GROUP_BYTES = 32_767
@@ -30,10 +30,17 @@ def check_group(name: object, parameter: str = "group_id") -> str:
     if group != group.strip(_WHITESPACE):
         raise UsageError(
             f"{parameter}: found {shorten(repr(group))}; expected {_EXPECTED} without whitespace around it, "
-            "which the client "
-            "cuts off, so that it would be another group: correct the name"
+            "which the client cuts off, so that it would be another group: correct the name"
         )
     return group
+
+
+def stored_group(name: str, what: str) -> str:
+    """Return a group's name that was read from a file or a receipt, as :func:`check_group`."""
+    try:
+        return check_group(name, what)
+    except UsageError as error:
+        raise OffsetsFormatError(str(error)) from None
 
 
 def check_known_group(name: object, parameter: str = "group_id") -> str:
@@ -51,8 +58,7 @@ def check_known_group(name: object, parameter: str = "group_id") -> str:
     if not is_plain(name):
         raise UsageError(
             f"{parameter}: found {shorten(repr(name))}, in which the client would stop at a NUL or at half "
-            "of a surrogate "
-            f"pair; expected {_EXPECTED}"
+            f"of a surrogate pair; expected {_EXPECTED}"
         )
     if (size := len(name.encode())) > MAX_GROUP_BYTES:
         raise UsageError(

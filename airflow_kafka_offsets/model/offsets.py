@@ -1,9 +1,8 @@
 """
 Offsets, commits and ranges of partitions.
 
-Offsets are exclusive ends: the offset of a partition is that of the *next* record to read. Spark's
-``offsets/N`` and Kafka's committed offsets mean the same number, so they are compared and copied as
-they are.
+Offsets are exclusive ends: that of the *next* record to read. Spark's ``offsets/N`` and Kafka's committed
+offsets mean the same number, so they are compared and copied as they are.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ class TopicPartition(NamedTuple):
     """One partition of one topic; sorts by topic, then by number, and prints as Kafka does."""
 
     topic: str
-    """Name of the topic."""
     partition: int
-    """Number of the partition, from 0."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -86,6 +83,10 @@ class LogRange(NamedTuple):
         return isinstance(offset, int) and self.start <= offset <= self.end
 
 
+Logs = Mapping[TopicPartition, LogRange]
+"""What the log of each partition holds."""
+
+
 class OffsetRange(NamedTuple):
     """The half-open range [start, end) of one partition's offsets: Spark's ``OffsetRange``."""
 
@@ -110,16 +111,10 @@ def is_topic_name(name: str) -> bool:
 
 
 def check_partitions(partitions: Iterable[TopicPartition]) -> None:
-    """
-    Refuse partitions that cannot exist, before the client sees them: some names end the process.
-
-    :raises UsageError: naming the first one.
-    """
-    known: set[str] = set()
+    """Refuse partitions that cannot exist, before the client sees them: some names end the process."""
     for topic, partition in partitions:
-        if topic not in known and not is_topic_name(topic):
+        if not is_topic_name(topic):
             raise UsageError(f"found {shorten(repr(topic))}; expected the name of a topic")
-        known.add(topic)
         if not 0 <= partition <= MAX_PARTITION:
             raise UsageError(
                 f"found partition {shorten(partition)} of topic {topic!r}; expected a number from 0 to "

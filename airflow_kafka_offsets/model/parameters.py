@@ -1,4 +1,8 @@
-"""Readers of parameters: policies, switches, times, durations and numbers, each read strictly."""
+"""
+Readers of parameters: policies, switches, times, durations and numbers, each read strictly.
+
+Each raises UsageError, which names the parameter, what was found and what was expected.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.text import is_nothing, shorten
+from airflow_kafka_offsets.model.text import shorten
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
 """What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
@@ -38,12 +42,7 @@ LONGEST = timedelta(days=36_525)
 
 
 def one_of(value: object, choices: object, parameter: str) -> Any:
-    """
-    Check a parameter with a fixed set of values, which may come from a template.
-
-    :param choices: a ``Literal`` type.
-    :raises UsageError: naming the parameter, what was found and the choices.
-    """
+    """Check a parameter with a fixed set of values, those of a ``Literal`` type."""
     known = get_args(choices)
     if value not in known:
         raise UsageError(f"{parameter}={value!r}: expected one of {', '.join(map(repr, known))}")
@@ -56,41 +55,24 @@ def choice(choices: object) -> Callable[[object, str], Any]:
 
 
 def parse_switch(value: object, parameter: str) -> bool:
-    """
-    Read a switch strictly, as a template may give it.
-
-    :param value: a bool, or the text ``true`` or ``false`` in any case.
-    :raises UsageError: if it is anything else; text such as ``"0"`` or ``"no"`` is not guessed at.
-    """
-    text = value.strip().lower() if isinstance(value, str) else value
-    if text is True or text == "true":
-        return True
-    if text is False or text == "false":
-        return False
+    """Read a switch: a bool, or ``true`` or ``false`` in any case; ``"0"`` or ``"no"`` is not guessed at."""
+    text = str(value).strip().lower() if isinstance(value, str | bool) else ""
+    if text in ("true", "false"):
+        return text == "true"
     raise UsageError(f"{parameter}={shorten(value)}: expected true or false")
 
 
 def parse_time(value: object, parameter: str) -> datetime:
-    """
-    Read a point in time: a datetime, or ISO 8601 text with or without a zone.
-
-    Without a zone it is UTC, as in Kafka's tool.
-
-    :raises UsageError: if it is neither.
-    """
+    """Read a point in time: a datetime, or ISO 8601 text; without a zone it is UTC, as in Kafka's tool."""
     moment = value
     if isinstance(value, str):
-        text = value.strip()
         # Python 3.10 does not read the Z that ISO 8601 allows.
-        text = f"{text[:-1]}+00:00" if text.endswith(("Z", "z")) else text
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            moment = None
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", value.strip()))
     if not isinstance(moment, datetime):
         raise UsageError(
-            f"{parameter}={shorten(value)}: expected a time such as '2026-03-01T00:00:00+00:00' or "
-            "'{{ data_interval_start }}'"
+            f"{parameter}={shorten(value)}: expected a time such as '2026-03-01T00:00:00+00:00' or '{{{{ "
+            "data_interval_start }}'"
         )
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
@@ -102,10 +84,7 @@ def parse_duration(
     Read a duration: seconds, a timedelta, or ISO 8601 text as Kafka's tool takes it, such as ``PT10M`` or
     ``P1DT2H``.
 
-    :param most: the longest one.
-    :param zero: whether 0 is one.
     :return: the duration, ``None`` for ``None``.
-    :raises UsageError: if it is anything else, negative, or too long.
     """
     if value is None:
         return None
@@ -140,11 +119,7 @@ def parse_interval(value: object, parameter: str) -> float | None:
 
 
 def parse_text(value: object, parameter: str) -> str:
-    """
-    Read a text, as a template may give it.
-
-    :raises UsageError: if it is none, or nothing, see :func:`~airflow_kafka_offsets.model.text.is_nothing`.
-    """
+    """Read a text that is not nothing, see :func:`is_nothing`."""
     if not isinstance(value, str) or is_nothing(value):
         raise UsageError(
             f"{parameter}={shorten(repr(value))} is nothing, and it was given: expected a value; leave "
@@ -154,19 +129,10 @@ def parse_text(value: object, parameter: str) -> str:
 
 
 def parse_count(value: object, parameter: str) -> int | None:
-    """
-    Read a number of records strictly, as a template may give it: an int from 0, or its digits as text.
-
-    :return: the number, ``None`` for ``None``.
-    :raises UsageError: if it is anything else; ``"1e3"`` and ``10.0`` are not guessed at.
-    """
-    if value is None:
-        return None
-    text = value.strip() if isinstance(value, str) else value
-    if isinstance(text, str) and re.fullmatch("[0-9]{1,18}", text):
-        return int(text)
-    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
-        return text
+    """Read a number of records: an int from 0 or its digits; ``"1e3"`` and ``10.0`` are not guessed at."""
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value) else value
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= 0):
+        return number
     raise UsageError(f"{parameter}={shorten(value)}: expected 0 or more, as a whole number")
 
 
@@ -201,6 +167,13 @@ def duration_text(seconds: float) -> str:
         if number or not words:
             words.append(f"{number} {unit}")
     return " ".join(words)
+
+
+def is_nothing(value: object) -> bool:
+    """Whether a value is what a template gives that finds nothing: ``None``, also as text or as JSON, or a blank."""
+    return value is None or (
+        isinstance(value, str) and value.strip().strip('"').strip() in ("", "None", "null")
+    )
 
 
 def exactly_one(parameters: Mapping[str, object]) -> tuple[str, object]:

@@ -35,11 +35,9 @@ GROUPS_FILE = "groups.json"
 @dataclass(frozen=True)
 class PipelinePlan:
     """
-    What moves together.
+    What moves together: a plan for each group, and the checkpoint's, ``None`` where only groups move.
 
-    :param groups: a plan for each group.
-    :param checkpoint: its plan, ``None`` where only groups move.
-    :param may_be_empty: whether it may be carried out also if nothing is left to write.
+    With ``may_be_empty`` it may be carried out also if nothing is left to write.
     """
 
     groups: Sequence[OffsetPlan]
@@ -49,19 +47,12 @@ class PipelinePlan:
     @classmethod
     def make(cls, groups: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
         """Put plans together; the groups' sources then say which query's checkpoint moves with them."""
-        where = {
-            "checkpoint": checkpoint_plan.location,
-            "query_id": checkpoint_plan.query_id,
-            "batch_id": checkpoint_plan.batch_id,
-        }
-        return cls([replace(plan, source={**plan.source, **where}) for plan in groups], checkpoint_plan)
+        of = checkpoint_plan
+        where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
+        return cls([replace(plan, source={**plan.source, **where}) for plan in groups], of)
 
     def check(self) -> None:
-        """
-        Refuse the whole move if one part of it must not be carried out.
-
-        :raises PlanRefusedError: with every reason of every part.
-        """
+        """Refuse the whole move, with every reason, if one part of it must not be carried out."""
         check_plans([*([self.checkpoint] if self.checkpoint else []), *self.groups])
         if self.empty and not self.may_be_empty:
             notes = list(dict.fromkeys(note for plan in self.groups for note in plan.notes))
@@ -76,8 +67,11 @@ class PipelinePlan:
     @property
     def refused(self) -> bool:
         """Whether it must not be carried out, or a part of it must not."""
-        parts = [*([self.checkpoint] if self.checkpoint else []), *self.groups]
-        return any(part.refusals for part in parts) or (self.empty and not self.may_be_empty)
+        refusals = [
+            self.checkpoint.refusals if self.checkpoint else (),
+            *(plan.refusals for plan in self.groups),
+        ]
+        return any(refusals) or (self.empty and not self.may_be_empty)
 
     def tables(self) -> list[str]:
         """Return each part as lines for a log; of a refused move each part says that it was not carried out."""
@@ -91,14 +85,10 @@ class PipelinePlan:
 
     def stamped(self, metadata: CommitMetadata) -> CommitMetadata:
         """Return the metadata of the groups' commits, with the query, batch and move that they go with."""
-        if self.checkpoint is None:
+        of = self.checkpoint
+        if of is None:
             return metadata
-        return replace(
-            metadata,
-            query=self.checkpoint.query_id,
-            batch=self.checkpoint.batch_id,
-            move=self.checkpoint.number,
-        )
+        return replace(metadata, query=of.query_id, batch=of.batch_id, move=of.number)
 
     def images(self) -> dict[str, str]:
         """Return where the groups were and are to be, as name -> text of files for the checkpoint's archive."""
@@ -116,18 +106,11 @@ class PipelinePlan:
 
     def positions(self) -> set[tuple[TopicPartition, int]]:
         """Return every partition and offset that the plan comes from or goes to."""
-        sources = (
-            [*self.checkpoint.before.values(), *self.checkpoint.after.values()] if self.checkpoint else []
-        )
-        found = {(tp, offset) for offsets in sources for tp, offset in offsets.items()}
+        of = self.checkpoint
+        each: list[Offsets] = [] if of is None else [*of.before.values(), *of.after.values()]
         for plan in self.groups:
-            for move in plan.moves:
-                found |= {
-                    (move.topic_partition, offset)
-                    for offset in (move.before, move.after)
-                    if offset is not None
-                }
-        return found
+            each += [plan.overwritten, plan.after]
+        return {position for offsets in each for position in offsets.items()}
 
     def with_times(self, times: RecordTimes) -> PipelinePlan:
         """Return the plan with the times that the log has at its positions."""
@@ -147,12 +130,7 @@ def offsets_after(plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:
 
 
 def read_images(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
-    """
-    Read what :meth:`PipelinePlan.images` has put into :data:`GROUPS_FILE`: where each group was and was to be.
-
-    :param text: the file; empty for a move of no group.
-    :raises OffsetsFormatError: if it is anything else.
-    """
+    """Read :data:`GROUPS_FILE`: where each group was and was to be; empty for a move of no group."""
     if not text:
         return {}, {}
     kept: Any = load_json(text, GROUPS_FILE, show=kind_of)
@@ -161,15 +139,7 @@ def read_images(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
         raise OffsetsFormatError(
             f"{GROUPS_FILE}: found {kind_of(kept)}; expected before and after, each with offsets by group"
         )
-    return (
-        {
-            group: parse_positions(offsets, GROUPS_FILE, show=kind_of)
-            for group, offsets in before.items()
-            if offsets
-        },
-        {
-            group: parse_offsets(offsets, GROUPS_FILE, show=kind_of)
-            for group, offsets in after.items()
-            if offsets
-        },
-    )
+    positions = {group: parse_positions(at, GROUPS_FILE, show=kind_of) for group, at in before.items() if at}
+    return positions, {
+        group: parse_offsets(at, GROUPS_FILE, show=kind_of) for group, at in after.items() if at
+    }

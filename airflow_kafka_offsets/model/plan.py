@@ -1,8 +1,7 @@
 """
 Plan of a group's move, partition by partition, with the reasons against it.
 
-An :class:`OffsetPlan` holds, for each partition of one group, the offset before and after and what the
-log holds. Everything is checked on the plan, before the first write.
+Everything is checked on the plan, before the first write.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from airflow_kafka_offsets.errors import CommitError, PlanRefusedError
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
-from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, align, offset_cell, time_cell
+from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, offset_cell, plan_text, time_cell
 from airflow_kafka_offsets.model.text import printable
 
 
@@ -41,15 +40,16 @@ class OffsetPlan:
     """
     The move of one group's offsets, before anything is written.
 
-    :param group_id: the consumer group.
     :param moves: one per partition, in order.
     :param source: where the offsets come from, as plain JSON, for the receipt.
     :param refusals: why the plan must not be carried out; empty if it may.
     :param notes: what was clamped or left alone because the caller allowed it.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
-    :param found: the committed offsets that the plan was made on. ``before`` may be from an earlier, interrupted try.
+    :param found: the committed offsets that the plan was made on. ``before`` may be from an earlier,
+        interrupted try.
     :param metadata: the texts of the commits that would be overwritten.
-    :param done: whether there is nothing to write, since this was carried out before and the group has gone on since.
+    :param done: whether there is nothing to write, since this was carried out before and the group has gone
+        on since.
     """
 
     group_id: str
@@ -68,7 +68,7 @@ class OffsetPlan:
         group_id: str,
         targets: Mapping[TopicPartition, int],
         before: Mapping[TopicPartition, int | None],
-        logs: Mapping[TopicPartition, LogRange],
+        logs: Logs,
         *,
         source: Mapping[str, Any] | None = None,
         on_out_of_range: OutOfRangePolicy = "fail",
@@ -80,24 +80,20 @@ class OffsetPlan:
         """
         Lay the targets beside the committed offsets and the logs, and apply the policies.
 
-        :param targets: the offset wanted for each partition.
-        :param before: the committed offset of at least these partitions.
-        :param logs: the log of at least these partitions.
-        :param on_out_of_range: see :data:`OutOfRangePolicy`.
+        :param before: the committed offset of at least the partitions of ``targets``.
+        :param logs: likewise.
         :param allow_rewind: whether an offset may go backwards.
         :param may_go_back: partitions that may go backwards in any case.
-        :param refusals: reasons that were found before, kept with those found here.
-        :param notes: remarks that were made before, kept with those made here.
+        :param refusals: reasons that were found before, kept with those found here; ``notes`` likewise.
         """
-        found = [*refusals]
-        remarks = [*notes]
+        found, remarks = [*refusals], [*notes]
         moves: list[PartitionMove] = []
         backwards: list[TopicPartition] = []
         goes_back: list[TopicPartition] = []
-        for topic_partition in sorted(targets):
-            target, log = targets[topic_partition], logs[topic_partition]
+        for tp, target in sorted(targets.items()):
+            log, current = logs[tp], before[tp]
             if target not in log:
-                text = f"offset {target} of {topic_partition} is outside its log, which holds {log.start} to {log.end}"
+                text = f"offset {target} of {tp} is outside its log, which holds {log.start} to {log.end}"
                 if on_out_of_range == "fail":
                     found.append(f"{text}: {_outside_remedy(target, log)}")
                 elif on_out_of_range == "skip":
@@ -106,10 +102,9 @@ class OffsetPlan:
                 else:
                     target = min(max(target, log.start), log.end)
                     remarks.append(f"{text}: moved to {target}")
-            current = before[topic_partition]
             if current is not None and target < current and not allow_rewind:
-                (goes_back if topic_partition in may_go_back else backwards).append(topic_partition)
-            moves.append(PartitionMove(topic_partition, current, target, log))
+                (goes_back if tp in may_go_back else backwards).append(tp)
+            moves.append(PartitionMove(tp, current, target, log))
         if goes_back:
             remarks.append(
                 f"was committed from the checkpoint before it was moved, and goes back with it: {summarize(goes_back)}"
@@ -117,9 +112,9 @@ class OffsetPlan:
         if backwards:
             first = next(move for move in moves if move.topic_partition in backwards)
             found.append(
-                f"group {group_id!r} would go backwards on {summarize(backwards)} "
-                f"({first.topic_partition}: {first.before} to {first.after}): the group was moved by somebody else, or "
-                "the checkpoint is not the one it follows; check both, then set allow_rewind=True"
+                f"group {group_id!r} would go backwards on {summarize(backwards)} ({first.topic_partition}: "
+                f"{first.before} to {first.after}): the group was moved by somebody else, or the checkpoint "
+                "is not the one it follows; check both, then set allow_rewind=True"
             )
         positions = {move.topic_partition: move.before for move in moves}
         return cls(group_id, tuple(moves), dict(source or {}), tuple(found), tuple(remarks), found=positions)
@@ -147,16 +142,13 @@ class OffsetPlan:
     @property
     def records(self) -> int:
         """Records by which the group moves: positive forward, negative back; without a commit from log start."""
-        return sum(
-            move.after - (move.log.start if move.before is None else move.before) for move in self.moves
-        )
+        starts = (move.log.start if move.before is None else move.before for move in self.moves)
+        return sum(self.after.values()) - sum(starts)
 
     def with_before(self, before: Mapping[TopicPartition, int | None]) -> OffsetPlan:
         """Return the plan with where the group was earlier, before an interrupted try of the same move."""
-        moves = tuple(
-            replace(move, before=before.get(move.topic_partition, move.before)) for move in self.moves
-        )
-        return replace(self, moves=moves)
+        moves = (replace(move, before=before.get(move.topic_partition, move.before)) for move in self.moves)
+        return replace(self, moves=tuple(moves))
 
     def noting(self, partitions: Iterable[TopicPartition], remark: str) -> OffsetPlan:
         """Return the plan with a remark on partitions, if there are any."""
@@ -164,33 +156,24 @@ class OffsetPlan:
         return replace(self, notes=(*self.notes, f"{remark}: {summarize(names)}")) if names else self
 
     def verify(self, committed: Mapping[TopicPartition, int | None]) -> None:
-        """
-        Compare what was read back after the write with what was planned.
-
-        :raises CommitError: naming the partitions that differ.
-        """
+        """Refuse, with a CommitError, what was read back after the write if it is not what was planned."""
         differs = {
-            topic_partition: f"planned {after}, read back {committed.get(topic_partition)}"
-            for topic_partition, after in self.after.items()
-            if committed.get(topic_partition) != after
+            tp: f"planned {after}, read back {committed.get(tp)}"
+            for tp, after in self.after.items()
+            if committed.get(tp) != after
         }
         if differs:
             first = next(iter(differs))
             raise CommitError(
-                f"group {self.group_id!r}: the offsets read back after the commit differ from those committed on "
-                f"{summarize(differs)} ({first}: {differs[first]}): another process commits to this group; give each "
-                "pipeline a group of its own",
+                f"group {self.group_id!r}: the offsets read back after the commit differ from those "
+                f"committed on {summarize(differs)} ({first}: {differs[first]}): another process commits to "
+                "this group; give each pipeline a group of its own",
                 failed=differs,
                 written=[tp for tp in self.after if tp not in differs],
             )
 
     def table(self, *, refused: bool = False) -> str:
-        """
-        Return the plan as lines for a log: a header, a line per partition, and the remarks.
-
-        :param refused: whether the move that it is a part of is refused. The error gives the reasons, and they are not
-            repeated here.
-        """
+        """Return the plan as lines for a log, see :func:`~airflow_kafka_offsets.model.table.plan_text`."""
         header = ["TOPIC", "PARTITION", "FROM", "TO", "CHANGE", "LOG-START", "LOG-END"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
         for move in self.moves:
@@ -201,14 +184,9 @@ class OffsetPlan:
                 row += [time_cell(self.times, tp, before), time_cell(self.times, tp, after)]
             rows.append(row)
         total = f", {self.records:+d} records" if self.changed else ""
-        lines = [
-            f"group {printable(self.group_id)}{REFUSED if refused else ''}: {self.changed} of {len(self.moves)} partitions change{total}",
-            *align(rows),
-            *self.notes,
-        ]
-        return "\n".join(
-            lines if refused else [*lines, *(f"refused: {refusal}" for refusal in self.refusals)]
-        )
+        group = f"group {printable(self.group_id)}{REFUSED if refused else ''}"
+        heading = f"{group}: {self.changed} of {len(self.moves)} partitions change{total}"
+        return plan_text(heading, rows, self.notes, self.refusals, refused=refused)
 
 
 class Refusable(Protocol):
@@ -220,11 +198,7 @@ class Refusable(Protocol):
 
 
 def check_plans(plans: Iterable[Refusable]) -> None:
-    """
-    Refuse plans that are carried out together if one of them must not be.
-
-    :raises PlanRefusedError: with every reason of every plan.
-    """
+    """Refuse plans that are carried out together, with every reason, if one of them must not be."""
     # A checkpoint and its group are often refused for the same reason.
     refusals = list(dict.fromkeys(refusal for plan in plans for refusal in plan.refusals))
     if refusals:
@@ -234,10 +208,10 @@ def check_plans(plans: Iterable[Refusable]) -> None:
 def _outside_remedy(target: int, log: LogRange) -> str:
     if target < log.start:
         return (
-            f"{log.start - target} records were deleted by retention before they were asked for; "
-            "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
+            f"{log.start - target} records were deleted by retention before they were asked for; set "
+            "on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
         )
     return (
-        "the topic was recreated, or the offset belongs to another cluster or another system; check the connection "
-        "and the topic, leave it out with topics=, or set on_out_of_range='clamp' or 'skip'"
+        "the topic was recreated, or the offset belongs to another cluster or another system; check the "
+        "connection and the topic, leave it out with topics=, or set on_out_of_range='clamp' or 'skip'"
     )

@@ -1,7 +1,8 @@
 """
 Receipts of moves, which prove and undo them.
 
-A *receipt* is a plan as plain JSON, stored before the first write, so that what was overwritten can be restored.
+A *receipt* is a plan as plain JSON, stored before the first write, so that what was overwritten can be
+restored.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets, parse_positions
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.formats import log_json, offsets_json, parse_offsets, parse_positions
+from airflow_kafka_offsets.model.names import stored_group
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.text import Show, shorten
@@ -56,12 +57,7 @@ class GroupReceipt:
 
 
 def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, ...]:
-    """
-    Read a receipt as :func:`receipt` gives it.
-
-    :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
-    :raises OffsetsFormatError: if it is none, or of another version.
-    """
+    """Read a receipt as :func:`receipt` gives it; anything else is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
         raise OffsetsFormatError(
             f"found {show(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return it"
@@ -76,16 +72,9 @@ def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, 
         # A plan with nothing in scope has no partitions at all.
         before = parse_positions(group["before"], "receipt, before", show=show) if group.get("before") else {}
         after = parse_offsets(group["after"], "receipt, after", show=show) if group.get("after") else {}
-        group_id = _group(group["group_id"])
+        group_id = stored_group(group["group_id"], "receipt, group_id")
         result.append(GroupReceipt(group_id, before, after, bool(group.get("plan_only"))))
     return tuple(result)
-
-
-def _group(name: str) -> str:
-    try:
-        return check_group(name, "receipt, group_id")
-    except UsageError as error:
-        raise OffsetsFormatError(str(error)) from None
 
 
 def _of_group(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:
@@ -94,8 +83,7 @@ def _of_group(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, An
         "group_id": plan.group_id,
         "before": offsets_json(plan.before),
         "after": offsets_json(plan.after),
-        "log_start": offsets_json({move.topic_partition: move.log.start for move in plan.moves}),
-        "log_end": offsets_json({move.topic_partition: move.log.end for move in plan.moves}),
+        **log_json({move.topic_partition: move.log for move in plan.moves}),
         "changed": plan.changed,
         "records": plan.records,
         "plan_only": plan_only,

@@ -1,9 +1,9 @@
 """
 What a reset that was cleared, and the teardown that takes a reset back, conclude from the tasks of their run.
 
-Airflow clears a setup and its teardown with any task between them, and leaves the tasks alone that were not selected. It
-skips what is left of a run that is given up, runs the teardown, and counts a skipped task as no failure. So neither of
-the two can go by failures alone.
+Airflow clears a setup and its teardown with any task between them, leaves alone the tasks that were not
+selected, skips what is left of a run that is given up, runs its teardown, and counts no skipped task as a
+failure: failures alone decide nothing.
 """
 
 from __future__ import annotations
@@ -23,20 +23,16 @@ TaskStates = Mapping[str, Sequence["str | None"]]
 
 @dataclass(frozen=True)
 class Work:
-    """
-    The tasks between a reset and its teardown: those that read again what was moved.
-
-    :param states: of these tasks.
-    :param downstream: task id -> the tasks of them that come after it.
-    """
+    """The tasks between a reset and its teardown: those that read again what was moved."""
 
     states: TaskStates
     downstream: Mapping[str, Collection[str]]
+    """Task id -> the tasks of them that come after it."""
 
     @property
     def done(self) -> list[str]:
         """Tasks all of whose instances have succeeded."""
-        return sorted(task for task, states in self.states.items() if _all(states, {SUCCESS}))
+        return sorted(task for task, states in self.states.items() if set(states) == {SUCCESS})
 
     @property
     def not_done(self) -> list[str]:
@@ -53,8 +49,8 @@ class Work:
         """
         Tasks that have succeeded although one before them is to run again.
 
-        They were left out when that one was cleared, and would not notice what it does now. If every task has succeeded,
-        the reset was cleared alone, and these are all of them.
+        They were left out when that one was cleared, and would not notice what it does now. If every task has
+        succeeded, the reset was cleared alone, and these are all of them.
         """
         if not self.not_done:
             return self.done
@@ -87,23 +83,19 @@ def is_finished(
     Return whether the pipeline has gone on from a move: it was committed since, past where it was.
 
     :param commits: the last commit of the partitions that moved.
-    :param reached: the offset that each of them has to be at, or past: where it was before the move, and where it went.
-        Partitions that are not in it only need a commit since.
+    :param reached: the offset that each of them has to be at, or past: where it was before the move, and
+        where it went. Partitions that are not in it only need a commit since.
     :param movers: the identities of the tasks that reset and restore.
-    :param move: number of the checkpoint's move: a commit that did not know it was overtaken, and does not count.
+    :param move: number of the checkpoint's move: a commit that did not know it was overtaken, and does not
+        count.
     """
 
     def since(tp: TopicPartition, commit: LastCommit | None) -> bool:
         if commit is None or commit.offset < reached.get(tp, 0):
             return False
-        by = commit.by
-        if by is None:
+        if (by := commit.by) is None:
             return True
         overtaken = move is not None and by.move is not None and by.move < move
         return not overtaken and by.identity not in movers
 
     return bool(commits) and all(since(tp, commit) for tp, commit in commits.items())
-
-
-def _all(states: Sequence[str | None], wanted: Collection[str]) -> bool:
-    return bool(states) and all(state in wanted for state in states)

@@ -15,6 +15,24 @@ REFUSED = " (refused, not carried out)"
 """What the heading of a plan says that is part of a refused move."""
 
 
+def plan_text(
+    heading: str,
+    rows: Sequence[Sequence[str]],
+    remarks: Sequence[str],
+    refusals: Sequence[str],
+    *,
+    refused: bool,
+) -> str:
+    """
+    Return a plan as lines for a log: a header, a line per partition, and the remarks.
+
+    :param refused: whether the move that it is a part of is refused. The error gives the reasons, and they
+        are not repeated here.
+    """
+    reasons = () if refused else (f"refused: {refusal}" for refusal in refusals)
+    return "\n".join([heading, *align(rows), *remarks, *reasons])
+
+
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows as lines with columns of equal width; what could move the cursor is escaped."""
     rows = [[printable(cell) for cell in row] for row in rows]

@@ -11,13 +11,6 @@ MAX_SIZE = 10_000_000
 """Bytes or characters of a text that is read from others: a window of 10,000 partitions has about 600,000."""
 
 
-def is_nothing(value: object) -> bool:
-    """Whether a value is what a template gives that finds nothing: ``None`` or JSON's ``null``, also as text, or a blank."""
-    return value is None or (
-        isinstance(value, str) and value.strip().strip('"').strip() in ("", "None", "null")
-    )
-
-
 def is_plain(text: str) -> bool:
     """Whether a text can be handed to a C library: no NUL, which would end it there, and no lone surrogate."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
@@ -30,15 +23,13 @@ def too_large(what: str, size: int) -> str:
 
 def printable(text: str) -> str:
     r"""
-    Return a text as one line that moves no cursor: control characters, line feeds and the like as ``\n``, ``\x1b``.
+    Return a text as one line that moves no cursor: control characters, line feeds and the like as ``\n``,
+    ``\x1b``.
 
     For whatever other clients of the broker have chosen: metadata, names of groups and members.
     """
-    if text.isprintable():
-        return text
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in text
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
     )
 
 

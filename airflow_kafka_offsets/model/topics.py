@@ -20,8 +20,8 @@ class TopicScope:
     """
     An allow-list of topics and partitions.
 
-    :param partitions: topic -> its partitions, or ``None`` for all of them; ``None`` in place of the
-        mapping for every topic there is.
+    :param partitions: topic -> its partitions, or ``None`` for all; ``None`` in place of the mapping for
+        every topic.
     :param named_by: what names them, for error texts.
     """
 
@@ -48,17 +48,17 @@ class TopicScope:
             entry = load_names(entry, "topics", _FORM)
             if not isinstance(entry, str):
                 raise _bad_topics(entry)
-            topic, colon, numbers = entry.strip().partition(":")
-            cells = [cell.strip() for cell in numbers.split(",")]
-            if not is_topic_name(topic) or (
-                colon and not all(_PARTITION.fullmatch(cell) and int(cell) <= MAX_PARTITION for cell in cells)
+            topic, colon, text = entry.strip().partition(":")
+            cells = [cell.strip() for cell in text.split(",")] if colon else []
+            numbers = {int(cell) for cell in cells if _PARTITION.fullmatch(cell)}
+            if (
+                not is_topic_name(topic)
+                or max(numbers, default=0) > MAX_PARTITION
+                or not all(map(_PARTITION.fullmatch, cells))
             ):
                 raise _bad_topics(entry)
-            if not colon:
-                partitions[topic] = None
-            else:
-                known = partitions.get(topic, frozenset())
-                partitions[topic] = None if known is None else known | {int(cell) for cell in cells}
+            known = partitions.get(topic, frozenset())
+            partitions[topic] = known | numbers if colon and known is not None else None
         if not partitions:
             raise UsageError(
                 f"topics is empty: expected {_FORM}; leave it out for all topics of the checkpoint or the group"
@@ -68,10 +68,9 @@ class TopicScope:
     def __contains__(self, topic_partition: TopicPartition) -> bool:
         if self.partitions is None:
             return True
-        if topic_partition.topic not in self.partitions:
-            return False
-        allowed = self.partitions[topic_partition.topic]
-        return allowed is None or topic_partition.partition in allowed
+        topic, number = topic_partition
+        allowed = self.partitions.get(topic, ())
+        return allowed is None or number in allowed
 
     def as_json(self) -> dict[str, list[int] | None] | None:
         """Return plain JSON: topic -> its partitions, ``None`` for all of them; ``None`` for every topic."""
@@ -117,22 +116,16 @@ class TopicScope:
         return replace(self, partitions=kept)
 
     def on_broker(self, partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
-        """
-        Return the partitions in scope of the topics a broker has.
-
-        :param partitions: topic -> its partitions on the broker. A partition that is named but not there is
-            returned as well, so that whoever asks for it gets the broker's error.
-        """
-        found = {TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers}
+        """Return the partitions in scope of those that a broker has, and those named by number."""
+        found = (TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers)
         return sorted({tp for tp in found if tp in self}.union(self.numbered))
 
 
 def load_names(value: object, parameter: str, expected: str, marks: tuple[str, ...] = ("{",)) -> object:
     """
-    Return a parameter, read from JSON if a template has written it as an object, a list or a text in double quotes.
+    Read a parameter that a template may have written as JSON: an object, a list or a text in double quotes.
 
     :param marks: beginnings that no name has.
-    :raises UsageError: if it is not JSON.
     """
     text = value.strip() if isinstance(value, str) else ""
     if not text.startswith(marks) and (len(text) < 2 or text[0] + text[-1] not in ("[]", '""')):

@@ -1,9 +1,9 @@
 """
 Offset windows: the records that one run reads, and the commit of their end.
 
-An *offset window* is a half-open range of offsets for each partition. It is planned once, before the job reads,
-and stays what it is: the job reads exactly these records however often it runs, and a group moves to the window's
-end only from the window's start.
+An *offset window* is a half-open range of offsets for each partition. It is planned once, before the job
+reads, and stays what it is: the job reads exactly these records however often it runs, and a group moves to
+the window's end only from the window's start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.formats import (
     parse_positions,
 )
 from airflow_kafka_offsets.model.offsets import (
-    LogRange,
+    Logs,
     OffsetRange,
     Offsets,
     Positions,
@@ -31,6 +31,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.text import Show, shorten
+from airflow_kafka_offsets.model.topics import TopicScope
 
 WINDOW_VERSION = 1
 WINDOW_CONF_KEY = "spark.kafka_offsets.window"
@@ -43,8 +44,8 @@ class OffsetWindow:
     A half-open range of offsets for each partition.
 
     :param ranges: the range of each partition.
-    :param without_commit: partitions in which the group had no commit when the window was planned. Their range may
-        only be committed while that is so.
+    :param without_commit: partitions in which the group had no commit when the window was planned. Their
+        range may only be committed while that is so.
     :param source: where the window comes from, as plain JSON.
     """
 
@@ -80,9 +81,9 @@ class OffsetWindow:
         """
         Return the window with at most so many records, shared over the partitions in proportion.
 
-        As Spark's ``maxOffsetsPerTrigger`` does (``KafkaMicroBatchStream.rateLimit``), with the remainders given to
-        the partitions that lost most by rounding, so that the window is never larger and, while records are left,
-        never empty.
+        As Spark's ``maxOffsetsPerTrigger`` does (``KafkaMicroBatchStream.rateLimit``), with the remainders
+        given to the partitions that lost most by rounding, so that the window is never larger and, while
+        records are left, never empty.
         """
         total = self.records
         if total <= max_records:
@@ -96,7 +97,7 @@ class OffsetWindow:
         }
         return replace(self, ranges=ranges)
 
-    def lost(self, logs: Mapping[TopicPartition, LogRange]) -> dict[TopicPartition, int]:
+    def lost(self, logs: Logs) -> dict[TopicPartition, int]:
         """Return how many offsets of each partition the log no longer holds, for those that lost some."""
         return {
             tp: min(logs[tp].start, offsets.end) - offsets.start
@@ -104,28 +105,23 @@ class OffsetWindow:
             if offsets.start < offsets.end and logs[tp].start > offsets.start
         }
 
-    def refusals(self, logs: Mapping[TopicPartition, LogRange]) -> list[str]:
-        """
-        Say why the window cannot be read: retention has taken records of it, or its end is beyond the log.
-
-        :param logs: what the logs of at least these partitions hold.
-        :return: the reasons, none if it can.
-        """
+    def refusals(self, logs: Logs) -> list[str]:
+        """Return why the window cannot be read: records of it are deleted, or its end is beyond the log."""
         refusals = []
         if lost := self.lost(logs):
             first = next(iter(lost))
             refusals.append(
-                f"{sum(lost.values())} records of the window are lost: retention has deleted them on {summarize(lost)} "
-                f"({first}: the window starts at {self.ranges[first].start}, the log at {logs[first].start}); to go on with "
-                "what is left, move the group there with ResetOffsetsOperator, or plan a window that starts later"
+                f"{sum(lost.values())} records of the window are lost: retention has deleted them on "
+                f"{summarize(lost)} ({first}: the window starts at {self.ranges[first].start}, the log at "
+                f"{logs[first].start}); to go on with what is left, move the group there with "
+                "ResetOffsetsOperator, or plan a window that starts later"
             )
-        beyond = [tp for tp, offsets in sorted(self.ranges.items()) if offsets.end > logs[tp].end]
-        if beyond:
+        if beyond := [tp for tp, offsets in sorted(self.ranges.items()) if offsets.end > logs[tp].end]:
             first = beyond[0]
             refusals.append(
                 f"the window ends beyond the log on {summarize(beyond)} ({first}: the window ends at "
-                f"{self.ranges[first].end}, the log at {logs[first].end}): the topic was recreated, or the connection leads "
-                "to another cluster"
+                f"{self.ranges[first].end}, the log at {logs[first].end}): the topic was recreated, or the "
+                "connection leads to another cluster"
             )
         return refusals
 
@@ -145,8 +141,7 @@ class OffsetWindow:
         :raises WindowMismatchError: if it is anywhere else in one of them.
         """
         expected, end = self.committed, self.end
-        elsewhere = [tp for tp in end if positions[tp] not in (end[tp], expected[tp])]
-        if elsewhere:
+        if elsewhere := [tp for tp in end if positions[tp] not in (end[tp], expected[tp])]:
             movers = {tp: who for tp in elsewhere if (who := committer((metadata or {}).get(tp)))}
             raise WindowMismatchError(
                 where, {tp: (positions[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
@@ -159,12 +154,9 @@ class OffsetWindow:
 
     def only(self, partitions: Iterable[TopicPartition]) -> OffsetWindow:
         """Return the part of the window that is in some partitions."""
-        kept = set(partitions)
-        return replace(
-            self,
-            ranges={tp: offsets for tp, offsets in self.ranges.items() if tp in kept},
-            without_commit=self.without_commit & kept,
-        )
+        kept = self.ranges.keys() & set(partitions)
+        ranges = {tp: self.ranges[tp] for tp in sorted(kept)}
+        return replace(self, ranges=ranges, without_commit=self.without_commit & kept)
 
     def spark_options(self) -> dict[str, str]:
         """
@@ -172,11 +164,8 @@ class OffsetWindow:
 
         ``assign`` and no ``subscribe``: with the latter a partition that was added since makes the read fail.
         """
-        partitions: dict[str, list[int]] = {}
-        for topic, partition in sorted(self.ranges):
-            partitions.setdefault(topic, []).append(partition)
         return {
-            "assign": json.dumps(partitions, separators=(",", ":")),
+            "assign": json.dumps(TopicScope.of(self.ranges).as_json(), separators=(",", ":")),
             "startingOffsets": offsets_text(self.start),
             "endingOffsets": offsets_text(self.end),
         }
@@ -185,8 +174,8 @@ class OffsetWindow:
         """
         Return plain JSON with string keys.
 
-        ``version``, ``start``, ``end`` and ``committed`` (each ``{topic: {partition: offset}}``), ``counts`` (the
-        same form) and ``records``, their sum, ``spark_options`` and ``source``.
+        ``version``, ``start``, ``end`` and ``committed`` (each ``{topic: {partition: offset}}``), ``counts``
+        (the same form) and ``records``, their sum, ``spark_options`` and ``source``.
         """
         return {
             "version": WINDOW_VERSION,
@@ -211,7 +200,8 @@ class OffsetWindow:
         Read a window as :meth:`as_json` gives it, or its JSON text.
 
         :param what: what the value is, for the error text.
-        :param show: how an error text names what was found; see :func:`~airflow_kafka_offsets.model.text.kind_of`.
+        :param show: how an error text names what was found; see
+            :func:`~airflow_kafka_offsets.model.text.kind_of`.
         :raises OffsetsFormatError: if it is none, of another version, or a range ends before it starts.
         """
         if isinstance(value, str):
@@ -232,8 +222,8 @@ class OffsetWindow:
         for tp in sorted(start):
             if start[tp] > end[tp] or committed[tp] not in (None, start[tp]):
                 raise OffsetsFormatError(
-                    f"{what}: found start {start[tp]}, end {end[tp]} and committed {committed[tp]} of {tp}; expected an "
-                    "end that is not before the start, and the start or null as committed"
+                    f"{what}: found start {start[tp]}, end {end[tp]} and committed {committed[tp]} of {tp}; "
+                    "expected an end that is not before the start, and the start or null as committed"
                 )
         source = value.get("source") or {}
         if not isinstance(source, Mapping):

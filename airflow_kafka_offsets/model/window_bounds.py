@@ -16,30 +16,18 @@ from airflow_kafka_offsets.model.text import shorten
 
 @dataclass(frozen=True)
 class WindowBound:
-    """
-    The start or the end of a window.
-
-    :param at: a place (``committed`` and ``earliest`` for a start, ``latest`` for an end), a time, or offsets.
-    """
+    """The start or the end of a window: a place in the log, a time, or offsets."""
 
     at: Literal["committed", "earliest", "latest"] | datetime | Offsets
 
     @classmethod
     def start(cls, value: object) -> WindowBound:
-        """
-        Read ``start``: ``committed``, ``earliest``, a time, or offsets in Spark's form.
-
-        :raises UsageError: if it is anything else.
-        """
+        """Read ``start``: ``committed``, ``earliest``, a time, or offsets in Spark's form."""
         return cls._parse(value, "start", ("committed", "earliest"))
 
     @classmethod
     def end(cls, value: object) -> WindowBound:
-        """
-        Read ``end``: ``latest``, a time, or offsets in Spark's form.
-
-        :raises UsageError: if it is anything else.
-        """
+        """Read ``end``: ``latest``, a time, or offsets in Spark's form."""
         return cls._parse(value, "end", ("latest",))
 
     @classmethod
@@ -83,40 +71,32 @@ class WindowBound:
 
 
 def check_bounds(start: WindowBound, end: WindowBound, now: datetime) -> None:
-    """
-    Refuse a window that cannot be one, before anything is asked.
-
-    :raises PlanRefusedError: if it has no length, ends before it starts, or ends in the future.
-    """
+    """Refuse a window without length, that ends before it starts, or that ends in the future."""
     begins, ends = start.moment, end.moment
     refusals = []
     if begins is not None and begins == ends:
         refusals.append(
-            f"start and end are both {begins.isoformat()}, a window without length: in Airflow 3 a plain cron string gives "
-            "data intervals of no length; set schedule=CronDataIntervalTimetable('0 0 * * *', timezone='UTC') (from "
-            "airflow.timetables.interval), or give other times"
+            f"start and end are both {begins.isoformat()}, a window without length: in Airflow 3 a plain "
+            "cron string gives data intervals of no length; set schedule=CronDataIntervalTimetable('0 0 * * "
+            "*', timezone='UTC') (from airflow.timetables.interval), or give other times"
         )
     if begins is not None and ends is not None and begins > ends:
         refusals.append(
             f"start={begins.isoformat()} is after end={ends.isoformat()}: exchange them, or give other times"
         )
-    late = {
-        name: moment.isoformat()
-        for name, moment in (("start", begins), ("end", ends))
-        if moment and moment > now
-    }
-    if late:
-        named = " and ".join(f"{name}={moment}" for name, moment in late.items())
+    bounds = (("start", begins), ("end", ends))
+    if late := [f"{name}={moment.isoformat()}" for name, moment in bounds if moment and moment > now]:
         refusals.append(
-            f"{named} is in the future (it is {now.isoformat(timespec='seconds')}): records of the window may still come; "
-            "plan it when the time has passed, or with end='latest'"
+            f"{' and '.join(late)} is in the future (it is {now.isoformat(timespec='seconds')}): records of "
+            "the window may still come; plan it when the time has passed, or with end='latest'"
         )
-    if start.offsets is not None and end.offsets is not None:
-        begin, end_at = start.offsets, end.offsets
-        odd = begin.keys() ^ end_at.keys()
-        if odd:
-            refusals.append(
-                f"start and end name different partitions, {summarize(odd)} is in one of them only: name the same in both"
-            )
+    if (
+        start.offsets is not None
+        and end.offsets is not None
+        and (odd := start.offsets.keys() ^ end.offsets.keys())
+    ):
+        refusals.append(
+            f"start and end name different partitions, {summarize(odd)} is in one of them only: name the same in both"
+        )
     if refusals:
         raise PlanRefusedError(refusals)

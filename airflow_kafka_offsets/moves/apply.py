@@ -1,9 +1,8 @@
 """
 Applies a plan: checks it once, moves the checkpoint, commits the groups, reads both back.
 
-Everything is checked and saved before the first write. From then on others can see the move in the checkpoint's
-archive: a task that commits meanwhile finds it there. An interrupted move is finished by running it again, because the
-archive has kept its targets.
+Everything is checked and saved before the first write. From then on the move is in the checkpoint's archive:
+a task that commits meanwhile finds it there, and an interrupted move is finished by running it again.
 """
 
 from __future__ import annotations
@@ -13,11 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.apply_move import (
-    apply_checkpoint_plan,
-    finish_checkpoint_move,
-    verify_checkpoint,
-)
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
 from airflow_kafka_offsets.errors import BrokerError, CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -26,7 +21,6 @@ from airflow_kafka_offsets.model.offsets import committed_offsets, summarize
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
     from airflow_kafka_offsets.model.offsets import TopicPartition
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -45,7 +39,7 @@ _REPEATS = 3
 
 
 def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
-    """Return a plan with the times that the log has at its positions, as far as the broker gives them soon."""
+    """Return a plan with the log's times at its positions, as far as the broker gives them soon."""
     times: dict[tuple[TopicPartition, int], int | None] = {}
     left = sorted(plan.positions())
     while left:
@@ -67,11 +61,7 @@ def write_offsets(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> Non
 
 
 def read_back(client: OffsetsClient, plan: OffsetPlan) -> None:
-    """
-    Compare what a group holds with what was planned.
-
-    :raises CommitError: naming the partitions that differ.
-    """
+    """Compare what a group holds with what was planned, see :meth:`OffsetPlan.verify`."""
     plan.verify(committed_offsets(client.committed(plan.group_id, plan.after)))
 
 
@@ -93,29 +83,34 @@ def apply(
     ``offsets.retention.minutes`` after the last commit.
 
     :param client: needed where groups move.
-    :param metadata: what the commits record about their origin.
-    :param checkpoint: the checkpoint that the plan moves; without it only the groups move.
+    :param checkpoint: the checkpoint that the plan moves.
     :param quiet_period: seconds without a write to the checkpoint for which to wait at most.
     :param known_moves: of the checkpoint that the groups follow: no other one may begin meanwhile.
-    :param write: how a group is committed.
-    :param plan_only: check the plan, and change nothing.
     :return: the receipt.
     :raises PlanRefusedError: if a part of the plan is refused, or nothing is left to write; nothing was written.
     :raises CheckpointError: if the checkpoint could not be moved; the groups were not touched.
     :raises CheckpointMovedError: if another move began; the text says whether anything was written.
-    :raises BrokerError: if a right to commit is missing, with nothing written; or if a commit failed: says which groups
-        were written, and whether the checkpoint has moved.
+    :raises BrokerError: if a right to commit is missing, with nothing written; or if a commit failed: says
+        which groups were written, and whether the checkpoint has moved.
     """
     plan.check()
     if plan_only:
         return plan.receipt(plan_only=True)
     if known_moves is not None:
         known_moves.check("nothing was written")
-    groups = [group for group in plan.groups if group.after and not group.done] if client is not None else []
-    moved = plan.checkpoint if checkpoint is not None else None
+    groups = [group for group in plan.groups if group.after and not group.done]
+    moved = plan.checkpoint
     if client is not None and write is write_offsets:
         _prove_commits(client, groups, always=bool(moved and moved.steps))
     if checkpoint is not None and moved is not None:
+
+        def commit() -> None:
+            if client is not None:
+                stamped = plan.stamped(metadata)
+                commit_groups(client, groups, stamped, write)
+                verify_checkpoint(checkpoint, moved)
+                _commit_over_late_ones(client, groups, stamped)
+
         apply_checkpoint_plan(
             checkpoint,
             moved,
@@ -123,44 +118,28 @@ def apply(
             by=metadata,
             attachments=plan.images(),
             last_check=None if client is None or moved.resumes else partial(_check_unmoved, client, groups),
-            finish=False,
+            commit=commit,
         )
-        metadata = plan.stamped(metadata)
-    if client is not None:
-        try:
-            commit_groups(client, groups, metadata, write)
-            if checkpoint is not None and moved is not None:
-                verify_checkpoint(checkpoint, moved)
-                _commit_over_late_ones(client, groups, metadata)
-        except BrokerError as error:
-            if moved is not None and moved.steps:
-                _add(error, _moved_before(moved))
-            raise
-    if checkpoint is not None and moved is not None:
-        finish_checkpoint_move(checkpoint, moved)
+    elif client is not None:
+        commit_groups(client, groups, metadata, write)
     if known_moves is not None:
         known_moves.check("what was committed may be from before the move, and is to be committed again")
     return plan.receipt(verified=not plan.empty)
 
 
 def commit_groups(
-    client: OffsetsClient,
-    plans: Sequence[OffsetPlan],
-    metadata: CommitMetadata,
-    write: Write = write_offsets,
+    client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata, write: Write = write_offsets
 ) -> None:
-    """
-    Commit plans that were checked, one after another.
-
-    :raises BrokerError: if a commit failed, or was not read back as planned; says which groups were written.
-    """
+    """Commit plans that were checked, one after another; an error says which groups were written."""
     written: list[str] = []
     for plan in plans:
         try:
             write(client, plan, metadata.text(len(plan.after)))
         except (BrokerError, PlanRefusedError) as error:
             if written:
-                _add(error, f"written before: group {', '.join(written)}; running it again finishes the rest")
+                error.append(
+                    f"written before: group {', '.join(written)}; running it again finishes the rest"
+                )
             raise
         written.append(plan.group_id)
         log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
@@ -173,7 +152,6 @@ def _prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always
     A single topic of a single group needs no proof before its commit: all of it is refused, or nothing.
 
     :param always: also for a single topic, because something else is written before the commit.
-    :raises BrokerAuthenticationError: naming the right that is missing.
     """
     wanted = {plan.group_id: sorted({tp.topic for tp in plan.after}) for plan in plans}
     if always or sum(map(len, wanted.values())) > 1:
@@ -182,11 +160,7 @@ def _prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always
 
 
 def _check_unmoved(client: OffsetsClient, groups: Sequence[OffsetPlan]) -> None:
-    """
-    Check that groups are still where they were when the plan was made.
-
-    :raises CheckpointMovedError: if one is not.
-    """
+    """Check that groups are still where they were when the plan was made."""
     for plan in groups:
         now = client.committed(plan.group_id, plan.found)
         moved = [tp for tp, offset in committed_offsets(now).items() if offset != plan.found[tp]]
@@ -194,21 +168,16 @@ def _check_unmoved(client: OffsetsClient, groups: Sequence[OffsetPlan]) -> None:
             commit = now[min(moved)]
             by = CommitMetadata.parse(commit.metadata) if commit is not None else None
             raise CheckpointMovedError(
-                f"group {plan.group_id!r} was committed on {summarize(moved)} while its move was being prepared"
-                f"{f' (by {by})' if by else ''}; nothing was changed; running it again plans from there"
+                f"group {plan.group_id!r} was committed on {summarize(moved)} while its move was being "
+                f"prepared{f' (by {by})' if by else ''}; nothing was changed; running it again plans from "
+                "there"
             )
 
 
 def _commit_over_late_ones(
     client: OffsetsClient, groups: Sequence[OffsetPlan], metadata: CommitMetadata
 ) -> None:
-    """
-    Read the groups once more, and commit them again where a commit has come in between.
-
-    A task that commits has read the checkpoint before it was moved, and has written after the groups were.
-
-    :raises CommitError: if another client commits to a group.
-    """
+    """Commit groups again where a task has committed what the checkpoint was at before the move."""
     for _ in range(_REPEATS):
         late = []
         for plan in groups:
@@ -225,15 +194,3 @@ def _commit_over_late_ones(
         if not late:
             return
         commit_groups(client, late, metadata)
-
-
-def _moved_before(plan: CheckpointPlan) -> str:
-    return (
-        f"the checkpoint {plan.location} was moved before: running it again finishes the rest, undoing archive "
-        f"{plan.archive} takes it back"
-    )
-
-
-def _add(error: Exception, text: str) -> None:
-    """Append a text to an error's own."""
-    error.args = (f"{error}; {text}", *error.args[1:])

@@ -28,7 +28,7 @@ _TRIES = 3
 
 
 class PositionCommit(NamedTuple):
-    """A checkpoint's position on its way to the groups, for :func:`~airflow_kafka_offsets.moves.apply.apply`."""
+    """The plan of a commit, and what :func:`~airflow_kafka_offsets.moves.apply.apply` needs with it."""
 
     plan: PipelinePlan
     metadata: CommitMetadata
@@ -50,12 +50,12 @@ def plan_checkpoint_commit(
 
     Plan and apply it within :func:`until_unmoved`.
 
-    :param named: the groups and topics of the pipeline.
     :param metadata: what the commits record about their origin; the query, batch and newest move are added.
     :param allow_rewind: whether a group may go backwards.
     :param allow_new_query: whether the query may take over a group that another query followed.
     :raises MoveUnfinishedError: if a move of the checkpoint was begun and not finished.
-    :raises PlanRefusedError: if the names do not fit the checkpoint, or the query has done nothing since a reset of this run.
+    :raises PlanRefusedError: if the names do not fit the checkpoint, or the query has done nothing since a
+        reset of this run.
     :raises CheckpointError: if no batch has finished.
     """
     known_moves = KnownMoves.of(checkpoint)
@@ -78,7 +78,7 @@ def plan_checkpoint_commit(
 
 
 def until_unmoved() -> Retrying:
-    """Return what calls a function again if the checkpoint was moved while its position was being committed."""
+    """Return what calls a function again if the checkpoint was moved meanwhile."""
     return Retrying(
         retry=retry_if_exception_type(CheckpointMovedError),
         stop=stop_after_attempt(_TRIES),
@@ -95,22 +95,14 @@ def _log_why(state: RetryCallState) -> None:
 def _read(checkpoint: SparkCheckpoint) -> CheckpointState:
     state = checkpoint.read()
     if state.batch_id is None:
-        pending = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was begun)"
+        begun = "" if state.pending_batch_id is None else f" (batch {state.pending_batch_id} was begun)"
         raise CheckpointError(
-            f"{state.location}: no batch has finished{pending}, so there are no offsets to commit: run the Spark "
-            "query until its first batch is done"
+            f"{state.location}: no batch has finished{begun}, so there are no offsets to commit: run the "
+            "Spark query until its first batch is done"
         )
     if not state.kafka_offsets:
-        raise PlanRefusedError(
-            [
-                f"{state.location}: batch {state.batch_id} has no Kafka offsets; it has "
-                f"{len(state.sources)} sources of other kinds: check checkpoint_location"
-            ]
-        )
-    if state.pending_batch_id is not None:
-        log.info(
-            "Batch %d is pending: Spark will run it again, its offsets are not committed",
-            state.pending_batch_id,
-        )
+        raise PlanRefusedError(state.no_kafka_offsets)
+    if (pending := state.pending_batch_id) is not None:
+        log.info("Batch %d is pending: Spark will run it again, its offsets are not committed", pending)
     log.info("Checkpoint %s: query %s, batch %d", state.location, state.query_id, state.batch_id)
     return state

@@ -45,13 +45,12 @@ def plan_commits(
     """
     Lay target offsets beside what the groups and the logs hold.
 
-    :param targets: the offsets that each group is to hold.
     :param source: where the offsets come from, for the receipt.
-    :param on_out_of_range: what becomes of an offset outside the log.
-    :param allow_rewind: whether a group may go backwards.
     :param query: id of the Spark query, if the group must not be one that another query follows.
-    :param may_go_back: given a group and its commits, returns the partitions that may go backwards in any case.
-    :param read_at: when the batch was planned that has read up to the offsets, in ms since 1970, if it is known.
+    :param may_go_back: given a group and its commits, returns the partitions that may go backwards in any
+        case.
+    :param read_at: when the batch was planned that has read up to the offsets, in ms since 1970, if it is
+        known.
     :return: a plan for each group, with its refusals; nothing was written.
     :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
     """
@@ -62,19 +61,15 @@ def plan_commits(
         logs = client.log_ranges(partitions)
     except UnknownTopicPartitionError as error:
         raise PlanRefusedError(
-            [
-                f"{summarize(error.missing or partitions)} is not on the broker: the connection leads to another "
-                "cluster, the topic was deleted, or the source is of another system that writes offsets in the same "
-                "form; correct the connection, or leave the topic out with topics="
-            ]
+            f"{summarize(error.missing or partitions)} is not on the broker: the connection leads to another "
+            "cluster, the topic was deleted, or the source is of another system that writes offsets in the "
+            "same form; correct the connection, or leave the topic out with topics="
         ) from error
     plans = []
     for group_id, offsets in targets.by_group.items():
         committed = client.committed(group_id, offsets)
-        refusals = []
-        if query is not None:
-            refusal = foreign_query(group_id, committed, query)
-            refusals = [refusal] if refusal else []
+        refusal = None if query is None else foreign_query(group_id, committed, query)
+        refusals = [refusal] if refusal else []
         if read_at is not None:
             unknown = {tp: offset for tp, offset in offsets.items() if committed[tp] is None}
             refusals += _created_after(client, unknown, read_at)
@@ -95,10 +90,9 @@ def plan_commits(
 
 def _created_after(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
     """
-    Return where the log's first record of all is newer than the batch that is to have read it.
+    Return where the log's first record of all is newer than the batch that has read it.
 
-    Kafka deletes the commits of a topic together with the topic, so only partitions without one are asked for. Where
-    retention has deleted the first record, or it has a time that lies ahead, nothing is known.
+    Where retention has deleted the first record, or it has a time that lies ahead, nothing is known.
     """
     read = sorted(tp for tp, offset in offsets.items() if offset > 0)
     if not read:
@@ -108,10 +102,13 @@ def _created_after(client: OffsetsClient, offsets: Offsets, read_at: int) -> lis
     if newer:
         ahead = client.offsets_for_time(newer, int(time.time() * 1_000) + _CLOCKS)
         newer = [tp for tp in newer if ahead[tp] != 0]
-    if not newer:
-        return []
-    return [
-        f"the first record of {summarize(newer)} is newer than the batch of {iso_time(read_at)} that has read up to offset "
-        f"{offsets[newer[0]]}: the topic was deleted and created again, or the connection leads to another cluster; let the "
-        "query begin anew, with a new checkpoint. If the records' times are not those of writing, commit once with offsets="
-    ]
+    return (
+        [
+            f"the first record of {summarize(newer)} is newer than the batch of {iso_time(read_at)} that has "
+            f"read up to offset {offsets[newer[0]]}: the topic was deleted and created again, or the "
+            "connection leads to another cluster; let the query begin anew, with a new checkpoint. If the "
+            "records' times are not those of writing, commit once with offsets="
+        ]
+        if newer
+        else []
+    )

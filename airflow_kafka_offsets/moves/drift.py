@@ -1,4 +1,4 @@
-"""Where do the checkpoint and the groups of a pipeline stand, and what do the logs hold?"""
+"""Compares the positions of a checkpoint and of its groups with each other and with the logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from airflow_kafka_offsets.kafka.positions import check_partitions, partitions_i
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.offsets import Commit, Commits, LogRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Commit,
+    Commits,
+    LogRange,
+    Offsets,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
@@ -40,9 +48,8 @@ def pipeline_drift(
 
     A partition that the broker does not have is a verdict, and no error.
 
-    :param checkpoint: the pipeline's checkpoint. Without a finished batch there is nothing to be in step with:
-        the report then shows what the groups hold all the same.
-    :param named: the groups and topics of the pipeline.
+    :param checkpoint: without a finished batch there is nothing to be in step with: the report then shows
+        what the groups hold all the same.
     :param grace: how long after its end a batch need not have been committed.
     :param retention: gives the broker's ``offsets.retention.minutes``; by default it is asked for.
     :return: a report for each group.
@@ -50,10 +57,8 @@ def pipeline_drift(
     :raises UsageError: if groups, topics and checkpoint do not fit together.
     :raises BrokerError: if the broker does not answer.
     """
-    unfinished = None
     state = checkpoint.read()
-    if state.batch_id is not None:
-        unfinished = unfinished_move(checkpoint)
+    unfinished = None if state.batch_id is None else unfinished_move(checkpoint)
     targets = _targets(state, named)
     committed = _committed(client, state, targets, named)
     if _ahead(committed, targets):
@@ -62,31 +67,29 @@ def pipeline_drift(
         targets = _targets(state, named)
     # The logs last: then no position of a live pipeline can be beyond the end that is read for it.
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
-    logs = _log_ranges(client, {tp for partitions in looked_at.values() for tp in partitions})
+    logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = _newest_batch(checkpoint, state)
     minutes = (retention or client.offsets_retention_minutes)()
     checked_at = datetime.now(tz=timezone.utc)
-    return [
-        DriftReport(
-            group_id=group,
-            batch=batch,
-            partitions=tuple(
-                PartitionDrift(
-                    tp,
-                    targets.get(group, {}).get(tp),
-                    None if (commit := committed[group].get(tp)) is None else commit.offset,
-                    logs.get(tp),
-                )
-                for tp in sorted(partitions)
-            ),
-            checked_at=checked_at,
-            grace=grace,
-            last_commit_at=_last_commit(committed[group].values()),
-            retention_minutes=minutes,
-            unfinished_move=None if unfinished is None else str(unfinished),
+    reports = []
+    for group, partitions in looked_at.items():
+        positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
+        reports.append(
+            DriftReport(
+                group_id=group,
+                batch=batch,
+                partitions=tuple(
+                    PartitionDrift(tp, wanted.get(tp), positions.get(tp), logs.get(tp))
+                    for tp in sorted(partitions)
+                ),
+                checked_at=checked_at,
+                grace=grace,
+                last_commit_at=_last_commit(committed[group].values()),
+                retention_minutes=minutes,
+                unfinished_move=None if unfinished is None else str(unfinished),
+            )
         )
-        for group, partitions in looked_at.items()
-    ]
+    return reports
 
 
 def _targets(state: CheckpointState, named: Groups) -> Mapping[str, Offsets]:
@@ -94,10 +97,7 @@ def _targets(state: CheckpointState, named: Groups) -> Mapping[str, Offsets]:
     if state.batch_id is None:
         return {}
     if not state.kafka_offsets:
-        raise CheckpointError(
-            f"{state.location}: batch {state.batch_id} has no Kafka offsets; it has {len(state.sources)} sources of "
-            "other kinds: check checkpoint_location"
-        )
+        raise CheckpointError(state.no_kafka_offsets)
     try:
         targets = named.of(state.kafka_offsets)
     except PlanRefusedError as error:
@@ -108,12 +108,8 @@ def _targets(state: CheckpointState, named: Groups) -> Mapping[str, Offsets]:
 
 
 def _committed(
-    client: OffsetsClient,
-    state: CheckpointState,
-    targets: Mapping[str, Offsets],
-    named: Groups,
+    client: OffsetsClient, state: CheckpointState, targets: Mapping[str, Offsets], named: Groups
 ) -> dict[str, Commits]:
-    """Return what each group holds, on every partition that is to be looked at."""
     if state.batch_id is None:
         scopes = dict.fromkeys(named.ids, named.scope) if named.names_sources else named.scopes()
         if topics := {topic for partitions in scopes.values() for topic in partitions.topics or ()}:
@@ -143,11 +139,8 @@ def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> 
     )
 
 
-def _log_ranges(
-    client: OffsetsClient, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, LogRange]:
+def _log_ranges(client: OffsetsClient, wanted: set[TopicPartition]) -> dict[TopicPartition, LogRange]:
     """Return what the logs hold, without the partitions that the broker does not have."""
-    wanted = set(partitions)
     # Asked first: the client takes its time before it says that a partition is not there.
     on_broker = client.partitions({tp.topic for tp in wanted})
     wanted = {tp for tp in wanted if tp.partition in on_broker.get(tp.topic, ())}

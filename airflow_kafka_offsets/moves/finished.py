@@ -31,8 +31,8 @@ def finished_since(
     groups = [each for each in read_receipt(receipt) if each.after]
     moved = read_checkpoint_receipt(receipt)
     archive = None
-    if checkpoint is not None and moved is not None and moved.archive is not None:
-        archive = {each.name: each for each in read_archives(checkpoint)}.get(moved.archive)
+    if checkpoint is not None and moved is not None:
+        archive = next((each for each in read_archives(checkpoint) if each.name == moved.archive), None)
         if archive is not None and not has_run_since(checkpoint, archive):
             logs = client.log_ranges({tp for group in groups for tp in group.after})
             if any(offset < logs[tp].end for group in groups for tp, offset in group.after.items()):
@@ -56,16 +56,17 @@ def plan_kept(
     work: Sequence[str],
 ) -> tuple[PipelinePlan, list[str]]:
     """
-    Return the plan of a reset that moves nothing because its work was done, and the groups that were not committed since.
+    Return the plan of a reset that moves nothing because its work was done, and the groups that were not
+    committed since.
 
-    :param movers: identities of the tasks that reset and restore: their commits do not count.
+    :param movers: see :func:`finished_since`.
     :param work: the tasks that have done it, for the receipt.
     """
     sources = None if checkpoint is None else checkpoint.read().kafka_offsets
-    targets = {}
-    for group, scope in named.scopes(sources).items():
-        positions = group_positions(client, group, scope)
-        targets[group] = {tp: offset for tp, offset in positions.items() if offset is not None}
+    targets = {
+        group: {tp: at for tp, at in group_positions(client, group, scope).items() if at is not None}
+        for group, scope in named.scopes(sources).items()
+    }
     unfinished = [
         group
         for group, offsets in targets.items()

@@ -7,7 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.kafka.groups import name_members
-from airflow_kafka_offsets.kafka.positions import check_partitions, group_positions, partitions_in
+from airflow_kafka_offsets.kafka.positions import (
+    check_partitions,
+    group_positions,
+    last_commits,
+    partitions_in,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
 from airflow_kafka_offsets.model.offsets import (
     Offsets,
@@ -16,10 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import (
-    MissingCommitPolicy,
-    OutOfRangePolicy,
-)
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.reset_scenarios import Scenario, ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -45,15 +47,13 @@ def plan_resets(
     Plan the reset of groups, without changing anything.
 
     :param scopes: group -> the partitions to move; without named topics those it has commits for.
-    :param scenario: where to.
     :param now: the present time; a later one to move to is out of range.
-    :param on_out_of_range: what becomes of an offset outside the log, and of a time in the future.
-    :param on_no_commit: where a partition without a commit starts from, if that matters.
-    :param at_checkpoint: group -> where partitions without a commit start from, if there is a checkpoint.
-    :param by: who resets. A relative scenario leaves a partition alone that an earlier try has moved: one with the same
-        token, or one of the same task that has stopped half-way, before it was cleared.
-    :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the groups'
-        commits show it.
+    :param at_checkpoint: group -> where partitions without a commit start from; for others ``on_no_commit``
+        decides.
+    :param by: who resets. A relative scenario leaves a partition alone that an earlier try has moved: one
+        with the same token, or one of the same task that has stopped half-way, before it was cleared.
+    :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the
+        groups' commits show it.
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
@@ -83,8 +83,9 @@ def plan_resets(
             refusals=refusals.get(group_id, []),
         )
         without = [move.topic_partition for move in plan.moves if move.before is None]
-        plan = plan.noting(without, "no committed offset yet, and a restore cannot take the new one away")
-        plans.append(plan)
+        plans.append(
+            plan.noting(without, "no committed offset yet, and a restore cannot take the new one away")
+        )
     return plans
 
 
@@ -106,14 +107,11 @@ def plan_positions(
     Plan the move of positions, those of a group or of a checkpoint's source.
 
     :param name: whose positions these are.
-    :param at_checkpoint: where partitions without a position start from; for others ``on_no_commit`` decides.
     :param moved: partitions that an earlier try of this run has moved, and that stay there.
     :param refusals: reasons against it that are known already.
     """
     logs = client.log_ranges(before)
-    filled = {
-        tp: (at_checkpoint or {}).get(tp) if offset is None else offset for tp, offset in before.items()
-    }
+    filled = {**before, **{tp: (at_checkpoint or {}).get(tp) for tp, at in before.items() if at is None}}
     found = find_targets(client, scenario, filled, logs, now, on_out_of_range, on_no_commit)
     targets, notes = dict(found.targets), [*found.notes]
     if moved:
@@ -154,21 +152,22 @@ def _moved_before(
     """Return the partitions of each group that an earlier try of the same reset has moved."""
     makers = {
         group_id: {
-            tp: CommitMetadata.parse(commit.metadata) if commit is not None else None
-            for tp, commit in client.committed(group_id, before).items()
+            tp: None if commit is None else commit.by
+            for tp, commit in last_commits(client, group_id, before).items()
         }
         for group_id, before in positions.items()
     }
-    everything = [each for group in makers.values() for each in group.values()]
-    retried = bool(by.token) and any(each is not None and each.token == by.token for each in everything)
+    everything = [maker for group in makers.values() for maker in group.values()]
+    retried = bool(by.token) and any(maker is not None and maker.token == by.token for maker in everything)
     if not retried and not (stopped_half_way(everything, by) if interrupted is None else interrupted):
         return {}
-
-    def earlier(each: CommitMetadata | None) -> bool:
-        return each is not None and (each.token == by.token if retried else each.same_task(by))
-
     return {
-        group_id: [tp for tp, each in group.items() if earlier(each)] for group_id, group in makers.items()
+        group_id: [
+            tp
+            for tp, maker in group.items()
+            if maker is not None and (maker.token == by.token if retried else maker.same_task(by))
+        ]
+        for group_id, group in makers.items()
     }
 
 
@@ -176,14 +175,12 @@ def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, 
     """
     Return the refusal for each group with members, as Kafka would refuse it, but with the members named.
 
-    A window that is being committed is waited for.
-
-    :raises GroupActiveError: if that was not over in time, which is worth another try.
+    :raises GroupActiveError: if a window was being committed for too long, which is worth another try.
     """
     return {
         group_id: [
-            f"group {group_id!r} is {group.state} with {len(group.members)} members ({name_members(group.members)}): only "
-            "they may commit; stop them first"
+            f"group {group_id!r} is {group.state} with {len(group.members)} members "
+            f"({name_members(group.members)}): only they may commit; stop them first"
         ]
         for group_id, group in client.settled_groups(group_ids).items()
         if group.active

@@ -1,10 +1,10 @@
 """
 The moves of a checkpoint that a commit knows of, so that a commit notices a move that overtakes it.
 
-Every move of a checkpoint writes an archive before it changes anything. A commit reads the archives before it reads the
-position, before it writes and after it has written: what changed in between is a move. Each commit carries the number
-of the newest move that it knew, so that a commit that was overtaken, and whose process then died, does not keep the group
-at the old position.
+Every move of a checkpoint writes an archive before it changes anything. A commit reads the archives before it
+reads the position, before it writes and after it has written: what changed in between is a move. Each commit
+carries the number of the newest move that it knew, so that a commit that was overtaken, and whose process
+then died, does not keep the group at the old position.
 """
 
 from __future__ import annotations
@@ -13,16 +13,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import (
-    Archive,
-    newest_archive,
-    read_archives,
-    read_attachment,
-)
+from airflow_kafka_offsets.checkpoint.archive import Archive, newest_archive, read_archives, read_attachment
 from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, unfinished_refusal
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import Commits, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_images
 
 if TYPE_CHECKING:
@@ -30,17 +25,20 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
+def kept_groups(
+    checkpoint: SparkCheckpoint, archive: Archive
+) -> tuple[dict[str, Positions], dict[str, Offsets]]:
+    """Return where each group was before a move, and where it was to be."""
+    return read_images(read_attachment(checkpoint, archive, GROUPS_FILE))
+
+
 @dataclass(frozen=True)
 class KnownMoves:
-    """
-    The moves of a checkpoint, as they were before its position was read.
-
-    :param checkpoint: the checkpoint.
-    :param newest: the newest move; ``None`` if it was never moved.
-    """
+    """The moves of a checkpoint, as they were before its position was read."""
 
     checkpoint: SparkCheckpoint
     newest: Archive | None
+    """``None`` if it was never moved."""
 
     @classmethod
     def of(cls, checkpoint: SparkCheckpoint) -> KnownMoves:
@@ -69,7 +67,8 @@ class KnownMoves:
         now = newest_archive(self.checkpoint)
         if now is not None and now.number != self.number:
             raise CheckpointMovedError(
-                f"{self.checkpoint.location}: move {now} began while its position was being committed; {outcome}"
+                f"{self.checkpoint.location}: move {now} began while its position was being committed; "
+                f"{outcome}"
             )
 
     def check_work(
@@ -78,8 +77,6 @@ class KnownMoves:
         """
         Check that the query has worked since a reset of this same run has moved it back.
 
-        :param run: the run that commits.
-        :param positions: the checkpoint's.
         :raises PlanRefusedError: if it has not: the job was marked, or did nothing.
         """
         moved = self.newest
@@ -98,20 +95,14 @@ class KnownMoves:
         unread = [tp for tp in logs if positions[tp] < logs[tp].end]
         if unread:
             raise PlanRefusedError(
-                [
-                    f"{self.checkpoint.location}: task {moved.by.task} of this run moved it (archive {moved.name}), and the query "
-                    f"has finished no batch since, although there are records to read on {summarize(unread)}: run the job "
-                    "again, or clear it with this task"
-                ],
+                f"{self.checkpoint.location}: task {moved.by.task} of this run moved it (archive "
+                f"{moved.name}), and the query has finished no batch since, although there are records to "
+                f"read on {summarize(unread)}: run the job again, or clear it with this task",
                 retriable=True,
             )
 
     def may_go_back(self, query: str, group_id: str, commits: Commits) -> Collection[TopicPartition]:
-        """
-        Return the partitions in which a group is where an overtaken commit has put it.
-
-        That is a commit from this checkpoint, made when a later move of checkpoint and group was not known.
-        """
+        """Return where a group is at a commit from this checkpoint that did not know a later move of both."""
         known: dict[TopicPartition, int] = {}
         for tp, commit in commits.items():
             made = CommitMetadata.parse(commit.metadata) if commit is not None else None
@@ -119,13 +110,10 @@ class KnownMoves:
                 known[tp] = made.move
         if not known:
             return ()
-        later = [
-            each
+        moves = {
+            each.number: kept_groups(self.checkpoint, each)[1]
             for each in read_archives(self.checkpoint)
             if not each.undone and each.number > min(known.values())
-        ]
-        moves = {
-            each.number: read_images(read_attachment(self.checkpoint, each, GROUPS_FILE))[1] for each in later
         }
         return {
             tp

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives, read_attachment
+from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
 from airflow_kafka_offsets.checkpoint.batch import ends_of_finished
 from airflow_kafka_offsets.checkpoint.open_moves import (
     fingerprint,
@@ -24,11 +25,12 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
-from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.reset_scenarios import Scenario, ShiftBy, ToBatch, ToOffset, sources_at_batch
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
+from airflow_kafka_offsets.moves.known_moves import kept_groups
 from airflow_kafka_offsets.moves.scenario import given_offsets
 
 if TYPE_CHECKING:
@@ -50,14 +52,15 @@ def plan_reset(
     interrupted: bool | None = None,
 ) -> PipelinePlan:
     """
-    Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, the groups.
+    Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, the
+    groups.
 
-    With a checkpoint the partitions are those of the checkpoint's newest committed batch. ``current`` and ``shift_by`` start from
-    the group's committed offset, as in Kafka's tool; a partition without one starts where the checkpoint is.
-    A partition that was added after the batch of ``to_batch`` is refused.
+    With a checkpoint the partitions are those of the checkpoint's newest committed batch. ``current`` and
+    ``shift_by`` start from the group's committed offset, as in Kafka's tool; a partition without one starts
+    where the checkpoint is. A partition that was added after the batch of ``to_batch`` is refused.
 
-    A move that was begun and not finished is finished by its task, and by the same request of anybody, with the offsets
-    that it was planned with; any other request is refused until then.
+    A move that was begun and not finished is finished by its task, and by the same request of anybody, with
+    the offsets that it was planned with; any other request is refused until then.
 
     :param named: the groups and topics of the pipeline.
     :param by: who resets: names the task run.
@@ -66,63 +69,52 @@ def plan_reset(
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     :raises PlanRefusedError: if the pipeline's names do not fit the checkpoint.
     """
+    plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range)
     if checkpoint is None:
-        groups = plan_resets(
-            client,
-            named.scopes(),
-            scenario,
-            now=now,
-            on_out_of_range=on_out_of_range,
-            on_no_commit=on_no_commit,
-            by=by,
-            interrupted=interrupted,
-        )
-        return PipelinePlan(groups)
+        scopes = named.scopes()
+        return PipelinePlan(plan(scopes, scenario, on_no_commit=on_no_commit, by=by, interrupted=interrupted))
     sources = moving_sources(checkpoint)
     positions = named.of(sources).by_group
     request = fingerprint(repr(scenario), named.group_id, named.scope.as_json())
     who = by or CommitMetadata()
     open_move = _open_move(client, checkpoint, who, request, scenario, cleared=bool(interrupted))
     goes_on = open_move is not None and (open_move.request == request or not open_move.over)
+    before: dict[str, Positions] = {}
     known: Mapping[str, Offsets] | None = None
-    if open_move is not None and goes_on:
-        # It has kept what it found and where it was to go: that is what is done now.
-        _, known = read_images(read_attachment(checkpoint, open_move, GROUPS_FILE))
-    elif open_move is not None and (
+    if open_move is not None:
+        before, known = kept_groups(checkpoint, open_move)
+    if open_move is not None and not goes_on:
+        known = None
         # The end of the batch that the move has rewritten is not what it was.
-        scenario.relative or scenario.from_commits or scenario == ToBatch(open_move.batch_id)
-    ):
-        raise PlanRefusedError(
-            [
-                f"{checkpoint.location}: this task has moved it before with other parameters (archive {open_move.name}), and nothing "
-                "was committed since: take that back first ('airflow-kafka-offsets group restore GROUP --checkpoint "
-                f"{checkpoint.location} --archive {open_move.name}'), or trigger a new run"
-            ]
-        )
-    elif isinstance(scenario, ToBatch):
+        if scenario.relative or scenario.from_commits or scenario == ToBatch(open_move.batch_id):
+            raise PlanRefusedError(
+                f"{checkpoint.location}: this task has moved it before with other parameters (archive "
+                f"{open_move.name}), and nothing was committed since: take that back first "
+                f"('airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
+                f"{open_move.name}'), or trigger a new run"
+            )
+    if not goes_on and isinstance(scenario, ToBatch):
         known = named.of(_at_batch(checkpoint, scenario, sources, named.scope)).by_group
-    if known is not None:
-        groups = []
-        for group, offsets in known.items():
-            scopes = {group: TopicScope.of(offsets)}
-            groups += plan_resets(client, scopes, ToOffset(offsets), now=now, on_out_of_range=on_out_of_range)
-        groups = [replace(plan, source=scenario.as_json()) for plan in groups]
-    else:
-        groups = plan_resets(
-            client,
-            {group: TopicScope.of(offsets) for group, offsets in positions.items()},
+    if known is None:
+        scopes = {group: TopicScope.of(offsets) for group, offsets in positions.items()}
+        groups = plan(
+            scopes,
             scenario,
-            now=now,
-            on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
             at_checkpoint=positions,
             by=by,
             interrupted=interrupted,
         )
+    else:
+        # An interrupted move has kept where it was to go: that is what is done now.
+        groups = [
+            replace(each, source=scenario.as_json())
+            for group, offsets in known.items()
+            for each in plan({group: TopicScope.of(offsets)}, ToOffset(offsets))
+        ]
     targets = named.to_sources(sources, offsets_after(groups))
     if open_move is None:
         return PipelinePlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
-    before, _ = read_images(read_attachment(checkpoint, open_move, GROUPS_FILE))
     if not goes_on or has_run_since(checkpoint, open_move):
         checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
         checkpoint_plan = replace(checkpoint_plan, before=open_move.before, carried=True)
@@ -144,11 +136,9 @@ def _open_move(
     """
     Return the move that a reset goes on from: one that was not finished, or that nobody has gone on from.
 
-    The second is this same task's: of an earlier try, or cleared before its work was committed. What was there at first is
-    in its archive.
+    The second is this same task's: of an earlier try, or cleared before its work was committed.
 
     :param cleared: whether the task goes on from its move also after a Clear: tasks come after it.
-    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     """
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
@@ -160,14 +150,13 @@ def _open_move(
     mine = [each for each in read_archives(checkpoint) if not each.undone and _same_task(each.by, by)]
     if not mine or not (cleared or (by.token and mine[-1].by.token == by.token)):
         return None
-    _, after = read_images(read_attachment(checkpoint, mine[-1], GROUPS_FILE))
-    still = [
-        commit.by is not None and _same_task(commit.by, by)
+    _, after = kept_groups(checkpoint, mine[-1])
+    still = any(
+        commit is not None and commit.by is not None and _same_task(commit.by, by)
         for group, offsets in after.items()
         for commit in last_commits(client, group, offsets).values()
-        if commit is not None
-    ]
-    return mine[-1] if any(still) else None
+    )
+    return mine[-1] if still else None
 
 
 def _same_task(one: CommitMetadata, other: CommitMetadata) -> bool:
@@ -204,9 +193,8 @@ def plan_checkpoint_seek(
     unknown = sorted(set(named or ()) - everything)
     if unknown:
         raise PlanRefusedError(
-            [
-                f"{checkpoint.location}: the newest batch has no {summarize(unknown)}: leave it out of the offsets"
-            ]
+            f"{checkpoint.location}: the newest batch has no {summarize(unknown)}: leave it out of the "
+            "offsets"
         )
     at_batch = _at_batch(checkpoint, scenario, sources, scope) if isinstance(scenario, ToBatch) else None
     plans: dict[str, OffsetPlan] = {}
@@ -234,15 +222,12 @@ def _at_batch(
 
 
 def moving_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:
-    """
-    Return where the Kafka sources of a query stand that is to be moved.
-
-    :raises CheckpointError: if the checkpoint cannot be read, or has none.
-    """
+    """Return the offsets of the Kafka sources of a query that is moved; an error if it has none."""
     sources = checkpoint.read().kafka_offsets
     if not sources:
         raise CheckpointError(
-            f"{checkpoint.location}: the newest finished batch has no Kafka offsets, or no batch has finished, so there is "
-            "nothing to move: check checkpoint_location, or let the query's first batch finish"
+            f"{checkpoint.location}: the newest finished batch has no Kafka offsets, or no batch has "
+            "finished, so there is nothing to move: check checkpoint_location, or let the query's first "
+            "batch finish"
         )
     return sources

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives, read_attachment
+from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
@@ -17,14 +17,15 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     read_checkpoint_receipt,
 )
 from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
-from airflow_kafka_offsets.model.offsets import Offsets, Positions
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
-from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, offsets_after, read_images
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import active_groups
+from airflow_kafka_offsets.moves.known_moves import kept_groups
 from airflow_kafka_offsets.moves.reset import moving_sources
 from airflow_kafka_offsets.moves.scenario import read_file
 
@@ -48,16 +49,12 @@ def plan_restore_receipt(
 
     :param value: the receipt, as the reset returned it.
     :param checkpoint: the checkpoint that moved along; without it only the groups are restored.
-    :param named: the pipeline's groups, which the receipt must be of.
-    :param on_no_commit: what becomes of a partition that had no commit, which cannot be taken away again:
-        ``skip`` leaves it where it is, ``earliest`` moves it to its log start.
-    :return: the plan with its refusals; nothing was written.
+    :param on_no_commit: for a partition that had no commit: ``skip`` leaves it where it is, ``earliest``
+        moves it to its log start.
     """
     groups = read_receipt(value)
     if any(group.plan_only for group in groups):
-        raise PlanRefusedError(
-            ["the receipt is of a plan that was only shown, so there is nothing to restore"]
-        )
+        raise PlanRefusedError("the receipt is of a plan that was only shown, so there is nothing to restore")
     before = {group.group_id: group.before for group in groups if group.before}
     plans = _plan_groups(client, before, named, "receipt", on_out_of_range, on_no_commit)
     kept = read_checkpoint_receipt(value)
@@ -71,13 +68,11 @@ def plan_restore_receipt(
     query_id = checkpoint.read().query_id
     if query_id != kept.query_id:
         raise PlanRefusedError(
-            [
-                f"{checkpoint.location}: the receipt is of query {kept.query_id}, and the checkpoint is of query {query_id}: "
-                "the checkpoint was replaced since; restore the groups alone with checkpoint_location=None"
-            ]
+            f"{checkpoint.location}: the receipt is of query {kept.query_id}, and the checkpoint is of query "
+            f"{query_id}: the checkpoint was replaced since; restore the groups alone with "
+            "checkpoint_location=None"
         )
-    checkpoint_plan = _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy)
-    return PipelinePlan.make(plans, checkpoint_plan)
+    return PipelinePlan.make(plans, _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy))
 
 
 def plan_restore_archive(
@@ -94,14 +89,11 @@ def plan_restore_archive(
     Plan to take back a move of a checkpoint and its groups, also one that has stopped half-way.
 
     :param name: of the move's archive.
-    :param checkpoint: the checkpoint that has it.
-    :param named: the pipeline's groups, which moved along.
     :param on_no_commit: see :func:`plan_restore_receipt`.
-    :return: the plan with its refusals; nothing was written.
     :raises CheckpointError: if there is no such archive.
     """
     archive = find_archive(checkpoint, name)
-    before, _ = read_images(read_attachment(checkpoint, archive, GROUPS_FILE))
+    before, _ = kept_groups(checkpoint, archive)
     plans = _plan_groups(client, before, named, f"archive {archive.name}", on_out_of_range, on_no_commit)
     kept = CheckpointReceipt(
         checkpoint.location, archive.query_id, archive.before, archive.after, archive.name
@@ -117,25 +109,18 @@ def _plan_groups(
     on_out_of_range: OutOfRangePolicy,
     on_no_commit: RestoreMissingCommitPolicy,
 ) -> list[OffsetPlan]:
-    """Plan to commit again what groups had before."""
-    ours = named.ids
-    if not set(before) <= set(ours):
+    if others := sorted(set(before) - set(named.ids)):
         raise UsageError(
-            f"the {origin} is of group {', '.join(sorted(set(before) - set(ours)))}, and group_id names {', '.join(ours)}: "
+            f"the {origin} is of group {', '.join(others)}, and group_id names {', '.join(named.ids)}: "
             f"give the {origin.split()[0]} of this pipeline's reset"
         )
-    without = {
-        group: [tp for tp, offset in positions.items() if offset is None]
-        for group, positions in before.items()
-    }
-    targets: dict[str, Offsets] = {
-        group: {tp: offset for tp, offset in positions.items() if offset is not None}
-        for group, positions in before.items()
-    }
-    if on_no_commit == "earliest":
-        logs = client.log_ranges(sorted({tp for partitions in without.values() for tp in partitions}))
-        for group, partitions in without.items():
-            targets[group] |= {tp: logs[tp].start for tp in partitions}
+    targets: dict[str, Offsets] = {}
+    without: dict[str, list[TopicPartition]] = {}
+    for group, positions in before.items():
+        without[group] = [tp for tp, offset in positions.items() if offset is None]
+        targets[group] = {tp: offset for tp, offset in positions.items() if offset is not None}
+        if on_no_commit == "earliest" and without[group]:
+            targets[group] |= {tp: log.start for tp, log in client.log_ranges(without[group]).items()}
     plans = _moves(client, targets, {"restore": origin}, on_out_of_range)
     remark = "had no committed offset, which cannot be restored; " + (
         "left where it is" if on_no_commit == "skip" else "moved to its log start"
@@ -155,9 +140,7 @@ def plan_restore_file(
     """
     Plan to put back offsets that were saved in Kafka's CSV.
 
-    :param uri: the file.
     :param checkpoint: moved along, if one is given.
-    :param named: the pipeline's groups.
     :raises UsageError: if the file cannot be read.
     :raises UnknownTopicPartitionError: if neither the file nor the broker has a topic that is named.
     :raises PlanRefusedError: if the file has nothing of what is named.
@@ -188,12 +171,7 @@ def plan_restore_file(
     return PipelinePlan.make(plans, checkpoint_plan)
 
 
-def _check_names(
-    client: OffsetsClient,
-    uri: str,
-    offsets: Mapping[str, Offsets],
-    named: Groups,
-) -> None:
+def _check_names(client: OffsetsClient, uri: str, offsets: Mapping[str, Offsets], named: Groups) -> None:
     """Refuse names that are not there; a topic of which nothing was committed is in no file."""
     saved = {tp.topic for positions in offsets.values() for tp in positions}
     keys = () if isinstance(named.group_id, str) or named.names_sources else named.group_id or ()
@@ -201,9 +179,8 @@ def _check_names(
         partitions_in(client, TopicScope(dict.fromkeys(sorted(absent))))
     if not any(tp in named.scope for positions in offsets.values() for tp in positions):
         raise PlanRefusedError(
-            [
-                f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or the file"
-            ]
+            f"{uri} has nothing of what topics names, it has {', '.join(sorted(saved))}: correct topics, or "
+            "the file"
         )
 
 
@@ -226,18 +203,19 @@ def _restored_checkpoint(
         for source, offsets in kept.before.items()
     }
     targets = {source: plan.after for source, plan in plans.items()}
-    archives = {archive.name: archive for archive in read_archives(checkpoint)}
-    archive = archives.get(kept.archive or "")
     # Of a move that was refused there is a receipt and no archive, and a later one may have taken its name.
-    if archive is not None and (
-        archive.undone or (archive.before, archive.after) != (kept.before, kept.after)
-    ):
-        archive = None
+    same = (
+        archive.name
+        for archive in read_archives(checkpoint)
+        if archive.name == kept.archive
+        and not archive.undone
+        and (archive.before, archive.after) == (kept.before, kept.after)
+    )
+    archive = next(same, None)
     if archive is not None and targets == kept.before:
-        checkpoint_plan = plan_undo(checkpoint, archive.name, policy)
+        checkpoint_plan = plan_undo(checkpoint, archive, policy)
     else:
-        undoes = None if archive is None else archive.name
-        checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=undoes)
+        checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=archive)
     return checkpoint_plan.judged(plans.values())
 
 

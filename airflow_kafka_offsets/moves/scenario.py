@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 
 def parse_scenario(name: str, value: object) -> Scenario:
     """
-    Return the scenario that a parameter of a reset means.
+    Return the scenario of one of the :data:`~airflow_kafka_offsets.model.reset_scenarios.SCENARIOS`.
 
-    :param name: one of :data:`~airflow_kafka_offsets.model.reset_scenarios.SCENARIOS`.
     :raises UsageError: if the value is none for it, or the file cannot be read.
     """
     return read_file(str(value)) if name == "from_file" else LITERAL_SCENARIOS[name](value)
@@ -65,8 +64,8 @@ def read_file(uri: str) -> FromFile:
         text, why = None, str(error)
     if text is None:
         raise UsageError(
-            f"from_file={shorten(uri)}: cannot be read ({why}): give a file of topic,partition,offset lines, as "
-            "kafka-consumer-groups --export prints them"
+            f"from_file={shorten(uri)}: cannot be read ({why}): give a file of topic,partition,offset lines, "
+            "as kafka-consumer-groups --export prints them"
         )
     return FromFile(uri, text)
 
@@ -78,31 +77,26 @@ def given_offsets(scenario: Scenario, group_id: str, scope: TopicScope, groups: 
     :param groups: number of groups that are moved: given offsets are then those of all of them.
     :raises OffsetsFormatError: if the scope leaves a partition out that is named.
     """
-    if isinstance(scenario, FromFile):
-        offsets = scenario.offsets(group_id, groups)
-    elif (named := scenario.named) is not None:
-        offsets = named
-        if groups > 1:
-            offsets = {tp: offset for tp, offset in offsets.items() if tp in scope}
-    else:
+    offsets = scenario.offsets(group_id, groups) if isinstance(scenario, FromFile) else scenario.named
+    if offsets is None:
         return None
-    outside = [tp for tp in offsets if tp not in scope]
-    if outside:
+    if groups > 1 and scenario.named is not None:
+        return {tp: offset for tp, offset in offsets.items() if tp in scope}
+    if outside := [tp for tp in offsets if tp not in scope]:
         raise _left_out(outside)
     return offsets
 
 
 def check_named(scenario: Scenario, scopes: Mapping[str, TopicScope]) -> None:
     """Refuse offsets for a partition that none of several groups is moved on."""
-    if scenario.named is not None:
-        outside = [tp for tp in scenario.named if not any(tp in scope for scope in scopes.values())]
-        if outside:
-            raise _left_out(outside)
+    if outside := [tp for tp in scenario.named or () if not any(tp in scope for scope in scopes.values())]:
+        raise _left_out(outside)
 
 
 def _left_out(partitions: Sequence[TopicPartition]) -> OffsetsFormatError:
     return OffsetsFormatError(
-        f"the offsets name {summarize(partitions)}, which topics= and group_id leave out: name them in both or in neither"
+        f"the offsets name {summarize(partitions)}, which topics= and group_id leave out: name them in both "
+        "or in neither"
     )
 
 
@@ -163,7 +157,6 @@ def _compare_with_records(
     moment: datetime,
     on_out_of_range: OutOfRangePolicy,
 ) -> Targets:
-    """Compare the records at the offsets that were found for a time with that time."""
     asked = timestamp_ms(moment)
     try:
         times = client.record_times({tp: offset for tp, offset in targets.items() if offset < logs[tp].end})
@@ -171,18 +164,18 @@ def _compare_with_records(
         return Targets(targets, [f"the records at these offsets were not compared with the time: {error}"])
     there = {tp: time for tp, time in times.items() if time is not None}
     notes = [
-        f"{tp}: the record at offset {targets[tp]} and after is of {iso_time(time)}, older than the time that was asked for: "
-        "a transaction was committed there later"
+        f"{tp}: the record at offset {targets[tp]} and after is of {iso_time(time)}, older than the time "
+        "that was asked for: a transaction was committed there later"
         for tp, time in there.items()
         if time < asked
     ]
     gone = {tp: time for tp, time in there.items() if time > asked and 0 < targets[tp] == logs[tp].start}
     if not gone:
         return Targets(targets, notes)
-    tp, time = next(iter(gone.items()))
+    tp, time = min(gone.items())
     text = (
-        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset {logs[tp].start}, "
-        f"{iso_time(time)}): earlier records were deleted by retention"
+        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
+        f"{logs[tp].start}, {iso_time(time)}): earlier records were deleted by retention"
     )
     if on_out_of_range == "fail":
         remedy = (

@@ -9,12 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import (
-    BrokerError,
-    PlanRefusedError,
-    SetupError,
-    UsageError,
-)
+from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import (
@@ -26,7 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, timestamp_ms
-from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
+from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time, starting_points
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound, check_bounds
@@ -51,12 +46,12 @@ def plan_window(
     """
     Plan which records one run reads; nothing is changed.
 
-    A partition without a commit, of a topic that the group has commits on, was added since: it begins at its log
-    start. A topic that the group has no commit on is for ``on_no_commit``. Where the group is behind the end
-    already, the range is empty.
+    A partition without a commit, of a topic that the group has commits on, was added since: it begins at its
+    log start. A topic that the group has no commit on is for ``on_no_commit``. Where the group is behind the
+    end already, the range is empty.
 
-    :param named: the group that the window's end is committed to, ``None`` if there is none; and the topics, without
-        named ones those that the group has commits on, or that the offsets name.
+    :param named: without named topics the window is of those that the group has commits on, or that the
+        offsets name.
     :param now: the present time; a window must not end later.
     :param max_records: a window with more records ends earlier, see
         :meth:`~airflow_kafka_offsets.model.window.OffsetWindow.limited`.
@@ -89,10 +84,8 @@ def plan_window(
     if before and start.lasting:
         first = before[0]
         raise PlanRefusedError(
-            [
-                f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to {ends[first]}): "
-                "give a later end or an earlier start"
-            ]
+            f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to "
+            f"{ends[first]}): give a later end or an earlier start"
         )
     if before:
         log.info("The group is past the end of the window on %s: nothing to read there", summarize(before))
@@ -108,14 +101,8 @@ def plan_window(
         raise PlanRefusedError(refusals)
     limited = window if max_records is None else window.limited(max_records)
     log_elsewhere(limited, positions)
-    source = {
-        "start": str(start),
-        "end": str(end),
-        "group_id": named.group_id,
-        "limited": limited.records < window.records,
-        "topic_ids": ids,
-    }
-    return replace(limited, source=source)
+    source = {"start": str(start), "end": str(end), "group_id": named.group_id, "topic_ids": ids}
+    return replace(limited, source={**source, "limited": limited.records < window.records})
 
 
 def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
@@ -132,13 +119,13 @@ def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
     topics = [topic for topic in client.partitions() if fits(topic)]
     if not topics:
         raise PlanRefusedError(
-            [f"no topic on the broker fits topics_pattern={pattern!r}: correct it, or the connection"]
+            f"no topic on the broker fits topics_pattern={pattern!r}: correct it, or the connection"
         )
     return TopicScope(dict.fromkeys(topics))
 
 
 def _topic_ids(client: OffsetsClient, partitions: list[TopicPartition]) -> dict[str, str]:
-    """Return the ids of the topics of partitions without a commit: Kafka deletes a topic's commits with the topic."""
+    """Return the topics' ids, which tell a topic that was created again from the one before."""
     try:
         return client.topic_ids(tp.topic for tp in partitions)
     except (BrokerError, SetupError) as error:
@@ -157,14 +144,15 @@ def _partitions(
         without_group = [tp for tp in everything if positions and tp not in positions]
         if without_group:
             raise UsageError(
-                f"group_id has no group for {summarize(without_group)}: add a key for the topic, or leave it out of topics"
+                f"group_id has no group for {summarize(without_group)}: add a key for the topic, or leave it "
+                "out of topics"
             )
         return everything
     outside = [tp for tp in named if tp not in scope or (positions and tp not in positions)]
     if outside:
         raise UsageError(
-            f"the offsets name {summarize(outside)}, which topics= or group_id leaves out, or the broker does not have: name "
-            "the same in both"
+            f"the offsets name {summarize(outside)}, which topics= or group_id leaves out, or the broker "
+            "does not have: name the same in both"
         )
     if left := sorted(set(everything) - set(named)):
         log.info("Not in the window, since the offsets do not name it: %s", summarize(left, limit=20))
@@ -174,8 +162,7 @@ def _partitions(
 def _known_topics(client: OffsetsClient, named: Groups, wanted: Positions) -> set[str]:
     """Return the topics of which the group has committed any partition, also one that is not wanted."""
     known = {tp.topic for tp, offset in wanted.items() if offset is not None}
-    unknown = {tp.topic for tp in wanted} - known
-    if unknown:
+    if unknown := {tp.topic for tp in wanted} - known:
         positions = window_positions(client, named.within(TopicScope(dict.fromkeys(sorted(unknown)))))
         known |= {tp.topic for tp, offset in positions.items() if offset is not None}
     return known
@@ -191,23 +178,17 @@ def _from_commits(
     unknown = [tp for tp, offset in wanted.items() if offset is None and tp.topic not in known]
     if unknown and on_no_commit == "fail":
         raise PlanRefusedError(
-            [
-                f"the group has no committed offset on {summarize(unknown)}, so the window has no start there: set "
-                "on_no_commit to 'earliest', 'latest' or 'skip' for the first window, or correct group_id and topics. Kafka "
-                "also forgets a group that nobody joins, 7 days after its last commit by default"
-            ]
+            f"the group has no committed offset on {summarize(unknown)}, so the window has no start there: "
+            "set on_no_commit to 'earliest', 'latest' or 'skip' for the first window, or correct group_id "
+            "and topics. Kafka also forgets a group that nobody joins, 7 days after its last commit by "
+            "default"
         )
     if added:
         log.info("Added to its topic since the last commit, read from its log start: %s", summarize(added))
     if unknown:
         log.info("No committed offset, on_no_commit=%r: %s", on_no_commit, summarize(unknown))
-    starts: Offsets = {tp: offset for tp, offset in wanted.items() if offset is not None}
-    starts |= {tp: logs[tp].start for tp in added}
-    if on_no_commit == "earliest":
-        starts |= {tp: logs[tp].start for tp in unknown}
-    elif on_no_commit == "latest":
-        starts |= {tp: logs[tp].end for tp in unknown}
-    return dict(sorted(starts.items()))
+    starts = starting_points({tp: wanted[tp] for tp in wanted if tp not in added}, logs, on_no_commit)
+    return dict(sorted({**starts, **{tp: logs[tp].start for tp in added}}.items()))
 
 
 def _at(

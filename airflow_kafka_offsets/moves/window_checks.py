@@ -1,4 +1,4 @@
-"""Checks of an offset window against the broker: lost records, topics that were created again, the group's commits."""
+"""Checks of an offset window against the broker: lost records, recreated topics, the group's commits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, WindowMismatchError
-from airflow_kafka_offsets.kafka.positions import group_positions
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
@@ -24,11 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def check_window(client: OffsetsClient, window: OffsetWindow, named: Groups) -> None:
-    """
-    See whether a window that was planned earlier can still be read.
-
-    :raises PlanRefusedError: if not: retention has taken records of it, or a topic was recreated.
-    """
+    """Refuse a window that cannot be read any more: records are deleted, or a topic was recreated."""
     refusals = [*created_again(client, window), *window.refusals(client.log_ranges(window.ranges))]
     if refusals:
         raise PlanRefusedError(refusals)
@@ -47,16 +42,14 @@ def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
     known = (
         {topic: planned[topic] for topic in topics & planned.keys()} if isinstance(planned, Mapping) else {}
     )
-    if not known:
-        return []
-    now = client.topic_ids(known)
+    now = client.topic_ids(known) if known else {}
     others = sorted(topic for topic, found in now.items() if found != known[topic])
     if not others:
         return []
     return [
-        f"{', '.join(map(repr, others))} was deleted and created again since the window was planned (topic id "
-        f"{shorten(known[others[0]])} then, {now[others[0]]} now), or the connection leads to another cluster: the window's "
-        "offsets mean other records by now; trigger a new run"
+        f"{', '.join(map(repr, others))} was deleted and created again since the window was planned (topic "
+        f"id {shorten(known[others[0]])} then, {now[others[0]]} now), or the connection leads to another "
+        "cluster: the window's offsets mean other records by now; trigger a new run"
     ]
 
 
@@ -67,15 +60,14 @@ def committed_by(client: OffsetsClient, named: Groups, dag: str, run: str) -> bo
             partitions = group_positions(client, group, topics)
         except NoCommitError:
             continue
-        for commit in client.committed(group, partitions).values():
-            made = CommitMetadata.parse(commit.metadata) if commit is not None else None
-            if made is not None and made.run == run and made.dag in ("", dag):
+        for commit in last_commits(client, group, partitions).values():
+            if commit is not None and commit.by and commit.by.run == run and commit.by.dag in ("", dag):
                 return True
     return False
 
 
 def window_positions(client: OffsetsClient, named: Groups) -> Positions:
-    """Return where the groups stand in their topics, ``None`` for no commit; nothing without a group."""
+    """Return the groups' positions in their topics, ``None`` for no commit; nothing without a group."""
     if named.group_id is None:
         return {}
     positions: Positions = {}
@@ -87,28 +79,28 @@ def window_positions(client: OffsetsClient, named: Groups) -> Positions:
 def deleted_before(
     client: OffsetsClient, starts: Offsets, logs: Mapping[TopicPartition, LogRange], moment: datetime
 ) -> list[str]:
-    """Return where the log starts later than the window: records of the window may be gone, and nobody can count them."""
+    """Return where the log starts later than the window, so that records of the window may be gone."""
     doubtful = {tp: offset for tp, offset in starts.items() if 0 < offset == logs[tp].start < logs[tp].end}
     times = client.record_times(doubtful) if doubtful else {}
     asked = timestamp_ms(moment)
     gone = {tp: time for tp, time in times.items() if time is not None and time > asked}
-    unseen = sorted(set(doubtful) - set(times))
-    if unseen:
+    if unseen := set(doubtful) - set(times):
         log.warning(
             "Whether retention has deleted records of the window could not be seen on %s", summarize(unseen)
         )
     if not gone:
         return []
-    tp, time = next(iter(sorted(gone.items())))
+    tp, time = min(gone.items())
     return [
-        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset {logs[tp].start}, "
-        f"{iso_time(time)}): records before that, {sum(logs[tp].start for tp in gone)} in all, were deleted by retention, and "
-        "some of them may be the window's; start later, or with 'earliest'"
+        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
+        f"{logs[tp].start}, {iso_time(time)}): records before that, {sum(logs[tp].start for tp in gone)} in "
+        "all, were deleted by retention, and some of them may be the window's; start later, or with "
+        "'earliest'"
     ]
 
 
 def emptied(window: OffsetWindow, positions: Positions, logs: Mapping[TopicPartition, LogRange]) -> list[str]:
-    """Return where retention has left nothing, so that nobody knows whether the window's records were there."""
+    """Return where retention has left nothing, so that the window's records may be gone."""
     emptied = [
         tp
         for tp in window.ranges
@@ -123,8 +115,8 @@ def emptied(window: OffsetWindow, positions: Positions, logs: Mapping[TopicParti
         return []
     return [
         f"the window is empty, and retention has deleted all records of {summarize(emptied)}, "
-        f"{sum(logs[tp].start for tp in emptied)} in all: some of them may be the window's; if that is as it should be, "
-        "start with 'earliest', or leave the partitions out with topics="
+        f"{sum(logs[tp].start for tp in emptied)} in all: some of them may be the window's; if that is as it "
+        "should be, start with 'earliest', or leave the partitions out with topics="
     ]
 
 

@@ -28,9 +28,7 @@ def window_targets(window: OffsetWindow, named: Groups) -> GroupOffsets:
     """
     Return the part of a window's end that each group is to hold.
 
-    What the plan was asked for and has left out, such as a topic that nobody has committed, is not missing.
-
-    :raises PlanRefusedError: if the names do not fit the window.
+    :raises PlanRefusedError: if the names do not fit the window. What its plan has left out is not missing.
     """
     named, without = named.in_window(window.ranges, window.source)
     if without:
@@ -50,33 +48,25 @@ def plan_window_commits(
     """
     Lay a window beside what its groups and the logs hold.
 
-    Where it is proved that the window was committed once, a group that is at its end or past it in every partition has
-    gone on since: there is nothing to do, and its plan says so.
+    Where it is proved that the window was committed once, a group that is at its end or past it in every
+    partition has gone on since: there is nothing to do, and its plan says so.
 
     :param targets: see :func:`window_targets`.
-    :param source: where the window comes from, for the receipt.
-    :param on_out_of_range: what becomes of an end that is outside the log by now.
     :param committed_at: when this window was committed to all of the groups, if that is known.
-    :return: a plan for each group, refused if the group is neither at the start nor at the end, or a topic was
-        created again since the window was planned.
+    :return: a plan for each group, refused if the group is neither at the start nor at the end, or a topic
+        was created again since the window was planned.
     """
     by_group = targets.by_group
     created = created_again(client, window.only(tp for offsets in by_group.values() for tp in offsets))
-    done = {}
-    if committed_at and not created:
-        done = {
-            group: plan
-            for group, offsets in by_group.items()
-            if (plan := _done(client, group, window.only(offsets), source, committed_at))
-        }
-    left = {group: offsets for group, offsets in by_group.items() if group not in done}
-    moves = {
-        plan.group_id: replace(plan, refusals=(*created, *plan.refusals, *_refusals(window, plan)))
-        for plan in plan_commits(
-            client, replace(targets, by_group=left), source=source, on_out_of_range=on_out_of_range
-        )
-    }
-    return [{**done, **moves}[group] for group in by_group]
+    plans = {}
+    for group, offsets in by_group.items() if committed_at and not created else ():
+        if done := _done(client, group, window.only(offsets), source, str(committed_at)):
+            plans[group] = done
+    left = replace(targets, by_group={group: by_group[group] for group in by_group if group not in plans})
+    for plan in plan_commits(client, left, source=source, on_out_of_range=on_out_of_range):
+        refusals = (*created, *plan.refusals, *_refusals(window, plan))
+        plans[plan.group_id] = replace(plan, refusals=refusals)
+    return [plans[group] for group in by_group]
 
 
 @dataclass(frozen=True)
@@ -84,7 +74,6 @@ class WindowWrite:
     """
     Writes a window's end to a group, which is compared with the window's start once more as it is written.
 
-    :param window: the window.
     :param fenced: join the group, so that comparing and writing are one step.
     """
 
@@ -101,7 +90,7 @@ class WindowWrite:
 def _done(
     client: OffsetsClient, group_id: str, part: OffsetWindow, source: Mapping[str, Any], committed_at: str
 ) -> OffsetPlan | None:
-    """Return the plan of a group that has gone on since the window was committed to it, ``None`` if it has not."""
+    """Return the plan of a group that has gone on since the window was committed to it, if it has."""
     commits = client.committed(group_id, part.ranges)
     now = {tp: commit.offset for tp, commit in commits.items() if commit is not None}
     if now.keys() != part.end.keys() or now == part.end or not part.passed(now):
@@ -117,7 +106,8 @@ def _done(
         tuple(PartitionMove(tp, offset, offset, logs[tp]) for tp, offset in sorted(now.items())),
         {**source, "committed_at": committed_at},
         notes=(
-            f"nothing to do: this task has committed the window at {committed_at}, and the group has gone on since{by}",
+            f"nothing to do: this task has committed the window at {committed_at}, and the group has gone on "
+            f"since{by}",
         ),
         metadata=texts,
         done=True,
@@ -128,8 +118,9 @@ def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
     part = _part(window, plan)
     if backwards := [tp for tp, offsets in part.ranges.items() if offsets.end < offsets.start]:
         return (
-            f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and the end of the log "
-            "now is no place that the window has come to; reset the group, or leave the topic out with topics=",
+            f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and "
+            "the end of the log now is no place that the window has come to; reset the group, or leave the "
+            "topic out with topics=",
         )
     try:
         part.to_commit(f"group {plan.group_id!r}", plan.before, plan.metadata)
@@ -140,8 +131,6 @@ def _refusals(window: OffsetWindow, plan: OffsetPlan) -> tuple[str, ...]:
 
 def _part(window: OffsetWindow, plan: OffsetPlan) -> OffsetWindow:
     """Return what of the window is in a plan, which may have moved an end into the log."""
-    part = window.only(plan.after)
-    ends = plan.after
-    return replace(
-        part, ranges={tp: OffsetRange(offsets.start, ends[tp]) for tp, offsets in part.ranges.items()}
-    )
+    part, ends = window.only(plan.after), plan.after
+    ranges = {tp: OffsetRange(offsets.start, ends[tp]) for tp, offsets in part.ranges.items()}
+    return replace(part, ranges=ranges)

@@ -36,7 +36,7 @@ from airflow_kafka_offsets.task.metrics import count_commit, count_refused, coun
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
     from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -46,50 +46,66 @@ if TYPE_CHECKING:
     """Reads a parameter from its value and name."""
 
 
+_CHECKPOINT_DEFAULTS: Mapping[str, object] = {
+    "pending_batch": "fail",
+    "sink": None,
+    "sink_location": None,
+    "allow_state": False,
+    "quiet_period": QUIET_PERIOD,
+}
+"""The parameters that concern a checkpoint, each with its default."""
+
+
 class OffsetsOperator(GivenOptions, BaseOperator):
     """
     Base of the operators that move a pipeline's offsets.
 
-    Of the groups' assets in ``outlets`` (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`) a task sends events
-    for those whose group it has moved or committed. A mapped task may name the assets of all pipelines; elsewhere the
-    asset of another group is refused. An ``AssetAlias`` represents the groups that are committed.
+    Of the groups' assets in ``outlets`` (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`) a task
+    sends events for those whose group it has moved or committed. A mapped task may name the assets of all
+    pipelines; elsewhere the asset of another group is refused. An ``AssetAlias`` represents the groups that
+    are committed.
 
-    Every name selects something, see :mod:`airflow_kafka_offsets.model.groups`; and an option that is given must not render
-    to nothing, see :mod:`airflow_kafka_offsets.task.given`.
+    Every name selects something, see :mod:`airflow_kafka_offsets.model.groups`; and an option that is given
+    must not render to nothing, see :mod:`airflow_kafka_offsets.task.given`.
 
     :param group_id: the consumer group, or ``{topic: group}``; a key ``"source:<index or name>"`` tells two
         sources of one topic apart. (templated, the mapping's keys are not)
     :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint, or
-        all that the group has commits for and the connection's user may see. What it leaves out is named in the log.
-        (templated)
+        all that the group has commits for and the connection's user may see. What it leaves out is named in
+        the log. (templated)
     :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
-    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
+    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults.
+        (templated)
     :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
     """
 
     template_fields: Sequence[str] = PIPELINE_PARAMETERS
-    template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("group_id", "topics", "offsets", "to_offset", "window", "start", "end", "receipt"), "json"
+    )
     readers: ClassVar[Mapping[str, Reader]] = {}
-    """Read the parameters with a fixed form: at parse time where no template is given, else when the task runs."""
+    """Read the parameters with a fixed form: literals at parse time, templates when the task runs."""
     ui_color = "#e8f4ea"
     needs_group: ClassVar[bool] = True
     calls_timeout: ClassVar[float] = 120.0
     """Seconds for all calls to the broker together."""
+    count_move = staticmethod(count_commit)
+    """Counts what was carried out, for each group and its topics."""
 
     def __init__(
         self,
         *,
-        group_id: str | Mapping[str, str] | None = None,
-        topics: str | Sequence[str] | None = None,
-        checkpoint_location: str | None = None,
+        group_id: str | Mapping[str, str] | XComArg | None = None,
+        topics: str | Sequence[str] | XComArg | None = None,
+        checkpoint_location: str | XComArg | None = None,
         checkpoint_conn_id: str | None = None,
         kafka_config_id: str = "kafka_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.group_id = group_id
-        self.topics = topics
-        self.checkpoint_location = checkpoint_location
+        self.group_id: Any = group_id
+        self.topics: Any = topics
+        self.checkpoint_location: Any = checkpoint_location
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
         self._moving: dict[str, set[str]] = {}
@@ -99,11 +115,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         check_names(group_id, topics)
 
     def check_parameters(self) -> None:
-        """
-        Check the parameters that are written in the DAG's file; each operator calls this when it has set them.
-
-        :raises UsageError: naming the task and the parameter.
-        """
+        """Check the parameters that are literals in the DAG's file; each constructor ends with this."""
         check_literals(self, **self.readers)
 
     def misused(self, text: str) -> UsageError:
@@ -116,7 +128,6 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
         :param why: such as ``without window_file``.
         :param defaults: the parameters, each with its default.
-        :raises UsageError: naming those that are given.
         """
         given = [name for name, default in defaults.items() if getattr(self, name) != default]
         if given:
@@ -145,11 +156,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """
-        Count what is refused within this, and let Airflow retry only what may pass by itself.
-
-        It begins with the options: one that was given and is nothing once rendered is refused.
-        """
+        """Check rendered options, count what is refused, and let Airflow retry only what may pass."""
         # Until there is a plan only the groups are known, if any is named.
         self._moving = {group: set() for group in self._named_groups()}
         # A task that runs twice in one process has lost some of its outlets by then.
@@ -201,10 +208,6 @@ class OffsetsOperator(GivenOptions, BaseOperator):
             self.outlets = self._group_outlets.present
         return receipt
 
-    def count_move(self, topics: Mapping[str, set[str]]) -> None:
-        """Count what was carried out, for each group and its topics."""
-        count_commit(topics)
-
     def _named_groups(self) -> list[str]:
         with suppress(UsageError):
             return Groups.parse(self.group_id).ids
@@ -217,26 +220,21 @@ class MovingOperator(OffsetsOperator):
 
     Besides the pipeline's names, and only with a ``checkpoint_location``:
 
-    :param pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default) refuses,
-        ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
-    :param sink: where the query writes to, which the checkpoint does not say: ``idempotent`` (a ``foreachBatch`` that
-        overwrites by the records' own key), ``kafka``, ``noop``, ``file``, ``delta``, ``iceberg`` or ``hudi``, see
+    :param pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default)
+        refuses, ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
+    :param sink: where the query writes to, which the checkpoint does not say: ``idempotent`` (a
+        ``foreachBatch`` that overwrites by the records' own key), ``kafka``, ``noop``, ``file``, ``delta``,
+        ``iceberg`` or ``hudi``, see
         :data:`~airflow_kafka_offsets.model.checkpoint_plan.Sink`. (templated)
     :param sink_location: directory that a ``file`` sink writes to. (templated)
     :param allow_state: move a query that keeps state although its state stays as it is. (templated)
-    :param quiet_period: time without a write to the checkpoint after which the query counts as stopped: seconds (10 by
-        default), a timedelta or ISO 8601 text; the task waits for it if it must. (templated)
+    :param quiet_period: time without a write to the checkpoint after which the query counts as stopped:
+        seconds (10 by default), a timedelta or ISO 8601 text; the task waits for it if it must. (templated)
     """
 
     moves_on_purpose: ClassVar[bool] = True
-    template_fields: Sequence[str] = (
-        *PIPELINE_PARAMETERS,
-        "pending_batch",
-        "sink",
-        "sink_location",
-        "allow_state",
-        "quiet_period",
-    )
+    count_move = staticmethod(count_reset)
+    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
     readers: ClassVar[Mapping[str, Reader]] = {
         "pending_batch": choice(PendingBatch),
         "sink": parse_sink,
@@ -273,18 +271,7 @@ class MovingOperator(OffsetsOperator):
         """Check also that what concerns a checkpoint is given only with one."""
         super().check_parameters()
         if self.checkpoint_location is None:
-            self.check_unused(
-                "without checkpoint_location",
-                pending_batch="fail",
-                sink=None,
-                sink_location=None,
-                allow_state=False,
-                quiet_period=QUIET_PERIOD,
-            )
-
-    def count_move(self, topics: Mapping[str, set[str]]) -> None:
-        """Count what was carried out, for each group and its topics."""
-        count_reset(topics)
+            self.check_unused("without checkpoint_location", **_CHECKPOINT_DEFAULTS)
 
     def checkpoint_policy(self) -> CheckpointPolicy:
         """Return what the parameters allow."""
@@ -294,14 +281,15 @@ class MovingOperator(OffsetsOperator):
 def commit_metadata(context: Context) -> CommitMetadata:
     """Return what a commit of this task run records about its origin."""
     ti, dag_run = context.get("ti"), context.get("dag_run")
-    names = [getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id", "map_index")]
+    names: list[Any] = [getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id", "map_index")]
     # A retry has the same token, and clearing the task gives another one.
     token = json.dumps([*names, clear_mark(context)], default=str)
+    dag, run, task, map_index = names
     return CommitMetadata(
-        dag=getattr(ti, "dag_id", "") or "",
-        run=getattr(ti, "run_id", "") or "",
-        task=getattr(ti, "task_id", "") or "",
-        map_index=getattr(ti, "map_index", -1) if getattr(ti, "map_index", None) is not None else -1,
+        dag=dag or "",
+        run=run or "",
+        task=task or "",
+        map_index=-1 if map_index in ("", None) else map_index,
         user=getattr(dag_run, "triggering_user_name", None) or "",
         token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
         at=int(time.time()),

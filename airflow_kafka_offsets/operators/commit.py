@@ -16,7 +16,7 @@ from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -27,7 +27,8 @@ _STORE_TABLE = "kafka_offsets"
 
 class CommitOffsetsOperator(OffsetsOperator):
     """
-    Commit to a consumer group what a Spark checkpoint's newest committed batch has read, or offsets, or a store's.
+    Commit to a consumer group what a Spark checkpoint's newest committed batch has read, or offsets, or a
+    store's.
 
     A batch counts as committed when Spark wrote both ``offsets/N`` and ``commits/N``. A pending batch, which
     Spark will run again, never counts. All partitions of the batch are committed, also when none of them
@@ -36,11 +37,11 @@ class CommitOffsetsOperator(OffsetsOperator):
 
     Refused, with nothing changed: offsets that would go backwards; a group whose last commit is of another
     Spark query; a topic that the broker does not have; an offset outside its partition's log; a group with
-    members, since only they may commit; a checkpoint whose reset is under way, or has stopped half-way; a query that
-    has finished no batch since a reset of the same run, although there are records to read.
+    members, since only they may commit; a checkpoint whose reset is under way, or has stopped half-way; a
+    query that has finished no batch since a reset of the same run, although there are records to read.
 
-    A checkpoint that is reset while this task runs is read and committed again, so that both end where the reset has
-    put them.
+    A checkpoint that is reset while this task runs is read and committed again, so that both end where the
+    reset has put them.
 
     With ``store_conn_id`` the group gets what the job saved in its own database together with its results.
 
@@ -48,8 +49,10 @@ class CommitOffsetsOperator(OffsetsOperator):
     before and after.
 
     :param offsets: commit these offsets, ``{"topic": {"0": 42}}``, in place of the checkpoint's. (templated)
-    :param store_conn_id: Airflow connection (``common.sql``) of the database in which the job keeps its offsets with
-        :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`: commit those, in place of the checkpoint's. (templated)
+    :param store_conn_id: Airflow connection (``common.sql``) of the database in which the job keeps its
+        offsets with
+        :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`: commit those, in place of the
+        checkpoint's. (templated)
     :param store_table: the store's table, or ``schema.table``. (templated)
     :param store_pipeline: the name that the job saves under; by default ``group_id``. (templated)
     :param allow_rewind: whether the group may go backwards. (templated)
@@ -69,10 +72,6 @@ class CommitOffsetsOperator(OffsetsOperator):
         "allow_new_query",
         "on_out_of_range",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **OffsetsOperator.template_fields_renderers,
-        "offsets": "json",
-    }
     readers: ClassVar[Mapping[str, Reader]] = {
         "offsets": parse_offsets,
         "allow_rewind": parse_switch,
@@ -83,7 +82,7 @@ class CommitOffsetsOperator(OffsetsOperator):
     def __init__(
         self,
         *,
-        offsets: Mapping[str, Mapping[str, int]] | str | None = None,
+        offsets: Mapping[str, Mapping[str, int]] | str | XComArg | None = None,
         store_conn_id: str | None = None,
         store_table: str = _STORE_TABLE,
         store_pipeline: str | None = None,
@@ -93,7 +92,7 @@ class CommitOffsetsOperator(OffsetsOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.offsets = offsets
+        self.offsets: Any = offsets
         self.store_conn_id = store_conn_id
         self.store_table = store_table
         self.store_pipeline = store_pipeline
@@ -102,13 +101,13 @@ class CommitOffsetsOperator(OffsetsOperator):
         self.on_out_of_range = on_out_of_range
         if offsets is not None and store_conn_id is not None:
             raise self.misused("offsets and store_conn_id are both given: expected one of them")
-        if offsets is None and store_conn_id is None:
-            if self.checkpoint_location is None:
-                raise self.misused(
-                    "nothing to commit: give checkpoint_location, the URI that the Spark job has, or offsets, or store_conn_id"
-                )
-        else:
+        if offsets is not None or store_conn_id is not None:
             self.check_unused("with offsets or store_conn_id", allow_new_query=False)
+        elif self.checkpoint_location is None:
+            raise self.misused(
+                "nothing to commit: give checkpoint_location, the URI that the Spark job has, or offsets, or "
+                "store_conn_id"
+            )
         if store_conn_id is None:
             self.check_unused("without store_conn_id", store_table=_STORE_TABLE, store_pipeline=None)
         self.check_parameters()
@@ -118,33 +117,23 @@ class CommitOffsetsOperator(OffsetsOperator):
         with self.refusing():
             offsets, source = self._given()
             checkpoint = self.open_checkpoint() if offsets is None else None
+            allowed = {name: self.read(name) for name in ("on_out_of_range", "allow_rewind")}
             with self.open_client() as client:
                 if checkpoint is not None:
-                    return until_unmoved()(self._commit_checkpoint, context, client, checkpoint)
-                plans = plan_commits(
-                    client,
-                    self.named().of(
-                        {"given": offsets or {}}, "offsets" if self.offsets is not None else "the store"
-                    ),
-                    source=source,
-                    on_out_of_range=self.read("on_out_of_range"),
-                    allow_rewind=self.read("allow_rewind"),
-                )
+                    return until_unmoved()(self._commit_checkpoint, context, client, checkpoint, **allowed)
+                origin = "offsets" if self.offsets is not None else "the store"
+                targets = self.named().of({"given": offsets or {}}, origin)
+                plans = plan_commits(client, targets, source=source, **allowed)
                 return self.carry_out(context, client, PipelinePlan(plans), commit_metadata(context))
 
     def _commit_checkpoint(
-        self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint
+        self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, **allowed: Any
     ) -> dict[str, Any]:
-        commit = plan_checkpoint_commit(
-            client,
-            checkpoint,
-            self.named(),
-            commit_metadata(context),
-            on_out_of_range=self.read("on_out_of_range"),
-            allow_rewind=self.read("allow_rewind"),
-            allow_new_query=self.read("allow_new_query"),
+        allowed["allow_new_query"] = self.read("allow_new_query")
+        plan, metadata, known_moves = plan_checkpoint_commit(
+            client, checkpoint, self.named(), commit_metadata(context), **allowed
         )
-        return self.carry_out(context, client, commit.plan, commit.metadata, known_moves=commit.known_moves)
+        return self.carry_out(context, client, plan, metadata, known_moves=known_moves)
 
     def _given(self) -> tuple[Offsets | None, dict[str, Any]]:
         """Return the offsets that were given or that the store has, and where they come from."""

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.task.window_file import load_window
 from airflow_kafka_offsets.task.window_memory import CommitMemory
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.operators.base import Reader
 
@@ -23,24 +23,25 @@ class CommitOffsetWindowOperator(OffsetsOperator):
     """
     Commit the end of an offset window to the groups that stand at its start.
 
-    In each partition: where the group is at the window's start, its end is written; where it is at the end already, there
-    is nothing to do. If it is anywhere else in one of them, nothing is written at all. A window that was planned without
-    a commit in a partition needs that there is none still. All groups are compared before the first write, and each again
-    as it is written.
+    In each partition: where the group is at the window's start, its end is written; where it is at the end
+    already, there is nothing to do. If it is anywhere else in one of them, nothing is written at all. A
+    window that was planned without a commit in a partition needs that there is none still. All groups are
+    compared before the first write, and each again as it is written.
 
-    On Airflow 3.3 and later a task that is cleared after it has committed its window is done where the group has come to
-    the window's end, or further, in every partition.
+    On Airflow 3.3 and later a task that is cleared after it has committed its window is done where the group
+    has come to the window's end, or further, in every partition.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
     before and after.
 
     :param window: what ``PlanOffsetWindowOperator`` returned, its JSON, or the URI of its file. (templated)
     :param window_conn_id: Airflow connection of the window file's storage. (templated)
-    :param fenced: join the group while it is compared and written, so that nobody else can commit in between. It takes as
-        long as the broker lets the first member of a group wait (``group.initial.rebalance.delay.ms``, 3 seconds by
-        default). Without it another commit may come between. (templated)
-    :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the partition, for an
-        end that is outside the log by now. (templated)
+    :param fenced: join the group while it is compared and written, so that nobody else can commit in between.
+        It takes as long as the broker lets the first member of a group wait
+        (``group.initial.rebalance.delay.ms``, 3 seconds by default). Without it another commit may come
+        between. (templated)
+    :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
+        partition, for an end that is outside the log by now. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -50,10 +51,6 @@ class CommitOffsetWindowOperator(OffsetsOperator):
         "fenced",
         "on_out_of_range",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **OffsetsOperator.template_fields_renderers,
-        "window": "json",
-    }
     readers: ClassVar[Mapping[str, Reader]] = {
         "fenced": parse_switch,
         "on_out_of_range": choice(OutOfRangePolicy),
@@ -62,14 +59,14 @@ class CommitOffsetWindowOperator(OffsetsOperator):
     def __init__(
         self,
         *,
-        window: Mapping[str, Any] | str | None = None,
+        window: Mapping[str, Any] | str | XComArg | None = None,
         window_conn_id: str | None = None,
         fenced: bool | str = True,
         on_out_of_range: OutOfRangePolicy | str = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.window = window
+        self.window: Any = window
         self.window_conn_id = window_conn_id
         self.fenced = fenced
         self.on_out_of_range = on_out_of_range

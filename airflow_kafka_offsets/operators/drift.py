@@ -11,7 +11,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowException
-from airflow.sdk import BaseOperator
 
 from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
@@ -21,23 +20,21 @@ from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.parameters import choice, parse_duration
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.drift import pipeline_drift
+from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.task.failures import failing_at_once
-from airflow_kafka_offsets.task.given import GivenOptions, check_literals, check_names, check_rendered
+from airflow_kafka_offsets.task.given import check_rendered
 from airflow_kafka_offsets.task.metrics import report_drift
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-_DEFAULT_KAFKA = "kafka_default"
+    from airflow_kafka_offsets.operators.base import Reader
 
 DriftPolicy = Literal["fail", "warn"]
 """What becomes of the task when a pipeline has drifted."""
-
-_POLICY = choice(DriftPolicy)
 
 Cluster = Callable[[str], "tuple[OffsetsClient, Callable[[], int | None]]"]
 """The client of a Kafka connection, and what gives that cluster's retention of offsets."""
@@ -82,7 +79,7 @@ class CheckedPipeline:
         ]
 
 
-class CheckOffsetDriftOperator(GivenOptions, BaseOperator):
+class CheckOffsetDriftOperator(OffsetsOperator):
     """
     Compare checkpoints, consumer groups and logs, partition by partition. Nothing is ever changed.
 
@@ -94,59 +91,46 @@ class CheckOffsetDriftOperator(GivenOptions, BaseOperator):
     ``drifted``, ``groups`` (see :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`), ``error`` and
     ``retriable``. It is in XCom also when the task fails.
 
-    :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the same
-        keys; checked in one task with one client for each Kafka connection. Either this, or the five names of
-        one pipeline. (templated)
-    :param group_id: the consumer group, or ``{topic: group}``. (templated, the mapping's keys are not)
-    :param topics: allow-list of topics or ``topic:0,1``; by default all Kafka topics of the checkpoint. (templated)
-    :param checkpoint_location: URI of the Spark checkpoint, exactly as the Spark job has it. (templated)
-    :param checkpoint_conn_id: Airflow connection of that storage; without it fsspec's own defaults. (templated)
-    :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
-    :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or ISO 8601
-        text such as ``PT10M``; 0 by default. (templated)
+    :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the
+        same keys; checked in one task with one client for each Kafka connection. Either this, or the five
+        names of one pipeline. (templated)
+    :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or ISO
+        8601 text such as ``PT10M``; 0 by default. (templated)
     :param on_drift: ``fail`` (default), or ``warn`` to say it in the log only. (templated)
     """
 
     template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "on_drift")
-    template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "pipelines": lambda value, name: _read_pipelines(value, name),
+        "grace": parse_duration,
+        "on_drift": choice(DriftPolicy),
+    }
     ui_color = "#f4f1e8"
+    needs_group: ClassVar[bool] = False
 
     def __init__(
         self,
         *,
-        pipelines: Sequence[Mapping[str, Any]] | str | None = None,
-        group_id: str | Mapping[str, str] | None = None,
-        topics: str | Sequence[str] | None = None,
-        checkpoint_location: str | None = None,
-        checkpoint_conn_id: str | None = None,
-        kafka_config_id: str = _DEFAULT_KAFKA,
+        pipelines: Sequence[Mapping[str, Any]] | str | XComArg | None = None,
         grace: timedelta | float | str = 0,
-        on_drift: DriftPolicy = "fail",
+        on_drift: DriftPolicy | str = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.pipelines = pipelines
-        self.group_id = group_id
-        self.topics = topics
-        self.checkpoint_location = checkpoint_location
-        self.checkpoint_conn_id = checkpoint_conn_id
-        self.kafka_config_id = kafka_config_id
+        self.pipelines: Any = pipelines
         self.grace = grace
         self.on_drift = on_drift
-        own = {name: getattr(self, name) for name in PIPELINE_PARAMETERS}
-        given = [name for name, value in own.items() if value not in (None, _DEFAULT_KAFKA)]
+        given = [name for name in PIPELINE_PARAMETERS if getattr(self, name) not in (None, "kafka_default")]
         if pipelines is not None and given:
-            raise UsageError(
-                f"task {self.task_id}: found pipelines and {', '.join(given)}; expected one of both: name the pipeline "
-                "in the list, and leave the others out, also of default_args"
+            raise self.misused(
+                f"found pipelines and {', '.join(given)}; expected one of both: name the pipeline in the "
+                "list, and leave the others out, also of default_args"
             )
-        if pipelines is None and (group_id is None or checkpoint_location is None):
-            raise UsageError(
-                f"task {self.task_id}: nothing to compare: give group_id and checkpoint_location, **pipeline, or "
-                "pipelines=[...]"
+        if pipelines is None and (self.group_id is None or self.checkpoint_location is None):
+            raise self.misused(
+                "nothing to compare: give group_id and checkpoint_location, **pipeline, or pipelines=[...]"
             )
-        check_names(group_id, topics)
-        check_literals(self, pipelines=_read_pipelines, grace=parse_duration, on_drift=_POLICY)
+        self.check_parameters()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, and return the report."""
@@ -158,7 +142,7 @@ class CheckOffsetDriftOperator(GivenOptions, BaseOperator):
         # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        policy = _POLICY(self.on_drift, "on_drift")
+        policy = self.read("on_drift")
         grace = parse_grace(self.grace)
         pipelines = self._named_pipelines(context)
         with ExitStack() as clients:
@@ -218,32 +202,25 @@ class CheckOffsetDriftOperator(GivenOptions, BaseOperator):
         if self.pipelines is None:
             return [_pipeline({name: getattr(self, name) for name in PIPELINE_PARAMETERS})]
         entries = _read_pipelines(self.pipelines, "pipelines")
-        # Airflow renders a dict, and passes over a KafkaPipeline as over any object that it does not know.
-        return [
-            _pipeline(
-                self._rendered(f"pipelines[{number}]", entry, context)
-                if isinstance(entry, KafkaPipeline)
-                else entry
-            )
-            for number, entry in enumerate(entries)
-        ]
-
-    def _rendered(self, name: str, pipeline: KafkaPipeline, context: Context) -> object:
-        names = dict(pipeline)
-        rendered = self.render_template(names, context)
-        check_rendered(name, names, rendered)
-        return rendered
+        pipelines = []
+        for number, entry in enumerate(entries):
+            names = entry
+            # Airflow renders a dict, but not an object that it does not know, such as a KafkaPipeline.
+            if isinstance(entry, KafkaPipeline):
+                names = self.render_template(dict(entry), context)
+                check_rendered(f"pipelines[{number}]", dict(entry), names)
+            pipelines.append(_pipeline(names))
+        return pipelines
 
 
 def _pipeline(names: object) -> KafkaPipeline:
-    """Return a pipeline of names that a template may have filled in."""
     if not isinstance(names, Mapping):
         raise UsageError(f"pipelines: found {shorten(names)} in place of a KafkaPipeline or a dict")
     unknown = sorted(set(names) - set(PIPELINE_PARAMETERS))
     if unknown or not names.get("group_id"):
         raise UsageError(
-            f"pipelines: found an entry with {', '.join(map(str, names)) or 'nothing in it'}; expected group_id and "
-            f"checkpoint_location, and of the rest {', '.join(PIPELINE_PARAMETERS)}"
+            f"pipelines: found an entry with {', '.join(map(str, names)) or 'nothing in it'}; expected "
+            f"group_id and checkpoint_location, and of the rest {', '.join(PIPELINE_PARAMETERS)}"
         )
     given = {name: value for name, value in names.items() if value is not None}
     for name, value in given.items():
@@ -255,7 +232,7 @@ def _read_pipelines(value: object, parameter: str) -> Sequence[object]:
     entries = load_json(value, parameter) if isinstance(value, str) else value
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise UsageError(
-            f"{parameter}={shorten(entries)}: expected a list of KafkaPipeline, or of dicts with the same keys, with "
-            "one in it at least"
+            f"{parameter}={shorten(entries)}: expected a list of KafkaPipeline, or of dicts with the same "
+            "keys, with one in it at least"
         )
     return entries

@@ -25,11 +25,11 @@ _SHOWN = 5
 
 class GroupOutlets:
     """
-    The outlets of a task that stand for consumer groups.
+    The outlets of a task that represent consumer groups.
 
-    Airflow sends an event for every outlet of a task that ends well, and does so for each index of a mapped task: 40
-    mapped commits with 40 assets would send 1,600 events. It reads the outlets when the task has ended. So the groups'
-    assets are left out at first, and come back for the groups that are committed.
+    Airflow sends an event for every outlet of a task that ends well, and does so for each index of a mapped
+    task: 40 mapped commits with 40 assets would send 1,600 events. It reads the outlets when the task has
+    ended. So the groups' assets are left out at first, and come back for the groups that are committed.
 
     :param declared: the outlets that the DAG names.
     """
@@ -46,22 +46,19 @@ class GroupOutlets:
 
     def check(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
         """
-        Refuse the asset of a group that the task has nothing to do with.
-
-        A task that is mapped may name those of all its indexes.
+        Refuse the asset of a group that the task does not name; a mapped task may name those of all its
+        indexes.
 
         :param group_ids: the groups that the task names, also where it commits nothing to them this time.
-        :raises PlanRefusedError: naming the assets.
         """
         own = sorted({group_uri(kafka_config_id, group_id) for group_id in group_ids if group_id})
         others = [uri for outlet in self.groups if (uri := _uri(outlet)) not in own]
         mapped = (getattr(context.get("ti"), "map_index", -1) or 0) >= 0
         if others and not mapped:
             raise PlanRefusedError(
-                [
-                    f"outlets names {_shown(others)}, the asset of a group that this task does not commit to (its own: "
-                    f"{_shown(own)}): whoever follows it would run for nothing; use asset or assets of the same KafkaPipeline"
-                ]
+                f"outlets names {_shown(others)}, the asset of a group that this task does not commit to "
+                f"(its own: {_shown(own)}): whoever follows it would run for nothing; use asset or assets of "
+                "the same KafkaPipeline"
             )
 
     def send(
@@ -70,7 +67,8 @@ class GroupOutlets:
         """
         Let the task send the events of the groups that it is about to commit to, with their totals.
 
-        An ``AssetAlias`` gets the asset of each of these groups. Airflow sends events only if the task ends well.
+        An ``AssetAlias`` gets the asset of each of these groups. Airflow sends events only if the task ends
+        well.
         """
         if "outlet_events" not in context:
             return
@@ -96,7 +94,7 @@ class GroupOutlets:
 
 
 def _uri(outlet: Any) -> str:
-    """Return the URI of an outlet that stands for a group, else nothing."""
+    """Return the URI of a group's asset, empty for any other outlet."""
     uri = getattr(outlet, "uri", None) or ""
     return uri if uri.startswith(f"{KAFKA_GROUP_SCHEME}://") else ""
 

@@ -12,11 +12,11 @@ from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     choice,
     exactly_one,
+    is_nothing,
     parse_switch,
 )
 from airflow_kafka_offsets.model.recovery import Work
 from airflow_kafka_offsets.model.reset_scenarios import LITERAL_SCENARIOS, SCENARIOS, ToOffset
-from airflow_kafka_offsets.model.text import is_nothing
 from airflow_kafka_offsets.moves.finished import plan_kept
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.scenario import parse_scenario
@@ -27,7 +27,7 @@ from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, wo
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -39,33 +39,33 @@ class ResetOffsetsOperator(MovingOperator):
     """
     Move a pipeline to other offsets: its consumer groups, and its Spark checkpoint with them.
 
-    Exactly one of ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration``, ``to_batch`` and ``from_file``
-    says where to; empty text counts as not given, so that a DAG's ``params`` can drive it.
+    Exactly one of ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration``, ``to_batch`` and
+    ``from_file`` says where to; empty text counts as not given, so that a DAG's ``params`` can drive it.
 
-    With a ``checkpoint_location`` both move to the same offsets as one plan. Everything is checked and saved first;
-    then the offsets are written into the checkpoint's newest batch (the query goes on from there, and no batch id
-    occurs twice), then the groups are committed, and both are read back. The query must be stopped. What is
-    overwritten is kept in an archive below the checkpoint. Without one only the groups move.
+    With a ``checkpoint_location`` both move to the same offsets as one plan. Everything is checked and saved
+    first; then the offsets are written into the checkpoint's newest batch (the query goes on from there, and
+    no batch id occurs twice), then the groups are committed, and both are read back. The query must be
+    stopped. What is overwritten is kept in an archive below the checkpoint. Without one only the groups move.
 
     Refused, with nothing changed: a group with members; a partition that the broker does not have; an offset
     outside the log, unless ``on_out_of_range`` says otherwise; a checkpoint that is being written to, has an
     unfinished batch (see ``pending_batch``), or belongs to a query that keeps state (see ``allow_state``).
 
     A retry does not move twice: what an earlier try of the same task run has moved is left alone by
-    ``shift_by``, ``by_duration`` and ``to_offset="latest"``, and a move that was interrupted between checkpoint and
-    groups is finished with the offsets it was planned with, also when the task was cleared.
+    ``shift_by``, ``by_duration`` and ``to_offset="latest"``, and a move that was interrupted between
+    checkpoint and groups is finished with the offsets it was planned with, also when the task was cleared.
 
-    Clearing the task moves again, if what comes after it is cleared as well. Airflow also clears a setup with any task
-    between it and its teardown: then nothing is moved if the work after the reset was finished by a commit and is not
-    cleared, and the log says so. Refused, with nothing changed: tasks that have succeeded after it, and were not cleared
-    although one before them was.
+    Clearing the task moves again, if what comes after it is cleared as well. Airflow also clears a setup with
+    any task between it and its teardown: then nothing is moved if the work after the reset was finished by a
+    commit and is not cleared, and the log says so. Refused, with nothing changed: tasks that have succeeded
+    after it, and were not cleared although one before them was.
 
-    What may happen to the checkpoint is decided by the parameters of :class:`MovingOperator`: ``pending_batch``,
-    ``sink``, ``sink_location``, ``allow_state`` and ``quiet_period``.
+    What may happen to the checkpoint is decided by the parameters of :class:`MovingOperator`:
+    ``pending_batch``, ``sink``, ``sink_location``, ``allow_state`` and ``quiet_period``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
-    before and after. It is stored before the first write. On Airflow 3.3 and later a retry still shows the offsets
-    from before the first try; earlier versions keep nothing of a task's own over a retry.
+    before and after. It is stored before the first write. On Airflow 3.3 and later a retry still shows the
+    offsets from before the first try; earlier versions keep nothing of a task's own over a retry.
 
     :param to_offset: a number for every partition; offsets, ``{"topic": {"0": 42}}``; ``earliest``,
         ``latest`` or ``current``. (templated)
@@ -76,17 +76,18 @@ class ResetOffsetsOperator(MovingOperator):
         ``P1DT2H``. (templated)
     :param to_batch: the end of this batch of the checkpoint, which must be finished and still there: Spark
         keeps the last 100 (``spark.sql.streaming.minBatchesToRetain``). Only with a ``checkpoint_location``.
-        The end is what the batch's file in ``offsets`` says: where the next batch begins, also after a move that
-        has rewritten that file. A partition that was added after the batch is refused, unless ``topics`` leaves
-        it out. (templated)
+        The end is what the batch's file in ``offsets`` says: where the next batch begins, also after a move
+        that has rewritten that file. A partition that was added after the batch is refused, unless ``topics``
+        leaves it out. (templated)
     :param from_file: URI of a file in Kafka's CSV: ``topic,partition,offset``, or
         ``group,topic,partition,offset``. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
         partition, for an offset outside the log or a time in the future. (templated)
-    :param on_no_commit: where a partition without a commit starts from, for ``shift_by`` and ``current``: ``fail``
-        (default), ``earliest``, ``latest``, or ``skip`` the partition. With a ``checkpoint_location`` it starts where the
-        checkpoint is. (templated)
-    :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails. (templated)
+    :param on_no_commit: where a partition without a commit starts from, for ``shift_by`` and ``current``:
+        ``fail`` (default), ``earliest``, ``latest``, or ``skip`` the partition. With a
+        ``checkpoint_location`` it starts where the checkpoint is. (templated)
+    :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
+        (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -96,10 +97,6 @@ class ResetOffsetsOperator(MovingOperator):
         "on_no_commit",
         "plan_only",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **MovingOperator.template_fields_renderers,
-        "to_offset": "json",
-    }
     readers: ClassVar[Mapping[str, Reader]] = {
         **MovingOperator.readers,
         "on_out_of_range": choice(OutOfRangePolicy),
@@ -110,12 +107,12 @@ class ResetOffsetsOperator(MovingOperator):
     def __init__(
         self,
         *,
-        to_offset: int | str | Mapping[str, Mapping[str, int]] | None = None,
-        to_datetime: datetime | str | None = None,
-        shift_by: int | str | None = None,
-        by_duration: timedelta | str | None = None,
-        to_batch: int | str | None = None,
-        from_file: str | None = None,
+        to_offset: int | str | Mapping[str, Mapping[str, int]] | XComArg | None = None,
+        to_datetime: datetime | str | XComArg | None = None,
+        shift_by: int | str | XComArg | None = None,
+        by_duration: timedelta | str | XComArg | None = None,
+        to_batch: int | str | XComArg | None = None,
+        from_file: str | XComArg | None = None,
         on_out_of_range: OutOfRangePolicy | str = "fail",
         on_no_commit: MissingCommitPolicy | str = "fail",
         plan_only: bool | str = False,
@@ -191,7 +188,7 @@ class ResetOffsetsOperator(MovingOperator):
                     on_no_commit=self.read("on_no_commit"),
                     policy=self.checkpoint_policy(),
                     by=metadata,
-                    # Of a recovery that was cleared before its work was committed nobody has gone on from here.
+                    # If a recovery is cleared before its work was committed, nobody has gone on from here.
                     interrupted=images.interrupted or has_work or None,
                 )
                 moves = not (plan_only or plan.refused)
@@ -214,9 +211,8 @@ class ResetOffsetsOperator(MovingOperator):
         """
         Return the tasks after this one, if some have succeeded already, and whether there are any.
 
-        If some have succeeded, this one was cleared without them.
-
-        :raises PlanRefusedError: if tasks are to be cleared as well.
+        If some have succeeded, this one was cleared without them; refused where those must be cleared as
+        well.
         """
         if not hasattr(context.get("ti"), "get_task_states") or not self.has_dag():  # type: ignore[no-untyped-call]
             return None, False
@@ -225,41 +221,33 @@ class ResetOffsetsOperator(MovingOperator):
             return None, bool(work.states)
         if work.cut_off:
             raise PlanRefusedError(
-                [
-                    f"{', '.join(work.cut_off)} succeeded in this run, and was not cleared with what comes before it: nobody "
-                    "would read again what this task moves. Clear it as well (with Downstream), or trigger a new run"
-                ]
+                f"{', '.join(work.cut_off)} succeeded in this run, and was not cleared with what comes "
+                "before it: nobody would read again what this task moves. Clear it as well (with "
+                "Downstream), or trigger a new run"
             )
         return work, True
 
     def _kept(
         self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, work: Work, metadata: CommitMetadata
     ) -> dict[str, Any]:
-        """
-        Return the receipt of a reset that moves nothing, because its work was done and is not cleared.
-
-        :raises PlanRefusedError: if the work was not finished by a commit.
-        """
+        """Return the receipt of a reset that moves nothing, because its work was done and is not cleared."""
         movers = identities(metadata, {self.task_id, *self._movers()})
         plan, unfinished = plan_kept(client, checkpoint, self.named(), movers, work.done)
         if unfinished:
             raise PlanRefusedError(
-                [
-                    f"{', '.join(work.done)} succeeded in this run, and nothing was committed to group {', '.join(unfinished)} "
-                    "since the reset, or it was taken back: clear "
-                    f"{'it' if len(work.done) == 1 else 'them'} as well, or trigger a new run"
-                ]
+                f"{', '.join(work.done)} succeeded in this run, and nothing was committed to group "
+                f"{', '.join(unfinished)} since the reset, or it was taken back: clear "
+                f"{'it' if len(work.done) == 1 else 'them'} as well, or trigger a new run"
             )
         self.log.info(
-            "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read it all again, "
-            "clear it too",
+            "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
+            "it all again, clear it too",
             ", ".join(work.done),
             self.task_id,
         )
         return plan.receipt(verified=True)
 
     def _movers(self) -> list[str]:
-        """Return the other tasks of the DAG that reset or restore."""
         return [name for name in tasks_that_move(self) if name != self.task_id]
 
 

@@ -43,34 +43,37 @@ class RestoreOffsetsOperator(MovingOperator):
         restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **orders)
         reset >> spark >> commit >> restore.as_teardown(setups=reset)
 
-    As a teardown (``when="failed"``) it looks at the tasks between the reset and itself. If all of them have succeeded,
-    there is nothing to restore. If not, because one has failed, was skipped, or the run was given up, the reset is taken
-    back, unless the recovery was finished all the same: committed since the reset, past where the pipeline was before.
+    As a teardown (``when="failed"``) it looks at the tasks between the reset and itself. If all of them have
+    succeeded, there is nothing to restore. If not, because one has failed, was skipped, or the run was given
+    up, the reset is taken back, unless the recovery was finished all the same: committed since the reset,
+    past where the pipeline was before.
 
-    A failed recovery stays a failed run: after it has restored, and whenever a task upstream has failed, this task fails,
-    and the run with it (:meth:`as_teardown` sees to that). Its receipt is in XCom all the same. It does not run, and the
-    run may end as a success, if the reset itself is given up half-way: then the reset is finished or taken back by whoever
-    comes next.
+    A failed recovery stays a failed run: after it has restored, and whenever a task upstream has failed, this
+    task fails, and the run with it (:meth:`as_teardown` sees to that). Its receipt is in XCom all the same.
+    It does not run, and the run may end as a success, if the reset itself is given up half-way: then the
+    reset is finished or taken back by whoever comes next.
 
-    If the Spark query has not run since the reset, the checkpoint's files come back as they were; if it has, the
-    checkpoint is moved to the offsets that it had. The same offsets come back, not the same bytes; what the job has
-    written meanwhile stays written. A partition that had no commit cannot be made to have none again.
+    If the Spark query has not run since the reset, the checkpoint's files come back as they were; if it has,
+    the checkpoint is moved to the offsets that it had. The same offsets come back, not the same bytes; what
+    the job has written meanwhile stays written. A partition that had no commit cannot be made to have none
+    again.
 
     Without a receipt (the reset was skipped, or only showed its plan) it does nothing and says so.
 
-    What may happen to the checkpoint is decided by the parameters of :class:`MovingOperator`. A job that failed
-    usually leaves an unfinished batch: ``pending_batch="discard"`` with the ``sink`` lets the restore remove it.
+    What may happen to the checkpoint is decided by the parameters of :class:`MovingOperator`. A job that
+    failed usually leaves an unfinished batch: ``pending_batch="discard"`` with the ``sink`` lets the restore
+    remove it.
 
     Returns the receipt of the restore, or ``None`` if there was nothing to do.
 
-    :param receipt: what the reset returned, usually ``reset.output``. All of it is restored, whatever ``topics`` says.
-        (templated)
-    :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such as the
-        ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
-    :param when: ``failed`` (default) restores only if the tasks since the reset have not all succeeded; ``always``
-        restores in any case, and does not fail for it. (templated)
-    :param on_no_commit: for a partition that had no commit: ``skip`` (default) leaves it where it is, ``earliest``
-        moves it to its log start; only with a receipt. (templated)
+    :param receipt: what the reset returned, usually ``reset.output``. All of it is restored, whatever
+        ``topics`` says. (templated)
+    :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such
+        as the ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
+    :param when: ``failed`` (default) restores only if the tasks since the reset have not all succeeded;
+        ``always`` restores in any case, and does not fail for it. (templated)
+    :param on_no_commit: for a partition that had no commit: ``skip`` (default) leaves it where it is,
+        ``earliest`` moves it to its log start; only with a receipt. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
         partition, for an offset that is outside the log by now. (templated)
     """
@@ -83,10 +86,6 @@ class RestoreOffsetsOperator(MovingOperator):
         "on_no_commit",
         "on_out_of_range",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **MovingOperator.template_fields_renderers,
-        "receipt": "json",
-    }
     readers: ClassVar[Mapping[str, Reader]] = {
         **MovingOperator.readers,
         "when": choice(When),
@@ -97,8 +96,8 @@ class RestoreOffsetsOperator(MovingOperator):
     def __init__(
         self,
         *,
-        receipt: Mapping[str, Any] | str | None = None,
-        from_file: str | None = None,
+        receipt: Mapping[str, Any] | str | XComArg | None = None,
+        from_file: str | XComArg | None = None,
         when: When | str = "failed",
         on_no_commit: RestoreMissingCommitPolicy | str = "skip",
         on_out_of_range: OutOfRangePolicy | str = "fail",
@@ -106,8 +105,8 @@ class RestoreOffsetsOperator(MovingOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
-        self.receipt = receipt
-        self.from_file = from_file
+        self.receipt: Any = receipt
+        self.from_file: Any = from_file
         self.when = when
         self.on_no_commit = on_no_commit
         self.on_out_of_range = on_out_of_range
@@ -132,14 +131,16 @@ class RestoreOffsetsOperator(MovingOperator):
                 return None
             if self.is_teardown and not self.on_failure_fail_dagrun:
                 self.log.warning(
-                    "The run will not fail with this task: set on_failure_fail_dagrun=True, where as_teardown() is that of a mapped task"
+                    "The run will not fail with this task: set on_failure_fail_dagrun=True, where "
+                    "as_teardown() is that of a mapped task"
                 )
             restored = self._restore(context, work)
             if work is not None and (restored is not None or work.failed):
                 if restored is not None:
                     push_result(context, restored)
                 raise AirflowFailException(
-                    f"the recovery was not finished ({work.describe(work.not_done)}), so this task fails, and the run with it: "
+                    f"the recovery was not finished ({work.describe(work.not_done)}), so this task fails, "
+                    "and the run with it: "
                     f"{'everything was put back' if restored else 'nothing was put back, see above'}"
                 )
             return restored
@@ -153,8 +154,8 @@ class RestoreOffsetsOperator(MovingOperator):
         """
         Make this the teardown of a reset.
 
-        :param on_failure_fail_dagrun: the run fails with this task. Airflow's own default would let a run that was given up
-            end as a success.
+        :param on_failure_fail_dagrun: the run fails with this task. Airflow's own default would let a run
+            that was given up end as a success.
         """
         super().as_teardown(setups=setups, on_failure_fail_dagrun=on_failure_fail_dagrun)
         return self
@@ -173,18 +174,16 @@ class RestoreOffsetsOperator(MovingOperator):
         with self.open_client() as client:
             if work and receipt is not None and finished_since(client, checkpoint, receipt, movers):
                 self.log.info(
-                    "Nothing to restore: the pipeline was committed since the reset, past where it was before (%s)",
+                    "Nothing to restore: the pipeline was committed since the reset, past where it was "
+                    "before (%s)",
                     work.describe(work.not_done),
                 )
                 return None
+            # A teardown does not fail because there is nothing that it could put back.
+            plan = replace(self._plan(client, checkpoint, receipt), may_be_empty=True)
+            quiet_period = self.read("quiet_period")
             return self.carry_out(
-                context,
-                client,
-                # A teardown does not fail because there is nothing that it could put back.
-                replace(self._plan(client, checkpoint, receipt), may_be_empty=True),
-                metadata,
-                checkpoint=checkpoint,
-                quiet_period=self.read("quiet_period"),
+                context, client, plan, metadata, checkpoint=checkpoint, quiet_period=quiet_period
             )
 
     def _plan(
@@ -204,8 +203,8 @@ class RestoreOffsetsOperator(MovingOperator):
         upstream = work_between(context, None, self) if self.upstream_task_ids else Work({}, {})
         if not upstream.states:
             raise UsageError(
-                f"task {self.task_id} has no task upstream that could have failed: make it the teardown of the reset, or set "
-                "when='always'"
+                f"task {self.task_id} has no task upstream that could have failed: make it the teardown of "
+                "the reset, or set when='always'"
             )
         resets = [task for task in self.upstream_list if task.is_setup]
         between = {name for task in resets for name in task.get_flat_relative_ids(upstream=False)}

@@ -24,13 +24,13 @@ from airflow_kafka_offsets.task.window_memory import WindowMemory, fingerprint
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.operators.base import Reader
 
 OnEmpty = Literal["skip", "fail", "continue"]
-"""What becomes of a run whose window holds nothing: what follows is skipped, the task fails, or it goes on."""
+"""What becomes of a run whose window is empty: what follows is skipped, the task fails, or it goes on."""
 
 WINDOW_XCOM = "window"
 """Key of the XCom that goes into a job's configuration: the window as JSON text, or the URI of its file."""
@@ -43,37 +43,40 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     Plan which records this run reads: a range of offsets for each partition, from ``start`` until ``end``.
 
     Nothing is changed in Kafka. The job reads exactly these records (see
-    :func:`airflow_kafka_offsets.spark.read.read_window`), and ``CommitOffsetWindowOperator(window=plan.output)`` then
-    moves the group to the window's end, if it is still at its start.
+    :func:`airflow_kafka_offsets.spark.read.read_window`), and
+    ``CommitOffsetWindowOperator(window=plan.output)`` then moves the group to the window's end, if it is
+    still at its start.
 
-    ``group_id`` is the group that reads the topics, ``None`` for a replay that no group takes note of. ``topics`` are by
-    default those that the group has commits on.
+    ``group_id`` is the group that reads the topics, ``None`` for a replay that no group takes note of.
+    ``topics`` are by default those that the group has commits on.
 
     A time means the first record at or after it. The end is exclusive. A partition that was added to a topic
     since the last commit is read from its log start.
 
-    A task that has planned a window gives the same one again when it is tried again or its run is cleared: Airflow
-    3.3 keeps it with the task, and ``window_file`` keeps it on any version. Where it is not kept, times and offsets
-    give the same records again, and with ``committed``, ``earliest`` or ``latest`` a run that was cleared, or
-    that has committed already, is refused. A window that was skipped because it is empty is planned again.
+    A task that has planned a window gives the same one again when it is tried again or its run is cleared:
+    Airflow 3.3 keeps it with the task, and ``window_file`` keeps it on any version. Where it is not kept,
+    times and offsets give the same records again, and with ``committed``, ``earliest`` or ``latest`` a run
+    that was cleared, or that has committed already, is refused. A window that was skipped because it is empty
+    is planned again.
 
-    Refused: a window of no length, as the data intervals of plain cron strings are in Airflow 3; an end before the
-    start, or in the future; records that retention has deleted, with their number; a group without a commit, unless
-    ``on_no_commit`` says otherwise. Where the group is elsewhere than at the window's start, the window is
-    planned, and the log says that it cannot be committed.
+    Refused: a window of no length, as the data intervals of plain cron strings are in Airflow 3; an end
+    before the start, or in the future; records that retention has deleted, with their number; a group without
+    a commit, unless ``on_no_commit`` says otherwise. Where the group is elsewhere than at the window's start,
+    the window is planned, and the log says that it cannot be committed.
 
-    Returns :meth:`airflow_kafka_offsets.model.window.OffsetWindow.as_json`; its ``source`` says what was asked
-    for, when and by which run. With ``window_file`` it also names the file, and of a window that is too large for an
-    argument it holds only ``version``, ``records``, ``partitions``, ``source`` and ``window_file``. The XCom ``window`` is
-    for the job, see :meth:`spark_conf`.
+    Returns :meth:`airflow_kafka_offsets.model.window.OffsetWindow.as_json`; its ``source`` says what was
+    asked for, when and by which run. With ``window_file`` it also names the file, and of a window that is too
+    large for an argument it holds only ``version``, ``records``, ``partitions``, ``source`` and
+    ``window_file``. The XCom ``window`` is for the job, see :meth:`spark_conf`.
 
-    :param topics_pattern: in place of ``topics``, a regular expression for the whole name, as Python has them. A topic
-        that appears later counts as one without a commit. (templated)
-    :param start: ``committed`` (default), ``earliest``, a time, or offsets as ``{"topic": {"0": 42}}``. (templated)
+    :param topics_pattern: in place of ``topics``, a regular expression for the whole name, as Python has
+        them. A topic that appears later counts as one without a commit. (templated)
+    :param start: ``committed`` (default), ``earliest``, a time, or offsets as ``{"topic": {"0": 42}}``.
+        (templated)
     :param end: ``latest`` (default), a time, or offsets. (templated)
     :param max_records: at most so many records, shared over the partitions in proportion. (templated)
-    :param on_no_commit: where ``committed`` starts in a topic that the group has no commit on: ``fail`` (default),
-        ``earliest``, ``latest``, or ``skip`` the topic. (templated)
+    :param on_no_commit: where ``committed`` starts in a topic that the group has no commit on: ``fail``
+        (default), ``earliest``, ``latest``, or ``skip`` the topic. (templated)
     :param on_empty: for a window without records: ``skip`` what follows (default), ``fail``, or ``continue``.
         (templated)
     :param window_file: URI of a file to write the window to, another one for each run. (templated)
@@ -91,11 +94,6 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         "window_file",
         "window_conn_id",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **OffsetsOperator.template_fields_renderers,
-        "start": "json",
-        "end": "json",
-    }
     readers: ClassVar[Mapping[str, Reader]] = {
         "start": lambda value, _: WindowBound.start(value),
         "end": lambda value, _: WindowBound.end(value),
@@ -109,9 +107,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         self,
         *,
         topics_pattern: str | None = None,
-        start: datetime | str | Mapping[str, Mapping[str, int]] = "committed",
-        end: datetime | str | Mapping[str, Mapping[str, int]] = "latest",
-        max_records: int | str | None = None,
+        start: datetime | str | Mapping[str, Mapping[str, int]] | XComArg = "committed",
+        end: datetime | str | Mapping[str, Mapping[str, int]] | XComArg = "latest",
+        max_records: int | str | XComArg | None = None,
         on_no_commit: MissingCommitPolicy | str = "fail",
         on_empty: OnEmpty | str = "skip",
         window_file: str | None = None,
@@ -147,30 +145,44 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan the window, keep it, and return it."""
         with self.refusing():
-            return self._execute(context)
+            on_empty = self.read("on_empty")
+            memory = WindowMemory(context, self.window_file, self.window_conn_id)
+            with self.open_client() as client:
+                window = self._known(client, memory)
+                if window is None:  # an empty window is one as well
+                    window = self._plan(client, memory)
+            self._show(window)
+            return self._hand_over(context, memory, window, on_empty)
 
-    def _execute(self, context: Context) -> dict[str, Any]:
-        on_empty = self.read("on_empty")
-        memory = WindowMemory(context, self.window_file, self.window_conn_id)
-        with self.open_client() as client:
-            window = self._known(client, memory)
-            if window is None:  # an empty window is one as well
-                window = self._plan(client, memory)
-        self._show(window)
+    def _hand_over(
+        self, context: Context, memory: WindowMemory, window: OffsetWindow, on_empty: OnEmpty
+    ) -> dict[str, Any]:
+        """Keep a window and give it to the job, unless it is empty and that ends the task."""
         if not window and on_empty == "fail":
-            raise PlanRefusedError(
-                ["the window is empty: there are no records between its start and its end"]
-            )
+            raise PlanRefusedError("the window is empty: there are no records between its start and its end")
         if not window.ranges and on_empty == "continue":
             raise PlanRefusedError(
-                ["no partition is left for the window: the group has no commit on any of them"]
+                "no partition is left for the window: the group has no commit on any of them"
             )
-        # A place at the log end is the group's only when it is committed: skipping would lose what comes until then.
+        # The log end is the group's position only when it is committed: skipping would lose what comes until then.
         starts_here = self.on_no_commit == "latest" and window.without_commit
         if not window and on_empty == "skip" and not starts_here:
             push_result(context, window.as_json())
             raise AirflowSkipException("The window is empty: what follows is skipped")
-        return self._hand_over(context, memory, window)
+        text, result = window.as_text(), window.as_json()
+        if len(text) > MAX_ARGUMENT and not self.window_file:
+            raise PlanRefusedError(
+                f"the window of {len(window.ranges)} partitions takes {len(text)} bytes of JSON, and one argument of a "
+                'program holds 128 KiB: set window_file, such as \'s3://bucket/{{ run_id | replace(":", "") }}.json\', '
+                "where both the task and the job can reach it"
+            )
+        memory.keep(window)
+        if self.window_file:
+            result = handed_over(window, self.window_file, whole=len(text) <= MAX_ARGUMENT)
+            text = self.window_file
+        if "ti" in context:
+            context["ti"].xcom_push(key=WINDOW_XCOM, value=text)
+        return result
 
     def _plan(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow:
         start, end = self._bounds()
@@ -190,10 +202,10 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             on_no_commit=self.read("on_no_commit"),
         )
         asked = {
-            "topics": self.topics,
-            "topics_pattern": self.topics_pattern,
-            "kafka_config_id": self.kafka_config_id,
-            "max_records": self.max_records,
+            **{
+                name: getattr(self, name)
+                for name in ("topics", "topics_pattern", "kafka_config_id", "max_records")
+            },
             "asked": self._asked(),
             "planned_at": now.isoformat(timespec="seconds"),
         }
@@ -211,34 +223,14 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 self.log.info("Planned again: the parameters are others than before")
                 return None
             raise PlanRefusedError(
-                [
-                    f"this run has a window since {window.source.get('planned_at')}, planned with other parameters than now "
-                    f"(start={window.source.get('start')}, end={window.source.get('end')}, "
-                    f"topics={window.source.get('topics')}, max_records={window.source.get('max_records')}): put them back, "
-                    "or trigger a new run"
-                ]
+                f"this run has a window since {window.source.get('planned_at')}, planned with other "
+                f"parameters than now (start={window.source.get('start')}, end={window.source.get('end')}, "
+                f"topics={window.source.get('topics')}, max_records={window.source.get('max_records')}): put "
+                "them back, or trigger a new run"
             )
         check_window(client, window, self.named())
         self.log.info("The window that this run has since %s", window.source.get("planned_at"))
         return window
-
-    def _hand_over(self, context: Context, memory: WindowMemory, window: OffsetWindow) -> dict[str, Any]:
-        text, result = window.as_text(), window.as_json()
-        if len(text) > MAX_ARGUMENT and not self.window_file:
-            raise PlanRefusedError(
-                [
-                    f"the window of {len(window.ranges)} partitions takes {len(text)} bytes of JSON, and one argument of a "
-                    'program holds 128 KiB: set window_file, such as \'s3://bucket/{{ run_id | replace(":", "") }}.json\', '
-                    "where both the task and the job can reach it"
-                ]
-            )
-        memory.keep(window)
-        if self.window_file:
-            result = handed_over(window, self.window_file, whole=len(text) <= MAX_ARGUMENT)
-            text = self.window_file
-        if "ti" in context:
-            context["ti"].xcom_push(key=WINDOW_XCOM, value=text)
-        return result
 
     def _show(self, window: OffsetWindow) -> None:
         limited = ", limited by max_records" if window.source.get("limited") else ""

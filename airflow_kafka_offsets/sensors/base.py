@@ -30,11 +30,10 @@ from airflow_kafka_offsets.task.xcom import push_result
 from airflow_kafka_offsets.waits.progress import Progress
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Context, XComArg
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.offsets import IsolationLevel
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 TRIGGERER_MAY_BE_LATE = 120.0
@@ -78,20 +77,20 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
     def __init__(
         self,
         *,
-        group_id: str | Mapping[str, str] | None = None,
-        topics: str | Sequence[str] | None = None,
-        checkpoint_location: str | None = None,
+        group_id: str | Mapping[str, str] | XComArg | None = None,
+        topics: str | Sequence[str] | XComArg | None = None,
+        checkpoint_location: str | XComArg | None = None,
         checkpoint_conn_id: str | None = None,
         kafka_config_id: str = "kafka_default",
-        isolation_level: IsolationLevel = "read_uncommitted",
+        isolation_level: IsolationLevel | str = "read_uncommitted",
         stalled_after: float | timedelta | str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.group_id = group_id
-        self.topics = topics
-        self.checkpoint_location = checkpoint_location
+        self.group_id: Any = group_id
+        self.topics: Any = topics
+        self.checkpoint_location: Any = checkpoint_location
         self.checkpoint_conn_id = checkpoint_conn_id
         self.kafka_config_id = kafka_config_id
         self.isolation_level = isolation_level

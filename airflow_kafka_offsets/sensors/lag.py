@@ -50,8 +50,8 @@ class ConsumerGroupLagSensor(OffsetsSensor):
         max_partition_lag: int | str | None = None,
         max_time_lag: float | timedelta | str | None = None,
         tolerance: int | str = 0,
-        on_no_commit: MissingCommitPolicy = "fail",
-        position: PositionSource | None = None,
+        on_no_commit: MissingCommitPolicy | str = "fail",
+        position: PositionSource | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -13,6 +13,8 @@ from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.waits.reached import ReachedWait
 
 if TYPE_CHECKING:
+    from airflow.sdk import XComArg
+
     from airflow_kafka_offsets.waits.wait import PositionSource
 
 
@@ -30,6 +32,9 @@ class OffsetsReachedSensor(OffsetsSensor):
     waits. After a batch job that has ended, with a producer that goes on, it never is: give the time up to
     which the job has read, or the receipt of its commit.
 
+    ``isolation_level`` decides which log end the target is, where it is one: ``latest``, or a time after the
+    last record. With offsets or a receipt as the target it has no effect.
+
     :param target: a time, such as ``{{ data_interval_end }}``: each partition's first record at or after it,
         else its log end when the wait begins; offsets, ``{"topic": {"0": 42}}``; the receipt of an operator
         of this package; or ``latest``, the log end when the wait begins. (templated)
@@ -45,9 +50,9 @@ class OffsetsReachedSensor(OffsetsSensor):
     def __init__(
         self,
         *,
-        target: str | datetime | Mapping[str, Any],
+        target: str | datetime | Mapping[str, Any] | XComArg,
         tolerance: int | str = 0,
-        position: PositionSource | None = None,
+        position: PositionSource | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.sensors.base import OffsetsSensor
 from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy, TopicWait
+
+if TYPE_CHECKING:
+    from airflow.sdk import XComArg
 
 
 class TopicReachedSensor(OffsetsSensor):
@@ -34,8 +37,8 @@ class TopicReachedSensor(OffsetsSensor):
     def __init__(
         self,
         *,
-        target: str | datetime,
-        on_idle_partition: IdlePartitionPolicy = "wait",
+        target: str | datetime | XComArg,
+        on_idle_partition: IdlePartitionPolicy | str = "wait",
         idle_after: float | timedelta | str | None = None,
         **kwargs: Any,
     ) -> None:

@@ -62,8 +62,7 @@ def batch_ranges(
         if again := end.keys() & batch.ends[name].keys():
             raise UsageError(
                 f"{checkpoint.location}: several sources of batch {batch_id} read {summarize(again)}, each "
-                "its own range: "
-                f"name one with source= (there are {', '.join(sorted(batch.ends))})"
+                f"its own range: name one with source= (there are {', '.join(sorted(batch.ends))})"
             )
         begin.update(batch.begin(name))
         end.update(batch.ends[name])
@@ -76,9 +75,7 @@ def batch_ranges(
         first = backwards[0]
         raise CheckpointError(
             f"{checkpoint.location}: batch {batch_id} ends before it begins on {summarize(backwards)} "
-            f"({first}: "
-            f"{ranges[first].start} to {ranges[first].end}): the topic was recreated, and Spark reads "
-            "nothing of it; stop the "
-            "query and move its checkpoint (ResetOffsetsOperator)"
+            f"({first}: {ranges[first].start} to {ranges[first].end}): the topic was recreated, and Spark "
+            "reads nothing of it; stop the query and move its checkpoint (ResetOffsetsOperator)"
         )
     return ranges

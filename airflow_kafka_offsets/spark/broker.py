@@ -36,22 +36,18 @@ def broker(
     :param options: the Kafka source's options.
     :param spark: the session, so that the client in its JVM can be used.
     :param client_config: librdkafka's settings; with them confluent-kafka is used in any case.
-    :raises SetupError: if there is neither a Kafka client in the JVM nor confluent-kafka.
-    :raises UsageError: if librdkafka has no counterpart of an option.
     """
     if client_config is None and spark is not None:
         from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 
-        jvm = _jvm_with_kafka(spark)
-        if jvm is not None:
+        if (jvm := _jvm_with_kafka(spark)) is not None:
             with closing(JvmOffsetsClient(jvm, kafka_settings(options), TIMEOUT)) as in_jvm:
                 yield in_jvm
             return
     if importlib.util.find_spec("confluent_kafka") is None:
         raise SetupError(
             "there is no Kafka client to ask: this session has no JVM with Spark's Kafka connector in it "
-            "(Spark Connect "
-            "has none here), and confluent-kafka is not installed: pip install confluent-kafka"
+            "(Spark Connect has none here), and confluent-kafka is not installed: pip install confluent-kafka"
         )
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
@@ -61,11 +57,7 @@ def broker(
 
 
 def _jvm_with_kafka(spark: SparkSession) -> Any | None:
-    """
-    Return the session's JVM if it has Kafka's client, ``None`` if not.
-
-    A session of Spark Connect has no JVM here; a driver without the connector has one without the client.
-    """
+    """Return the session's JVM if it has Kafka's client; one of Spark Connect has none here."""
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:
         return None

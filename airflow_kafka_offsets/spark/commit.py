@@ -65,9 +65,8 @@ def commit_ranges(
 
     one_of(on_no_commit, MissingCommit, "on_no_commit")
     if options is None and client_config is None:
-        raise UsageError(
-            "neither options nor client_config is given: expected one of them, to reach the brokers"
-        )
+        found = "neither options nor client_config is given"
+        raise UsageError(f"{found}: expected one of them, to reach the brokers")
     config = librdkafka_config(options or {}) if client_config is None else client_config
     window = ranges if isinstance(ranges, OffsetWindow) else OffsetWindow(dict(ranges))
     metadata = driver_metadata("commit_ranges", query=query, batch=batch).text(len(window.ranges))
@@ -80,12 +79,9 @@ def commit_ranges(
         beyond = [tp for tp, end in window.end.items() if end > logs[tp].end]
         if beyond:
             raise PlanRefusedError(
-                [
-                    f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: "
-                    f"{window.end[beyond[0]]}, the log ends "
-                    f"at {logs[beyond[0]].end}): the options lead to another cluster, or the topic was "
-                    "recreated"
-                ]
+                f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: "
+                f"{window.end[beyond[0]]}, the log ends at {logs[beyond[0]].end}): the options lead to "
+                "another cluster, or the topic was recreated"
             )
         if query and not allow_new_query:
             refuse_other_query(group_id, commits, query)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from airflow_kafka_offsets.errors import CommitError, KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, committed_offsets, summarize
 
 _AHEAD = "GROUP_AHEAD"
 
@@ -29,12 +29,7 @@ class GroupClient(Protocol):
 
 
 def refuse_other_query(group_id: str, commits: Commits, query_id: str) -> None:
-    """
-    Refuse to commit to a group that follows another query.
-
-    :param commits: the group's commits.
-    :raises PlanRefusedError: if the last commit of a partition was made for another query.
-    """
+    """Refuse to commit to a group in which the last commit of a partition was made for another query."""
     if refusal := foreign_query(group_id, commits, query_id):
         raise PlanRefusedError([refusal])
 
@@ -52,8 +47,6 @@ def commit_forward(
 
     :param commits: the group's commits before.
     :param query: the query's name in error texts.
-    :raises CommitError: if the group is ahead somewhere, a partition was refused, or has another offset when
-        read back.
     """
     ahead = {tp: commit.offset for tp, commit in commits.items() if commit and commit.offset > offsets[tp]}
     after = {tp: offset for tp, offset in offsets.items() if tp not in ahead}
@@ -64,10 +57,8 @@ def commit_forward(
         first = min(ahead)
         raise CommitError(
             f"group {group_id!r} is ahead of query {query} on {summarize(ahead)} ({first}: {ahead[first]}, "
-            "the query "
-            f"has finished {offsets[first]}), and a commit never goes backwards: it follows again when the "
-            "query has "
-            "come that far, or after a reset of the group",
+            f"the query has finished {offsets[first]}), and a commit never goes backwards: it follows again "
+            "when the query has come that far, or after a reset of the group",
             failed=dict.fromkeys(ahead, _AHEAD),
             written=tuple(after),
         )
@@ -81,15 +72,11 @@ def is_refusal(error: KafkaOffsetsError) -> bool:
 
 
 def _read_back(client: GroupClient, group_id: str, offsets: Offsets) -> None:
-    commits = client.committed(group_id, offsets)
-    lost = [
-        tp for tp, offset in offsets.items() if (commit := commits.get(tp)) is None or commit.offset < offset
-    ]
-    if lost:
+    found = committed_offsets(client.committed(group_id, offsets))
+    if lost := [tp for tp, offset in offsets.items() if (at := found.get(tp)) is None or at < offset]:
         raise CommitError(
             f"group {group_id!r} was committed, but does not hold the offsets of {summarize(lost)} when read "
-            "back: "
-            "somebody else writes to it",
+            "back: somebody else writes to it",
             failed=dict.fromkeys(lost, "NOT_READ_BACK"),
             retriable=True,
         )

@@ -14,6 +14,7 @@ from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, F
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
     Commit,
+    Commits,
     IsolationLevel,
     LogRange,
     Offsets,
@@ -23,9 +24,7 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.text import shorten
 
 MAX_PARTITIONS = 1_000
-"""
-In one request, which is stored as one batch of at most 1 MB: with metadata as short as ours, any names fit.
-"""
+"""In one request, which is stored as one batch of at most 1 MB: our metadata are short, so any names fit."""
 
 _ARRIVED = 100
 """Milliseconds to wait for a result that has already arrived, if at all."""
@@ -42,6 +41,12 @@ _REMEDIES = {
     ),
     "_SSL": "correct the source's kafka.ssl.* options",
 }
+_CODES = {
+    "SslAuthenticationException": "_SSL",
+    "TimeoutException": "REQUEST_TIMED_OUT",
+    "DisconnectException": "NETWORK_EXCEPTION",
+}
+"""Names of Java's exceptions that have no code, or another one than librdkafka's."""
 
 
 class JvmOffsetsClient:
@@ -54,9 +59,6 @@ class JvmOffsetsClient:
 
     :param jvm: py4j's view of the driver's JVM.
     :param settings: properties of a Java client.
-    :param timeout: seconds for each method.
-    :raises SetupError: if there is no Kafka client in the JVM.
-    :raises BrokerError: if it refuses the settings.
     """
 
     def __init__(self, jvm: Any, settings: Mapping[str, str], timeout: float = 10.0) -> None:
@@ -80,16 +82,14 @@ class JvmOffsetsClient:
                 # To py4j a missing class is a package, which cannot be called.
                 raise SetupError(
                     "there is no Kafka client in the driver's JVM "
-                    "(org.apache.kafka.clients.admin.AdminClient): start "
-                    "Spark with the Kafka connector, --packages org.apache.spark:spark-sql-kafka-0-10_..."
+                    "(org.apache.kafka.clients.admin.AdminClient): start Spark with the Kafka connector, "
+                    "--packages org.apache.spark:spark-sql-kafka-0-10_..."
                 ) from None
         self._partition = kafka.common.TopicPartition
         self._offset = kafka.clients.consumer.OffsetAndMetadata
         self._json = _json_writer(jvm)
 
-    def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Commit | None]:
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
         """Return a group's commits; ``None`` where it has none."""
         check_group(group_id)
         with self._explaining(f"reading the offsets of group {group_id!r}"):
@@ -99,16 +99,13 @@ class JvmOffsetsClient:
         return {tp: _commit_of(commits.get(_ENTRY.format(**tp._asdict()))) for tp in partitions}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """
-        Commit offsets to a group that has no active members.
-
-        :raises GroupActiveError: if the group has members.
-        :raises CommitError: if partitions were refused; says which, and which were written.
-        """
+        """Commit offsets to a group that has no active members."""
         check_group(group_id)
         what = f"committing to group {group_id!r}"
         written: list[TopicPartition] = []
-        for part in _parts(offsets):
+        partitions = sorted(offsets)
+        for at in range(0, len(partitions), MAX_PARTITIONS):
+            part = {tp: offsets[tp] for tp in partitions[at : at + MAX_PARTITIONS]}
             failures = self._commit(what, group_id, part, metadata)
             written += [tp for tp in part if tp not in failures]
             if not failures:
@@ -130,21 +127,14 @@ class JvmOffsetsClient:
         wanted = sorted(set(topics))
         what = f"looking up topics {', '.join(wanted[:5])}"
         with self._explaining(what):
-            names = self._jvm.java.util.ArrayList()
-            for topic in wanted:
-                names.add(topic)
-            answers = self._admin.describeTopics(names).topicNameValues()
+            answers = self._admin.describeTopics(self._list(wanted)).topicNameValues()
         found = {topic: self._partitions_of(what, answers.get(topic)) for topic in wanted}
         return {topic: numbers for topic, numbers in found.items() if numbers}
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, LogRange]:
-        """
-        Return what the logs hold.
-
-        :raises UnknownTopicPartitionError: if one of them is not on the broker.
-        """
+        """Return what the logs hold."""
         wanted = sorted(set(partitions))
         what = f"reading the log ends of {summarize(wanted)}"
         # Kafka's client would look for a partition that does not exist until the time is over.
@@ -163,19 +153,14 @@ class JvmOffsetsClient:
         return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
 
     def offsets_retention_minutes(self) -> int | None:
-        """
-        Return how long the broker keeps the offsets of a group without members; ``None`` if that is unknown.
-
-        It needs *DescribeConfigs* on the cluster.
-        """
+        """Return how long the broker keeps offsets of a group without members; needs *DescribeConfigs*."""
         config = self._jvm.org.apache.kafka.common.config
         try:
             with self._explaining("reading the broker's configuration"):
                 broker = self._wait(self._admin.describeCluster().nodes()).iterator().next()
                 # To py4j an inner class is no class.
                 kind = getattr(config, "ConfigResource$Type").BROKER
-                wanted = self._jvm.java.util.ArrayList()
-                wanted.add(config.ConfigResource(kind, broker.idString()))
+                wanted = self._list([config.ConfigResource(kind, broker.idString())])
                 settings = next(iter(self._wait(self._admin.describeConfigs(wanted).all()).values()))
                 found = settings.get(RETENTION)
                 value = None if found is None else str(found.value())
@@ -186,6 +171,12 @@ class JvmOffsetsClient:
     def close(self) -> None:
         """Close the client's connections; a running call is given up."""
         self._admin.close(self._jvm.java.time.Duration.ofMillis(_CLOSE))
+
+    def _list(self, values: Iterable[Any]) -> Any:
+        found = self._jvm.java.util.ArrayList()
+        for value in values:
+            found.add(value)
+        return found
 
     def _partitions_of(self, what: str, answer: Any) -> list[int]:
         try:
@@ -242,11 +233,7 @@ class JvmOffsetsClient:
 
     @contextmanager
     def _explaining(self, what: str) -> Iterator[None]:
-        """
-        Turn what the JVM throws into a :class:`BrokerError`.
-
-        :param what: what is wanted, for the error text.
-        """
+        """Turn what the JVM throws into a :class:`BrokerError`."""
         try:
             with self._failing():
                 yield
@@ -274,15 +261,10 @@ class JvmOffsetsClient:
         while thrown.getCause() is not None:
             thrown = thrown.getCause()
         name = thrown.getClass().getSimpleName()
-        text = thrown.getMessage() or name
-        if name == "SslAuthenticationException":
-            return "_SSL", text
-        if name == "TimeoutException":
-            return "REQUEST_TIMED_OUT", text
-        if name == "DisconnectException":
-            return "NETWORK_EXCEPTION", text
-        known = self._jvm.org.apache.kafka.common.protocol.Errors.forException(thrown).name()
-        return _RENAMED.get(known, known), text
+        code = (
+            _CODES.get(name) or self._jvm.org.apache.kafka.common.protocol.Errors.forException(thrown).name()
+        )
+        return _RENAMED.get(code, code), thrown.getMessage() or name
 
 
 def _consumers_own(kafka: Any, settings: Iterable[str]) -> list[str]:
@@ -306,9 +288,3 @@ def _commit_of(found: Mapping[str, Any] | None) -> Commit | None:
     if found is None or found["offset"] < 0:
         return None
     return Commit(found["offset"], (found["metadata"] or "").split("\0", 1)[0])
-
-
-def _parts(offsets: Mapping[TopicPartition, int]) -> Iterator[Offsets]:
-    partitions = sorted(offsets)
-    for first in range(0, len(partitions), MAX_PARTITIONS):
-        yield {tp: offsets[tp] for tp in partitions[first : first + MAX_PARTITIONS]}

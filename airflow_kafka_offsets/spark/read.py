@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["read_window", "reading_window"]
 
 Window = OffsetWindow | Mapping[str, Any] | str
-"""
-A window, what PlanOffsetWindowOperator returned as a mapping or as JSON text, or the URI of a file with it.
-"""
+"""A window, what PlanOffsetWindowOperator returned (a mapping or JSON text), or the URI of a file with it."""
 
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -44,8 +42,7 @@ def read_window(
     Before anything is read, the window is compared with the log: a start that retention has deleted and an
     end that is not written yet are refused. (Spark itself would fail in the middle, or wait two minutes for
     the records.) While the rows are read, Spark's source fails if records of the window are gone:
-    ``failOnDataLoss`` is always on.
-    :func:`reading_window` also checks the log after the read.
+    ``failOnDataLoss`` is always on. :func:`reading_window` also checks the log after the read.
 
     Fewer rows than offsets are normal: markers of transactions take offsets, aborted records are left out
     under ``kafka.isolation.level=read_committed``, and compaction removes records.
@@ -110,11 +107,7 @@ class _Reading:
         self._client_config = client_config
 
     def checked(self, outcome: str) -> DataFrame:
-        """
-        Return the records after a check of the log.
-
-        :param outcome: what it means if some are missing, for the error text.
-        """
+        """Return the records after a check of the log; ``outcome`` is what it means if some are missing."""
         if refusals := self._refusals():
             raise WindowReadError(f"{outcome}: {'; '.join(refusals)}")
         window_options = {**self._window.spark_options(), "failOnDataLoss": "true"}
@@ -123,10 +116,8 @@ class _Reading:
             first = next(iter(missing))
             raise WindowReadError(
                 f"{outcome}: {sum(missing.values())} of {self._window.records} offsets of the window hold no "
-                "record, on "
-                f"{summarize(missing)} ({first}: {missing[first]}), and exact_count demands one at each: the "
-                "topic is "
-                "compacted or written in transactions"
+                f"record, on {summarize(missing)} ({first}: {missing[first]}), and exact_count demands one "
+                "at each: the topic is compacted or written in transactions"
             )
         return records
 
@@ -135,12 +126,9 @@ class _Reading:
         level = isolation_level(self._options)
         try:
             with broker(self._options, spark=self._spark, client_config=self._client_config) as kafka:
-                logs = kafka.log_ranges(window.ranges)
-                seen = (
-                    logs
-                    if level == "read_uncommitted"
-                    else kafka.log_ranges(window.ranges, isolation_level=level)
-                )
+                logs = seen = kafka.log_ranges(window.ranges)
+                if level == "read_committed":
+                    seen = kafka.log_ranges(window.ranges, isolation_level=level)
         except UnknownTopicPartitionError as error:
             return [str(error)]
         refusals = window.refusals(logs)
@@ -150,10 +138,8 @@ class _Reading:
         if held_back:
             refusals.append(
                 f"with kafka.isolation.level={level} the window ends behind a transaction that is still "
-                "open, on "
-                f"{summarize(held_back)} ({held_back[0]}: the window ends at {window.end[held_back[0]]}, "
-                "readable is up to "
-                f"{seen[held_back[0]].end}): wait until it ends"
+                f"open, on {summarize(held_back)} ({held_back[0]}: the window ends at "
+                f"{window.end[held_back[0]]}, readable is up to {seen[held_back[0]].end}): wait until it ends"
             )
         return refusals
 
@@ -174,8 +160,8 @@ def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
         if not window:
             raise UsageError(
                 f"no window was given, and the session's configuration has no {WINDOW_CONF_KEY}: expected "
-                "the window's "
-                "JSON there, or the URI of a file with it, as the DAG gives it to the job with conf="
+                "the window's JSON there, or the URI of a file with it, as the DAG gives it to the job with "
+                "conf="
             )
     if isinstance(window, OffsetWindow):
         return window
@@ -190,8 +176,7 @@ def _load(spark: SparkSession, window: Window | None) -> OffsetWindow:
     if planned.source != value.get("source"):
         raise UsageError(
             f"{uri} holds another window than the one that was planned (of {shorten(planned.source)}): give "
-            "each run a "
-            "window_file of its own"
+            "each run a window_file of its own"
         )
     return planned
 
@@ -212,6 +197,5 @@ def _read_text(spark: SparkSession, uri: str) -> str:
     except (OSError, ValueError, PySparkException, IndexError) as error:
         raise UsageError(
             f"the window's file {shorten(uri)} cannot be read ({type(error).__name__}): expected the URI of "
-            "a file with a "
-            "window's JSON that is reachable from the job"
+            "a file with a window's JSON that is reachable from the job"
         ) from error

@@ -32,24 +32,17 @@ _STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 
 
 def refuse_other_ranges(options: Mapping[str, Any]) -> None:
-    """
-    Refuse options that select records, where offsets are given already.
-
-    :param options: the Kafka source's; Spark ignores upper and lower case.
-    :raises UsageError: naming them, or that the brokers are missing.
-    """
+    """Refuse options that select records, where offsets are given already; Spark ignores their case."""
     clash = sorted(key for key in options if key.lower() in _SELECTING or key.lower().startswith(_BOUNDING))
     if clash:
         raise UsageError(
             f"options has {', '.join(clash)}, but what is read is said by the offsets alone: leave it out; "
-            "expected "
-            f"{SERVERS}, the other kafka.* settings, and such as minPartitions and includeHeaders"
+            f"expected {SERVERS}, the other kafka.* settings, and such as minPartitions and includeHeaders"
         )
     if not fails_on_data_loss(options):
         raise UsageError(
             "options has failOnDataLoss=false: Spark would then skip what retention has deleted without an "
-            "error, and "
-            "the records would not be those of the offsets; leave it out"
+            "error, and the records would not be those of the offsets; leave it out"
         )
     if not any(key.lower() == SERVERS and str(value).strip() for key, value in options.items()):
         raise UsageError(
@@ -82,9 +75,6 @@ def librdkafka_config(options: Mapping[str, Any]) -> dict[str, Any]:
 
     Names that both clients know stay. User and password are taken out of ``sasl.jaas.config`` for PLAIN and
     SCRAM, and PEM stores get librdkafka's names; what only a consumer needs is left out by the client.
-
-    :raises UsageError: for what librdkafka cannot do with the same files or classes; says what to give
-        instead.
     """
     settings = kafka_settings(options)
     config: dict[str, Any] = {}
@@ -100,11 +90,9 @@ def librdkafka_config(options: Mapping[str, Any]) -> dict[str, Any]:
             config[key] = value
         elif key in _PEM or key.endswith(".callback.handler.class"):
             raise _only_in_java(key)
-        elif key == "ssl.truststore.password":
-            continue
         elif key == "ssl.endpoint.identification.algorithm":
             config[key] = value or "none"
-        else:
+        elif key != "ssl.truststore.password":
             config[key] = value
     return config
 

@@ -6,12 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from airflow_kafka_offsets.errors import (
-    CheckpointError,
-    NoCommitError,
-    PlanRefusedError,
-    UsageError,
-)
+from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.offsets import (
@@ -114,16 +109,15 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
     if batches:
         raise CheckpointError(
             f"{checkpoint.location}: found batches up to {max(batches)}; expected a new checkpoint: Spark "
-            "goes on from "
-            "these and ignores startingOffsets. To move the query, stop it and use ResetOffsetsOperator or "
-            "airflow-kafka-offsets checkpoint seek; to begin anew, give it another checkpointLocation"
+            "goes on from these and ignores startingOffsets. To move the query, stop it and use "
+            "ResetOffsetsOperator or airflow-kafka-offsets checkpoint seek; to begin anew, give it another "
+            "checkpointLocation"
         )
     if begun:
         raise CheckpointError(
             f"{checkpoint.location}: found the first offsets of a query (sources/) and no batch; expected a "
-            "new "
-            "checkpoint: Spark begins at those and ignores startingOffsets. Nothing was processed: remove "
-            "the directory"
+            "new checkpoint: Spark begins at those and ignores startingOffsets. Nothing was processed: "
+            "remove the directory"
         )
 
 
@@ -148,8 +142,7 @@ def _of_store(
     if not topics:
         raise NoCommitError(
             f"pipeline {pipeline!r}: the store has no offsets of it: correct pipeline, or name topics= and "
-            "set "
-            "on_no_commit to earliest or latest for a first start"
+            "set on_no_commit to earliest or latest for a first start"
         )
     wanted = scope.narrowed(topics)
     partitions = {*partitions_in(kafka, wanted), *(tp for tp in saved if tp in wanted)}
@@ -167,20 +160,12 @@ def _with_numbers(
     if without and on_no_commit == "fail":
         raise NoCommitError(
             f"{what} has no offset for any partition of {', '.join(without)}: correct its name, or the "
-            "brokers (Kafka also "
-            "forgets a group that nobody joins, 7 days after its last commit by default); for a first start "
-            "set "
-            "on_no_commit to earliest or latest"
+            "brokers (Kafka also forgets a group that nobody joins, 7 days after its last commit by "
+            "default); for a first start set on_no_commit to earliest or latest"
         )
-    offsets: Offsets = {}
-    for tp, offset in positions.items():
-        if offset is not None:
-            offsets[tp] = offset
-        elif tp.topic in known or on_no_commit == "earliest":
-            offsets[tp] = logs[tp].start
-        else:
-            offsets[tp] = logs[tp].end
-    return offsets
+    first = known if on_no_commit == "latest" else {tp.topic for tp in positions}
+    at_first = {tp: log.start if tp.topic in first else log.end for tp, log in logs.items()}
+    return {tp: at_first[tp] if offset is None else offset for tp, offset in positions.items()}
 
 
 def _inside(
@@ -194,18 +179,10 @@ def _inside(
     lost = sum(max(0, logs[tp].start - offset) for tp, offset in outside.items())
     if on_out_of_range == "fail":
         raise PlanRefusedError(
-            [
-                f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark "
-                "would fail at "
-                "its first batch; set on_out_of_range to clamp to go on with what there is (a position "
-                "beyond the end means "
-                "another cluster, or a topic that was recreated)"
-            ]
+            f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark "
+            "would fail at its first batch; set on_out_of_range to clamp to go on with what there is (a "
+            "position beyond the end means another cluster, or a topic that was recreated)"
         )
-    log.warning(
-        "Starting at the nearer end of the log on %s (%s), %d records are lost",
-        summarize(outside),
-        each,
-        lost,
-    )
+    text = "Starting at the nearer end of the log on %s (%s), %d records are lost"
+    log.warning(text, summarize(outside), each, lost)
     return {tp: min(max(offset, logs[tp].start), logs[tp].end) for tp, offset in offsets.items()}

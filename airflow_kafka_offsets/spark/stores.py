@@ -20,37 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    URL,
-    BigInteger,
-    Column,
-    Connection,
-    DateTime,
-    Engine,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    bindparam,
-    create_engine,
-    false,
-    func,
-    insert,
-    select,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateTable
 
-from airflow_kafka_offsets.errors import (
-    OffsetsFormatError,
-    PlanRefusedError,
-    UsageError,
-    WindowMismatchError,
-)
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError, WindowMismatchError
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     MAX_PARTITION,
@@ -67,10 +45,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _WITHOUT_ROW_LOCKS = ("sqlite", "mssql")
-"""
-Databases of which SQLAlchemy leaves out SELECT ... FOR UPDATE. SQLite locks its file, SQL Server by other
-words.
-"""
+"""Databases for which SQLAlchemy leaves out SELECT ... FOR UPDATE."""
 
 
 class SqlOffsetStore:
@@ -87,14 +62,14 @@ class SqlOffsetStore:
         schema, _, name = table.rpartition(".")
         if not name:
             raise UsageError(f"table: found {table!r}; expected the name of a table, or schema.table")
-        self.table = Table(
+        self.table = sa.Table(
             name,
-            MetaData(schema=schema or None),
-            Column("pipeline", String(255), primary_key=True),
-            Column("topic", String(249), primary_key=True),
-            Column("partition", Integer, primary_key=True, autoincrement=False),
-            Column("until_offset", BigInteger, nullable=False),
-            Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+            sa.MetaData(schema=schema or None),
+            sa.Column("pipeline", sa.String(255), primary_key=True),
+            sa.Column("topic", sa.String(249), primary_key=True),
+            sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
+            sa.Column("until_offset", sa.BigInteger, nullable=False),
+            sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
         )
         """The table as SQLAlchemy has it, for Alembic or your own ``CREATE TABLE``."""
 
@@ -157,13 +132,12 @@ class SqlOffsetStore:
         _refuse_autocommit(connection)
         if backwards := [tp for tp, offsets in ranges.items() if offsets.end < offsets.start]:
             first = min(backwards)
-            raise UsageError(
-                f"ranges end before they start on {summarize(backwards)} ({first}: {ranges[first]})"
-            )
+            found = f"ranges end before they start on {summarize(backwards)}"
+            raise UsageError(f"{found} ({first}: {ranges[first]})")
         stored = self._locked(connection, pipeline)
         _refuse_open_sqlite(connection)
         if all(stored.get(tp, offsets.start) == offsets.start for tp, offsets in ranges.items()):
-            self._write(connection, pipeline, ranges, stored)
+            self._write(connection, pipeline, {tp: offsets.end for tp, offsets in ranges.items()}, stored)
             return True
         if all(stored.get(tp, offsets.start) == offsets.end for tp, offsets in ranges.items()):
             return False
@@ -172,75 +146,50 @@ class SqlOffsetStore:
     def _locked(self, connection: Connection, pipeline: str) -> Offsets:
         if connection.dialect.name in _WITHOUT_ROW_LOCKS:
             # A write takes their lock. SQLite's is on the whole file, also if no row is written.
-            mine = false() if connection.dialect.name == "sqlite" else self.table.c.pipeline == pipeline
-            connection.execute(update(self.table).where(mine).values(updated_at=self.table.c.updated_at))
+            mine = sa.false() if connection.dialect.name == "sqlite" else self.table.c.pipeline == pipeline
+            connection.execute(sa.update(self.table).where(mine).values(updated_at=self.table.c.updated_at))
         return self._stored(connection, pipeline, lock=True)
 
     def _stored(self, connection: Connection, pipeline: str, *, lock: bool = False) -> Offsets:
         columns = self.table.c
-        rows = (
-            select(columns.topic, columns.partition, columns.until_offset)
-            .where(columns.pipeline == pipeline)
-            # In order, so that two jobs that lock the same rows do not wait for one another.
-            .order_by(columns.topic, columns.partition)
-        )
+        rows = sa.select(columns.topic, columns.partition, columns.until_offset)
+        # In order, so that two jobs that lock the same rows do not wait for one another.
+        rows = rows.where(columns.pipeline == pipeline).order_by(columns.topic, columns.partition)
         if lock:
             rows = rows.with_for_update()
         return dict(_offset(pipeline, *row) for row in connection.execute(rows))
 
-    def _write(
-        self,
-        connection: Connection,
-        pipeline: str,
-        ranges: Mapping[TopicPartition, OffsetRange],
-        stored: Offsets,
-    ) -> None:
-        new = [(tp, offsets.end) for tp, offsets in sorted(ranges.items()) if tp not in stored]
-        moved = [
-            (tp, offsets.end)
-            for tp, offsets in sorted(ranges.items())
-            if stored.get(tp, offsets.end) != offsets.end
-        ]
+    def _write(self, connection: Connection, pipeline: str, ends: Offsets, stored: Offsets) -> None:
+        rows = {
+            tp: {"of_pipeline": pipeline, "of_topic": tp.topic, "of_partition": tp.partition, "until": end}
+            for tp, end in sorted(ends.items())
+            if stored.get(tp) != end
+        }
         columns = self.table.c
-        if moved:
-            connection.execute(
-                update(self.table)
-                .where(
-                    columns.pipeline == pipeline,
-                    columns.topic == bindparam("of_topic"),
-                    columns.partition == bindparam("of_partition"),
-                )
-                .values(until_offset=bindparam("until"), updated_at=func.now()),
-                [{"of_topic": tp.topic, "of_partition": tp.partition, "until": end} for tp, end in moved],
-            )
+        keys: dict[str, Any] = {
+            name: sa.bindparam(f"of_{name}") for name in ("pipeline", "topic", "partition")
+        }
+        until: Any = sa.bindparam("until")
+        new = rows.keys() - stored.keys()
+        if moved := [row for tp, row in rows.items() if tp not in new]:
+            where = [columns[name] == value for name, value in keys.items()]
+            moving = sa.update(self.table).where(*where).values(until_offset=until, updated_at=sa.func.now())
+            connection.execute(moving, moved)
         if new:
             try:
-                connection.execute(
-                    insert(self.table),
-                    [
-                        {
-                            "pipeline": pipeline,
-                            "topic": tp.topic,
-                            "partition": tp.partition,
-                            "until_offset": end,
-                        }
-                        for tp, end in new
-                    ],
-                )
+                adding = sa.insert(self.table).values(**keys, until_offset=until)
+                connection.execute(adding, [rows[tp] for tp in sorted(new)])
             except IntegrityError as error:
                 raise PlanRefusedError(
-                    [
-                        f"another job saved the first offsets of pipeline {pipeline!r} in "
-                        f"{summarize(tp for tp, _ in new)} "
-                        "at the same time: roll this transaction back and run the batch again"
-                    ]
+                    f"another job saved the first offsets of pipeline {pipeline!r} in {summarize(new)} at "
+                    "the same time: roll this transaction back and run the batch again"
                 ) from error
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
         bind = self.bind
         if isinstance(bind, str | URL):
-            bind = create_engine(bind, poolclass=NullPool)
+            bind = sa.create_engine(bind, poolclass=NullPool)
         if isinstance(bind, Engine):
             with bind.begin() as connection:
                 yield connection
@@ -249,11 +198,7 @@ class SqlOffsetStore:
 
 
 def _offset(pipeline: str, topic: object, partition: object, until: object) -> tuple[TopicPartition, int]:
-    """
-    Return what a row says.
-
-    :raises OffsetsFormatError: if it says what no job has saved: the table was edited, or is another one.
-    """
+    """Return what a row says; refuse what no job has saved: the table was edited, or is another one."""
     whole = [value for value in (partition, until) if isinstance(value, int) and not isinstance(value, bool)]
     if isinstance(topic, str) and is_topic_name(topic) and len(whole) == 2:
         tp = TopicPartition(topic, whole[0])
@@ -263,16 +208,14 @@ def _offset(pipeline: str, topic: object, partition: object, until: object) -> t
     found = ", ".join(shorten(repr(value)) for value in (topic, partition, until))
     raise OffsetsFormatError(
         f"pipeline {pipeline!r} of the store: found the row {found}; expected a topic, a partition and an "
-        "offset from 0: the "
-        "table was edited, is another one, or its columns have other types than create_table() gives them; "
-        "correct the row, or "
-        "remove it and save the offsets again"
+        "offset from 0: the table was edited, is another one, or its columns have other types than "
+        "create_table() gives them; correct the row, or remove it and save the offsets again"
     )
 
 
 def _refuse_autocommit(connection: Connection) -> None:
     level = connection.get_execution_options().get("isolation_level")
-    # What create_engine(isolation_level=...) sets is only to be seen at the driver's connection.
+    # What sa.create_engine(isolation_level=...) sets is only to be seen at the driver's connection.
     if level == "AUTOCOMMIT" or getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
         raise _autocommit()
 
@@ -286,8 +229,7 @@ def _refuse_open_sqlite(connection: Connection) -> None:
 def _autocommit() -> UsageError:
     return UsageError(
         "the connection is in AUTOCOMMIT mode, so that offsets and results are not written together: use a "
-        "connection "
-        "with another isolation level, such as engine.begin() of an engine without AUTOCOMMIT"
+        "connection with another isolation level, such as engine.begin() of an engine without AUTOCOMMIT"
     )
 
 

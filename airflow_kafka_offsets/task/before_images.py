@@ -23,10 +23,8 @@ class BeforeImages:
     """
     What the groups held before the first write, over retries and Clears of the task.
 
-    Airflow forgets a task's XCom when it retries; what is to be restored is what was there at first. Airflow 3.3 keeps
-    a task's state: there it is also known whether an earlier try has stopped half-way.
-
-    :param context: of the task.
+    Airflow forgets a task's XCom when it retries; what is to be restored is what was there at first. Airflow
+    3.3 keeps a task's state: there it is also known whether an earlier try has stopped half-way.
     """
 
     _KEY = "kafka_offsets.before"

@@ -1,9 +1,9 @@
 """
 Checks of a task's options: literals when the DAG is parsed, the others once their templates are rendered.
 
-An option that was not given (``None``) has its default. One that was given means something: if its template
-renders to nothing, its default would be another thing than what was asked for, such as all topics, or a group
-called ``None``.
+An option that was not given (``None``) has its default. One that was given and renders to nothing is an
+error: its default would be another thing than what was asked for, such as all topics, or a group called
+``None``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from jinja2.nativetypes import NativeEnvironment
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
-from airflow_kafka_offsets.model.text import is_nothing, shorten
+from airflow_kafka_offsets.model.parameters import is_nothing
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -39,10 +40,9 @@ _HINTS = {
 
 
 MAP_INDEX_TEMPLATE = (
-    "{%% set group = task.group_id or task.checkpoint_location or task.topics %%}"
-    "{%% set group = group.values() if group is mapping else group %%}"
-    "{%% set several = group is iterable and group is not string %%}"
-    "{{ (group | unique | join(', ') if several else group | string)[:250] %s }}"
+    "{%% set group = task.group_id or task.checkpoint_location or task.topics %%}{%% set group = "
+    "group.values() if group is mapping else group %%}{%% set several = group is iterable and group is not "
+    "string %%}{{ (group | unique | join(', ') if several else group | string)[:250] %s }}"
 )
 """
 How the UI calls a mapped task that says nothing else: its group, within the length of Airflow's column.
@@ -70,8 +70,7 @@ class GivenOptions(_Base):
         jinja_env: jinja2.Environment,
         seen_oids: set[int],
     ) -> None:
-        # The one place that every task comes through, also a mapped one, which is made here with its own
-        # values.
+        # Every task comes through here, also a mapped one, which is made here with its own values.
         if parent is self:
             self._templates = {name: getattr(self, name, None) for name in template_fields}
             index = getattr(context.get("ti"), "map_index", None)
@@ -83,11 +82,7 @@ class GivenOptions(_Base):
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
     def check_given(self) -> None:
-        """
-        Refuse options that were given and are nothing now.
-
-        :raises UsageError: naming the first one and its template.
-        """
+        """Refuse options that were given and are nothing now, naming the first one and its template."""
         templates = self._templates
         if templates is None:  # nothing was rendered
             templates = {name: getattr(self, name, None) for name in self.template_fields}
@@ -101,19 +96,9 @@ class GivenOptions(_Base):
 
 
 def check_rendered(name: str, given: object, found: object) -> None:
-    """
-    Refuse an option that was given and is nothing now, or a part of it whose template rendered to nothing.
-
-    :param name: the option.
-    :param given: as it was before its templates were rendered.
-    :param found: as it is now.
-    :raises UsageError: naming it and its template.
-    """
-    if given is None:
-        return
-    if is_nothing(found):
-        raise _refused(name, given, found)
-    for path, template, rendered in _templates_in(name, given, found):
+    """Refuse an option that was given and is nothing now, or a part of it that rendered to nothing."""
+    parts = [] if given is None else [(name, given, found), *_templates_in(name, given, found)]
+    for path, template, rendered in parts:
         if is_nothing(rendered):
             raise _refused(path, template, rendered)
 
@@ -131,11 +116,7 @@ def is_template(value: object) -> bool:
 
 
 def check_names(group_id: object, topics: object) -> None:
-    """
-    Refuse names that are written in the DAG's file and cannot be names. Templates are left for later.
-
-    :raises UsageError: saying what was expected.
-    """
+    """Refuse names that are written in the DAG's file and cannot be names. Templates are left for later."""
     if group_id is not None and not is_template(group_id):
         parse_group_id(group_id)
     if topics is not None and not is_template(topics):
@@ -146,10 +127,8 @@ def check_literals(task: BaseOperator, **readers: Callable[[Any, str], object]) 
     """
     Check the parameters that are written in the DAG's file. ``None`` and templates are left for later.
 
-    :param task: its attributes have the parameters' names.
-    :param readers: reads each parameter from its value and name, such as
-        :func:`~airflow_kafka_offsets.model.parameters.parse_seconds` or
-        :func:`~airflow_kafka_offsets.model.parameters.choice`.
+    :param readers: reads each parameter from its value and name, see
+        :mod:`airflow_kafka_offsets.model.parameters`.
     :raises UsageError: naming the task, the parameter, what was found and what was expected.
     """
     with naming(task):
@@ -187,7 +166,7 @@ def _refused(path: str, given: object, found: object) -> UsageError:
             f"{path}={given!r} is nothing, and it was given: expected a value; leave {name} out if its "
             "default is meant"
         )
-    text = given if isinstance(given, str) else str(given)
+    text = str(given)
     hints = [hint for mark, hint in _HINTS.items() if mark in text]
     return UsageError(
         f"{path}={shorten(text)} rendered to {found!r}, which is nothing: expected a value; correct the "

@@ -17,24 +17,14 @@ if TYPE_CHECKING:
 def work_between(
     context: Context, first: BaseOperator | None, last: BaseOperator | None, *, without: Collection[str] = ()
 ) -> Work:
-    """
-    Return the tasks after one task and before another, with their states in this run; no teardowns.
-
-    :param first: ``None`` for no beginning.
-    :param last: ``None`` for no end.
-    :param without: tasks to leave out.
-    """
+    """Return the tasks between two (``None``: no bound), with their states in this run; no teardowns."""
     after = None if first is None else _flat(first, upstream=False)
     before = None if last is None else _flat(last, upstream=True)
     named = after if before is None else before if after is None else after & before
     dag = (first or last).dag  # type: ignore[union-attr]
-    tasks = {
-        name: dag.get_task(name)
-        for name in named or ()
-        if name not in without and not getattr(dag.get_task(name), "is_teardown", False)
-    }
-    downstream = {name: _flat(task, upstream=False) for name, task in tasks.items()}
-    return Work(_states(context, tasks), downstream)
+    named_tasks = {name: dag.get_task(name) for name in named or () if name not in without}
+    tasks = {name: task for name, task in named_tasks.items() if not getattr(task, "is_teardown", False)}
+    return Work(_states(context, tasks), {name: _flat(task, upstream=False) for name, task in tasks.items()})
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:

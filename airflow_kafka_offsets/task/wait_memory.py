@@ -35,8 +35,7 @@ class WaitMemory:
     @property
     def target(self) -> Mapping[str, Any] | None:
         """The frozen target of the wait, ``None`` if there is none yet."""
-        kept = self._store.get(self._target) if self.lasts else None
-        return kept if isinstance(kept, Mapping) else None
+        return self._get(self._target)
 
     @target.setter
     def target(self, target: Mapping[str, Any]) -> None:
@@ -46,13 +45,17 @@ class WaitMemory:
     @property
     def progress(self) -> Mapping[str, Any]:
         """What the polls of this try have seen."""
-        kept = self._store.get(self._progress) if self.lasts else None
-        return kept if isinstance(kept, Mapping) and kept.get("try") == self._try else {}
+        kept = self._get(self._progress) or {}
+        return kept if kept.get("try") == self._try else {}
 
     @progress.setter
     def progress(self, kept: Mapping[str, Any]) -> None:
         if self.lasts:
             self._store.set(self._progress, {**kept, "try": self._try})
+
+    def _get(self, key: str) -> Mapping[str, Any] | None:
+        kept = self._store.get(key) if self.lasts else None
+        return kept if isinstance(kept, Mapping) else None
 
     def forget(self) -> None:
         """Forget everything: a later run of the task waits for something else."""

@@ -26,11 +26,7 @@ RUN = ("dag_id", "run_id", "task_id", "map_index")
 
 
 def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> None:
-    """
-    Write a window's JSON to a file, which is there whole or not at all.
-
-    :param conn_id: Airflow connection of the storage.
-    """
+    """Write a window's JSON to a file, which is there whole or not at all."""
     replace_file(*open_location(uri, _storage(uri, conn_id)), window.as_text().encode())
 
 
@@ -85,8 +81,9 @@ def handed_over(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any
     form = window.as_json()
     if whole:
         return {**form, "window_file": uri}
-    summary = {"version": form["version"], "records": window.records, "partitions": len(window.ranges)}
-    return {**summary, "source": {**form["source"], "ranges": ranges_digest(window)}, "window_file": uri}
+    marks = _marks(window)
+    source = {**form["source"], "ranges": marks.pop("ranges")}
+    return {"version": form["version"], **marks, "source": source, "window_file": uri}
 
 
 def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> OffsetWindow:

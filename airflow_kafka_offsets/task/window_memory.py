@@ -2,8 +2,7 @@
 Windows that a run has had before.
 
 What a run reads must not change when its planning is tried again or the run is cleared. Airflow 3.3 keeps a
-task's own state over retries and clearing, for as long as the run is known; a window file keeps it on any
-version.
+task's own state for as long as the run is known; a window file keeps the window on any version.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class WindowMemory:
     """
     What is known of the windows that one task has planned in one run.
 
-    :param context: the task's.
     :param window_file: URI of the file that the window is written to, if any.
     :param conn_id: Airflow connection of the file's storage.
     """
@@ -56,11 +54,7 @@ class WindowMemory:
         self.run: dict[str, Any] = {name: getattr(ti, name, None) for name in RUN}
 
     def recall(self) -> OffsetWindow | None:
-        """
-        Return the window that was planned before, ``None`` if none was or it is not known.
-
-        :raises PlanRefusedError: if its file is gone, was changed, or is of another run.
-        """
+        """Return the window that was planned before, ``None`` if none was; a changed one is refused."""
         stored: Any = self._store.get(_KEY) if self._store is not None else None
         if stored is not None and not isinstance(stored, Mapping):
             raise PlanRefusedError([f"what is kept with the task as {_KEY!r} is no window: clear it"])
@@ -93,8 +87,8 @@ class WindowMemory:
         """
         Refuse to plan from where the group is now for a run that may have had a window.
 
-        A task that has not run before had none. One that is only tried again had none that anybody used, for
-        what follows runs after it has succeeded. With the task's own state, what is not kept was never
+        A task that has not run before had none. One that is only tried again had none that anybody used,
+        since what follows runs after it has succeeded. With the task's own state, what is not kept was never
         planned.
 
         :raises PlanRefusedError: if the run was cleared, or has committed.
@@ -102,12 +96,10 @@ class WindowMemory:
         if self._store is not None or not self._ran_before:
             return
         dag, run = str(self.run["dag_id"]), str(self.run["run_id"])
-        if self._cleared:
-            found = "was cleared"
-        elif named.group_id is not None and committed_by(client, named, dag, run):
-            found = "has committed already"
-        else:
+        has_group = named.group_id is not None
+        if not self._cleared and not (has_group and committed_by(client, named, dag, run)):
             return
+        found = "was cleared" if self._cleared else "has committed already"
         raise PlanRefusedError(
             [
                 f"this run {found}, and which records it read is not known any more; those from 'committed' "
@@ -122,9 +114,7 @@ class CommitMemory:
     """
     What a task knows of the window that it has committed, over retries and Clear (Airflow 3.3 and later).
 
-    :param context: the task's.
-    :param window: the window that is to be committed.
-    :param groups: the groups, and what else has to be the same for it to be the same commit.
+    :param same: the groups, and what else has to be the same for it to be the same commit.
     """
 
     def __init__(self, context: Context, window: OffsetWindow, **same: Any) -> None:

@@ -27,7 +27,7 @@ from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.triggers.poll import polls
 from airflow_kafka_offsets.triggers.refused import RefusableTrigger, refused_when_run
 from airflow_kafka_offsets.waits.lag import LagWait
-from airflow_kafka_offsets.waits.wait import PositionSource, Reading
+from airflow_kafka_offsets.waits.wait import PositionSource
 
 log = logging.getLogger(__name__)
 
@@ -131,17 +131,15 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
         trouble = ""
         async with aclosing(polls(self.wait, self.poll_interval)) as outcomes:
             async for outcome in outcomes:
-                # With the next poll: then the event is in the database, and a restart between the two fires
-                # again rather than never.
+                # With the next poll: then the event is in the database, and a restart in between fires again.
                 if backlog != kept:
                     await self._remember(backlog)
                     kept = backlog
+                last, trouble = trouble, str(outcome) if isinstance(outcome, Exception) else ""
                 if isinstance(outcome, Exception):
-                    if str(outcome) != trouble:
-                        trouble = str(outcome)
+                    if trouble != last:
                         log.warning("No answer, and no event: %s", trouble)
                     continue
-                trouble = ""
                 report_lag(outcome.lags, outcome.checkpoint)
                 waiting = bool(outcome.lags) and not outcome.done
                 backlog, news = backlog.seen(
@@ -149,7 +147,10 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
                 )
                 if news:
                     log.info("Records wait: %s", outcome.text)
-                    yield TriggerEvent(_payload(outcome))  # type: ignore[no-untyped-call]
+                    # Without the partitions: an event is kept for long.
+                    reading = outcome.as_json().items()
+                    payload = {name: value for name, value in reading if name not in ("partitions", "groups")}
+                    yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
     @property
     def _key(self) -> str:
@@ -174,8 +175,3 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     @property
     def _store(self) -> Any:
         return getattr(self, "asset_state_store", None)
-
-
-def _payload(reading: Reading) -> dict[str, Any]:
-    """Return the reading without its partitions: an event is kept for long."""
-    return {name: value for name, value in reading.as_json().items() if name not in ("partitions", "groups")}

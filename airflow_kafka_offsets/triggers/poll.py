@@ -37,6 +37,8 @@ CALL = 10.0
 STALE = 300.0
 """Seconds without an answer after which the connection is read again: the brokers may have moved."""
 
+_NO_REFUSAL = (BrokerUnavailableError, UnknownTopicPartitionError)
+
 _pollers: dict[str, SharedPoller] = {}
 _guard = threading.RLock()
 _opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
@@ -63,8 +65,7 @@ async def polls(
                 request.checkpoint = await connect(wait.checkpoint_location, wait.checkpoint_conn_id)
             poller = await _acquire(wait.kafka_config_id)
         except Exception as error:  # noqa: BLE001  # whatever is wrong with a connection: the caller decides
-            # One that was defined before may be again: Airflow's secrets say "not defined" also when they are
-            # away.
+            # One that was defined may be again: Airflow's secrets say "not defined" also when they are away.
             yield BrokerUnavailableError(str(error)) if known else error
         else:
             known = True
@@ -75,7 +76,9 @@ async def polls(
                     outcome = await request.outcomes.get()
                     if not isinstance(outcome, BrokerUnavailableError):
                         answered = time.monotonic()
-                    over = _of_the_connection(outcome, poller) or time.monotonic() > answered + STALE
+                    refused = isinstance(outcome, BrokerError) and not isinstance(outcome, _NO_REFUSAL)
+                    # Then the connection is read again: it may have been corrected since.
+                    over = refused or poller.broken is not None or time.monotonic() > answered + STALE
                     if over:
                         _retire(wait.kafka_config_id, poller)
                     yield outcome
@@ -85,14 +88,6 @@ async def polls(
                 poller.remove(request)
                 _release(wait.kafka_config_id, poller)
         await asyncio.sleep(max(FLOOR, interval))
-
-
-def _of_the_connection(outcome: Reading | Exception, poller: SharedPoller) -> bool:
-    """Return whether the connection has to be read again: it may have been corrected since."""
-    refused = isinstance(outcome, BrokerError) and not isinstance(
-        outcome, (BrokerUnavailableError, UnknownTopicPartitionError)
-    )
-    return refused or poller.broken is not None
 
 
 async def _acquire(kafka_config_id: str) -> SharedPoller:

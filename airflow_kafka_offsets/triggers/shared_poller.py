@@ -112,7 +112,11 @@ class SharedPoller:
                 self._rest(began + (client.opened - opened) / COLD_PER_SECOND)
         except Exception as error:
             log.exception("Polling Kafka ended")
-            self._fail(error)
+            with self._changed:
+                self.broken = error
+                requests = list(self._requests)
+            for request in requests:
+                request.answer(error)
         finally:
             if client is not None:
                 client.close()
@@ -174,13 +178,6 @@ class SharedPoller:
                     "reachable from the triggerer"
                 )
         return states
-
-    def _fail(self, error: Exception) -> None:
-        with self._changed:
-            self.broken = error
-            requests = list(self._requests)
-        for request in requests:
-            request.answer(error)
 
 
 def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None]) -> None:

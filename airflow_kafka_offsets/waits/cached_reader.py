@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
+from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -24,14 +25,7 @@ V = TypeVar("V")
 
 
 class _Round(Generic[K, V]):
-    """
-    Values of partitions, read once in a round.
-
-    The first request of a round is for all that was wanted in the round before: one request instead of
-    several.
-
-    :param read: reads the values of partitions, given a group or an isolation level.
-    """
+    """Values of partitions, read once in a round; the first request is for what the last round wanted."""
 
     def __init__(self, read: Callable[[K, Iterable[TopicPartition]], Mapping[TopicPartition, V]]) -> None:
         self._read = read
@@ -117,9 +111,7 @@ class CachedReader:
         """Return all that a group committed, in the topics where it had a commit at most a minute ago."""
         since, topics = self._topics_of.get(group_id, (0.0, frozenset()))
         if topics and since > time.monotonic() - METADATA_AGE:
-            wanted = [
-                TopicPartition(t, number) for t, found in self.partitions(topics).items() for number in found
-            ]
+            wanted = TopicScope(dict.fromkeys(topics)).on_broker(self.partitions(topics))
             commits = sorted(self.committed(group_id, wanted).items())
             if found := {tp: commit for tp, commit in commits if commit is not None}:
                 return found

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, choice, parse_count, parse_seconds
-from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, SHOWN, Reading, Wait, check_in_log
+from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log
 
 _TIMES_WITHIN = 2.0
 """Seconds for fetching the records that show how late a partition is: the next poll can continue."""
@@ -56,10 +56,9 @@ class LagWait(Wait):
         """Measure the lag of every group or source; they count together."""
         lags = tuple(self._measure(client, name, found) for name, found in positions.items())
         if not lags:
-            empty = self.base_value(
+            return self.no_batch_yet(
                 total_lag=None, max_partition_lag=None, lost=None, topics={}, partitions=[]
             )
-            return Reading(False, lambda: empty, NO_BATCH_YET)
         together = Lag(
             "all",
             tuple(partition for lag in lags for partition in lag.partitions),
@@ -87,11 +86,10 @@ class LagWait(Wait):
     def _measure(self, client: OffsetsReader, name: str, positions: Positions) -> Lag:
         logs = client.log_ranges(positions, isolation_level=self.isolation_level)
         beyond = {tp: at for tp, at in positions.items() if at is not None and at > logs[tp].end}
-        if beyond and self.isolation_level == "read_committed":
+        if beyond:
             # A position may be past the last stable offset, but not past the log end.
-            check_in_log(name, beyond, client.log_ranges(beyond))
-        else:
-            check_in_log(name, beyond, logs)
+            committed = self.isolation_level == "read_committed"
+            check_in_log(name, beyond, client.log_ranges(beyond) if committed else logs)
         named = self.topics is not None
         lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
         if self.max_time_lag is None:
@@ -100,12 +98,7 @@ class LagWait(Wait):
         limit_ms = max(0, now_ms - int(self.max_time_lag * 1000))
         behind = lag.waiting
         asked = lag.before(client.offsets_for_time(behind, limit_ms)) if behind else {}
-        times = (
-            client.record_times(asked, within=_TIMES_WITHIN, isolation_level=self.isolation_level)
-            if asked
-            else {}
-        )
-        return lag.timed(asked, times, now_ms, self.max_time_lag)
+        return lag.timed(asked, self.record_times(client, asked, _TIMES_WITHIN), now_ms, self.max_time_lag)
 
 
 def _latest(lags: tuple[Lag, ...]) -> dict[TopicPartition, float | None]:

@@ -31,16 +31,14 @@ class Progress:
         self.trouble, self._last_text = "", reading.text
         if self.kept.get("position") != reading.position:
             self.kept |= {"position": reading.position, "since": time.time()}
-        news = self.kept.get("shown") != reading.digest
-        self.kept["shown"] = reading.digest
-        return news
+        before, self.kept["shown"] = self.kept.get("shown"), reading.digest
+        return before != reading.digest
 
     def is_new_trouble(self, error: Exception) -> bool:
         """Note a poll that failed: the position may have moved unseen. Return whether the reason is news."""
         self.kept.pop("position", None)
-        news = self.trouble != str(error)
-        self.trouble = str(error)
-        return news
+        before, self.trouble = self.trouble, str(error)
+        return before != self.trouble
 
     @property
     def summary(self) -> str:

@@ -14,13 +14,13 @@ from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
 from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, Reading, Wait, check_in_log, partition_table
+from airflow_kafka_offsets.waits.wait import Reading, Wait, check_in_log, partition_table
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,13 @@ class ReachedWait(Wait):
             raise UsageError("target is missing: give 'latest', a time, offsets or a receipt")
 
     def freeze(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> ReachedWait:
-        """
-        Return the wait with a target that no longer moves, without what ``topics`` leaves out.
-
-        :raises UsageError: if the target has nothing of what ``topics`` names.
-        """
+        """Return the wait with a target that no longer moves, without what ``topics`` leaves out."""
         scope = self.named.scope
         if isinstance(self.target, Mapping):
-            if refusals := Groups(None, scope).misnamed(
-                {"target": self._target}, "the target", partitions=True
-            ):
+            named = {"target": self._target}
+            if refusals := Groups(None, scope).misnamed(named, "the target", partitions=True):
                 raise UsageError("; ".join(refusals))
-            return replace(
-                self, target=offsets_json({tp: at for tp, at in self._target.items() if tp in scope})
-            )
+            return self._at({tp: at for tp, at in self._target.items() if tp in scope})
         if self.group_id is not None and not self.checkpoint_location:
             self.named.scopes()
         if scope.topics is not None:
@@ -80,11 +73,12 @@ class ReachedWait(Wait):
                 )
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         if self.target == "latest":
-            return replace(self, target=offsets_json({tp: log.end for tp, log in logs.items()}))
+            return self._at({tp: log.end for tp, log in logs.items()})
         moment = timestamp_ms(parse_time(self.target, "target"))
-        return replace(
-            self, target=offsets_json(offsets_at_time(client.offsets_for_time(partitions, moment), logs))
-        )
+        return self._at(offsets_at_time(client.offsets_for_time(partitions, moment), logs))
+
+    def _at(self, target: Offsets) -> ReachedWait:
+        return replace(self, target=offsets_json(target))
 
     def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the positions in the topics that the target names."""
@@ -95,19 +89,17 @@ class ReachedWait(Wait):
         """Compare every group or source with the target."""
         target = self._target
         if not positions:
-            value = self.base_value(reached=False, target=self.target, current={}, remaining=None, lost=None)
-            return Reading(False, lambda: value, NO_BATCH_YET)
+            return self.no_batch_yet(reached=False, target=self.target, current={}, remaining=None, lost=None)
         lowest = _furthest_behind(positions, target)
-        # The broker's log end, also for who reads committed records: only beyond that a position means
-        # nothing.
+        # The broker's log end, also under read_committed: only beyond that a position means nothing.
         logs = client.log_ranges(target)
         for name, found in positions.items():
             check_in_log(name, found, logs)
         short = remaining(in_log(lowest, logs), past_log_start(lowest, target, logs), self.tolerance)
         lost = {
-            tp: min(end, logs[tp].start) - position
+            tp: gone
             for tp, end in target.items()
-            if (position := lowest[tp]) is not None and position < min(end, logs[tp].start)
+            if (at := lowest[tp]) is not None and (gone := min(end, logs[tp].start) - at) > 0
         }
         value = self.base_value(
             reached=not short,
@@ -116,9 +108,8 @@ class ReachedWait(Wait):
             remaining=sum(short.values()),
             lost=sum(lost.values()),
         )
-        return Reading(
-            not short, lambda: value, _table(target, lowest, logs, short, lost), positions=positions
-        )
+        text = _table(target, lowest, logs, short, lost)
+        return Reading(not short, lambda: value, text, positions=positions)
 
     @cached_property
     def _target(self) -> Offsets:
@@ -158,19 +149,12 @@ def _furthest_behind(positions: Mapping[str, Positions], target: Offsets) -> Pos
     return {tp: lowest.get(tp) for tp in target}
 
 
-def _table(
-    target: Offsets,
-    current: Positions,
-    logs: Mapping[TopicPartition, LogRange],
-    short: Offsets,
-    lost: Offsets,
-) -> str:
+def _table(target: Offsets, current: Positions, logs: Logs, short: Offsets, lost: Offsets) -> str:
     rows: dict[TopicPartition, Sequence[str]] = {}
     for tp, end in target.items():
         note = f"  ({lost[tp]} records lost to retention)" if tp in lost else ""
         note += f"  (the log ends at {logs[tp].end})" if end > logs[tp].end else ""
         rows[tp] = (offset_cell(current[tp]), str(end), f"{short.get(tp, 0)}{note}")
     lead = f"{sum(short.values())} records before the target" if short else "the target is reached"
-    return partition_table(
-        lead, ("CURRENT-OFFSET", "TARGET", "REMAINING"), rows, lambda tp: -short.get(tp, 0)
-    )
+    header = ("CURRENT-OFFSET", "TARGET", "REMAINING")
+    return partition_table(lead, header, rows, lambda tp: -short.get(tp, 0))

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
     choice,
     duration_text,
@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.parameters import (
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.table import offset_cell
-from airflow_kafka_offsets.waits.wait import NO_BATCH_YET, Reading, Wait, partition_table
+from airflow_kafka_offsets.waits.wait import Reading, Wait, partition_table
 
 IdlePartitionPolicy = Literal["wait", "ignore"]
 
@@ -39,8 +39,7 @@ class TopicWait(Wait):
     """
     Wait until every partition holds a record at or after a time: then whatever is older is there as well.
 
-    That takes records whose times do not go back within a partition by more than the reader can bear, as a
-    producer writes them.
+    That takes records whose times do not go back within a partition by more than the reader can bear.
 
     :param target: the time: a datetime or ISO 8601 text.
     :param on_idle_partition: ``wait`` for every partition, or ``ignore`` the idle ones, as long as a
@@ -84,19 +83,15 @@ class TopicWait(Wait):
         moment = timestamp_ms(parse_time(self.target, "target"))
         partitions = sorted(positions.get("", {}))
         if not partitions:
-            empty = self._value(reached=False, offsets={}, log_end={}, idle={})
-            return Reading(False, lambda: empty, NO_BATCH_YET)
+            return self.no_batch_yet(reached=False, offsets={}, log_end={}, idle={})
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         found = self._first(client, client.offsets_for_time(partitions, moment), moment, logs)
-        first = {
-            tp: offset if offset is not None and offset < logs[tp].end else None
-            for tp, offset in found.items()
-        }
+        first = {tp: at if at is not None and at < logs[tp].end else None for tp, at in found.items()}
         silent = [tp for tp, offset in first.items() if offset is None]
         idle = self._idle(client, silent, first) if silent and self.on_idle_partition == "ignore" else []
         missing = [tp for tp in silent if tp not in idle]
         ends: Positions = {tp: log.end for tp, log in logs.items()}
-        value = self._value(
+        value = self.base_value(
             reached=not missing,
             offsets=offsets_json(first),
             log_end=offsets_json(ends),
@@ -105,16 +100,11 @@ class TopicWait(Wait):
         text = self._table(first, ends, idle, missing)
         return Reading(not missing, lambda: value, text, positions={"": ends})
 
-    def _value(self, **values: Any) -> dict[str, Any]:
+    def base_value(self, **values: Any) -> dict[str, Any]:
+        """Return a reading's JSON, with what all readings of topics have."""
         return {"version": 1, "target": self.target, **values}
 
-    def _first(
-        self,
-        client: OffsetsReader,
-        found: Mapping[TopicPartition, int | None],
-        moment: int,
-        logs: Mapping[TopicPartition, LogRange],
-    ) -> dict[TopicPartition, int | None]:
+    def _first(self, client: OffsetsReader, found: Positions, moment: int, logs: Logs) -> Positions:
         """
         Return the first offset at or after the time, ``None`` where no record is that new.
 
@@ -122,32 +112,25 @@ class TopicWait(Wait):
         the record that follows decides; and if that is an old one, the last of the log.
         """
         asked = {tp: offset for tp, offset in found.items() if offset is not None}
-        times = self._times(client, asked)
+        times = self.record_times(client, asked, _TIMES_WITHIN)
         old = {tp: logs[tp] for tp in asked if (time := times.get(tp)) is not None and time < moment}
         times |= self._last_times(client, old)
         return {tp: offset if (times.get(tp) or -1) >= moment else None for tp, offset in found.items()}
 
-    def _last_times(
-        self, client: OffsetsReader, logs: Mapping[TopicPartition, LogRange]
-    ) -> dict[TopicPartition, int | None]:
+    def _last_times(self, client: OffsetsReader, logs: Logs) -> dict[TopicPartition, int | None]:
         """Return when the last record was written, or one of the last where many markers end a log."""
         times: dict[TopicPartition, int | None] = {}
         back = 1
         while logs and back <= _FURTHEST_BACK:
             asked = {tp: max(log.start, log.end - back) for tp, log in logs.items()}
-            found = self._times(client, asked)
+            found = self.record_times(client, asked, _TIMES_WITHIN)
             times |= {tp: time for tp, time in found.items() if time is not None}
             logs = {tp: log for tp, log in logs.items() if times.get(tp) is None and asked[tp] > log.start}
             back *= 2
         return times
 
-    def _times(self, client: OffsetsReader, offsets: Offsets) -> dict[TopicPartition, int | None]:
-        if not offsets:
-            return {}
-        return client.record_times(offsets, within=_TIMES_WITHIN, isolation_level=self.isolation_level)
-
     def _idle(
-        self, client: OffsetsReader, silent: list[TopicPartition], first: Mapping[TopicPartition, int | None]
+        self, client: OffsetsReader, silent: list[TopicPartition], first: Positions
     ) -> list[TopicPartition]:
         active = {tp.topic for tp, offset in first.items() if offset is not None}
         since = max(0, int((time.time() - (self.idle_after or _IDLE_AFTER)) * 1000))
@@ -155,17 +138,10 @@ class TopicWait(Wait):
         return [tp for tp in silent if tp.topic in active and newer[tp] is None]
 
     def _table(
-        self,
-        first: Mapping[TopicPartition, int | None],
-        ends: Positions,
-        idle: list[TopicPartition],
-        missing: list[TopicPartition],
+        self, first: Positions, ends: Positions, idle: list[TopicPartition], missing: list[TopicPartition]
     ) -> str:
-        state = (
-            dict.fromkeys(first, "reached")
-            | dict.fromkeys(missing, "no record yet")
-            | dict.fromkeys(idle, "idle")
-        )
+        state = dict.fromkeys(first, "reached")
+        state |= dict.fromkeys(missing, "no record yet") | dict.fromkeys(idle, "idle")
         rows = {tp: (offset_cell(first[tp]), offset_cell(ends[tp]), state[tp]) for tp in first}
         lead = f"all records before {self.target} are there"
         if missing:

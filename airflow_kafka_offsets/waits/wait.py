@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.groups import Groups, parse_group_id
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
-    LogRange,
+    Logs,
     Offsets,
     Positions,
     TopicPartition,
@@ -38,8 +38,6 @@ from airflow_kafka_offsets.model.topics import TopicScope
 
 PositionSource = Literal["group", "checkpoint"]
 
-NO_BATCH_YET = "the checkpoint has not finished its first batch"
-
 SHOWN = 20
 """Partitions in the table of a reading: those that are furthest behind."""
 
@@ -50,11 +48,9 @@ class Reading:
     What one poll saw.
 
     :param done: whether the wait is over.
-    :param as_json: returns the reading as plain JSON.
     :param text: the reading as lines for the log.
     :param positions: those of each group or source.
     :param news: the text without what changes by itself, such as an age; by default the text.
-    :param lags: what was measured.
     :param checkpoint: URI of the checkpoint that the positions come from, if not from a group.
     """
 
@@ -92,13 +88,8 @@ def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:
 @dataclass(frozen=True)
 class Wait:
     """
-    Names the position, and how it is read.
+    Names the position as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, and how it is read.
 
-    :param group_id: see :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`; not needed with a checkpoint.
-    :param topics: see there.
-    :param checkpoint_location: see there.
-    :param checkpoint_conn_id: see there.
-    :param kafka_config_id: see there.
     :param position: ``group`` or ``checkpoint``; by default the group's where one is named.
     :param isolation_level: ``read_committed`` measures up to the last stable offset.
     :param stalled_after: seconds without any movement of the position after which the wait fails; ``None`` =
@@ -185,13 +176,7 @@ class Wait:
             return None
 
     def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
-        """
-        Return the positions of each group, or of each source of the checkpoint.
-
-        Empty while a checkpoint has not finished its first batch.
-
-        :param state: from :meth:`read_checkpoint`.
-        """
+        """Return the positions of each group or source; empty before a checkpoint's first finished batch."""
         return self.positions_in(client, state, self.named.scope)
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
@@ -206,7 +191,7 @@ class Wait:
         self, client: OffsetsReader, state: CheckpointState | None, scope: TopicScope
     ) -> dict[str, Positions]:
         """
-        Return the positions of each group, or of each source of the checkpoint, in a scope.
+        Return the positions of each group or source in a scope.
 
         :raises UsageError: if names select nothing, see :mod:`airflow_kafka_offsets.model.groups`.
         :raises CheckpointError: if the checkpoint's newest batch has no Kafka offsets.
@@ -230,6 +215,20 @@ class Wait:
         position = "checkpoint" if self.from_checkpoint else "group"
         return {"version": 1, "group_id": group_id, "position": position, **values}
 
+    def no_batch_yet(self, **values: Any) -> Reading:
+        """Return the reading of a checkpoint that has not finished its first batch."""
+        return Reading(
+            False, lambda: self.base_value(**values), "the checkpoint has not finished its first batch"
+        )
+
+    def record_times(
+        self, client: OffsetsReader, offsets: Offsets, within: float
+    ) -> dict[TopicPartition, int | None]:
+        """Return when the first record at or after each offset was written."""
+        if not offsets:
+            return {}
+        return client.record_times(offsets, within=within, isolation_level=self.isolation_level)
+
 
 def partition_table(
     lead: str,
@@ -244,14 +243,8 @@ def partition_table(
     return "\n".join([lead, *align([("TOPIC", "PARTITION", *header), *cells]), *more])
 
 
-def check_in_log(
-    name: str, positions: Mapping[TopicPartition, int | None], logs: Mapping[TopicPartition, LogRange]
-) -> None:
-    """
-    Refuse positions beyond the log end, which mean nothing in this log.
-
-    :raises DriftError: naming them.
-    """
+def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs: Logs) -> None:
+    """Refuse positions beyond the log end, which mean nothing in this log, with a DriftError."""
     beyond = {tp: at for tp, at in positions.items() if at is not None and tp in logs and at > logs[tp].end}
     if beyond:
         tp = min(beyond)

@@ -25,7 +25,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
-from run import ROOT, VERSIONS, environment_of, jar_of
+from run import ROOT, VERSIONS, environment_of, jar_of  # type: ignore[attr-defined]  # mypy finds benchmarks/run.py
 
 from airflow_kafka_offsets.local.cache import cache_directory
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka

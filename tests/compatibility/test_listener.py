@@ -23,6 +23,8 @@ def says(bootstrap_servers):
     def metadata(group, topic):
         with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
             (commit,) = client.committed(group, [TopicPartition(topic, 0)]).values()
+        assert commit
+        assert commit.metadata
         return json.loads(commit.metadata)
 
     return metadata

@@ -175,7 +175,7 @@ def cli(monkeypatch, capsys):
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             main()
-        return Done(end.value.code or 0, *capsys.readouterr())
+        return Done(int(end.value.code or 0), *capsys.readouterr())
 
     return run
 

@@ -196,7 +196,9 @@ def test_a_checkpoints_position_is_committed_only_with_execute(
 def test_a_commit_by_hand_names_the_command_and_the_query(cli, at, topic, group, query, broker):
     assert cli("group", "commit", group, *commit_of(query, *at), "--execute").code == 0
     found = broker.committed(group, [TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
+    assert found is not None
     metadata = CommitMetadata.parse(found.metadata)
+    assert metadata is not None
     assert metadata.tool == "airflow-kafka-offsets group commit"
     assert (metadata.query, metadata.batch) == (QUERY_ID, 1)
 

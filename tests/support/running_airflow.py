@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import psutil
 import pytest
+from deadlines import until
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
@@ -55,7 +55,7 @@ QUICK = {
 def has_ended(process: psutil.Process) -> bool:
     """Whether a process does nothing any more, although its parent may not have noticed yet."""
     try:
-        return process.status() == psutil.STATUS_ZOMBIE
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 
@@ -169,11 +169,12 @@ class RunningAirflow:
     def trigger(self, dag_id: str) -> str:
         """Start a run by hand and return its id."""
         body = {"logical_date": datetime.now(tz=timezone.utc).isoformat()}
-        return self.api("POST", f"dags/{dag_id}/dagRuns", json=body)["dag_run_id"]
+        return str(self.api("POST", f"dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         """Return the runs of a DAG, the oldest first, as the REST API tells them."""
-        return self.api("GET", f"dags/{dag_id}/dagRuns", params={"order_by": "id", "limit": 100})["dag_runs"]
+        answer = self.api("GET", f"dags/{dag_id}/dagRuns", params={"order_by": "id", "limit": 100})
+        return list(answer["dag_runs"])
 
     def states(self, dag_id: str, run_id: str) -> dict[str, str]:
         """Return {task_id: state} of a run."""
@@ -232,15 +233,22 @@ class RunningAirflow:
         return "\n".join(texts)
 
     def _wait(self, condition: Callable[[], object], what: str, seconds: float = DEADLINE) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
+        def holds() -> bool:
+            if condition():
+                return True
             for component, process in self._running.items():
-                assert process.status is None, f"{component} has ended\n{self.said()}"
-            assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}\n{self.said()}"
-            time.sleep(TICK)
+                assert process.status is None, f"{component} has ended"
+            return False
+
+        try:
+            until(holds, what, seconds, TICK)
+        except AssertionError as error:
+            error.add_note(self.said())
+            raise
 
     def _health(self) -> Mapping[str, Any]:
-        return httpx.get(f"{self.url}/api/v2/monitor/health", timeout=DEADLINE).json()
+        health: dict[str, Any] = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=DEADLINE).json()
+        return health
 
     def _is_ready(self) -> bool:
         try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import time
 import uuid
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from deadlines import until
 from shared_kafka import shared
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK
@@ -96,7 +97,7 @@ class SecuredKafka:
         """Return the client configuration (SASL_SSL) of a new user who has just these rights; its name begins so."""
         name = f"{name}-{uuid.uuid4().hex[:8]}"
         create_users(self.plain, {name: PASSWORD})
-        _until(lambda: self._client.describe_user_scram_credentials([name])[name].exception(TIMEOUT) is None)
+        until(lambda: self._client.describe_user_scram_credentials([name])[name].exception(TIMEOUT) is None)
         self.grant(name, *grants)
         return self.login(name)
 
@@ -106,7 +107,7 @@ class SecuredKafka:
         for answer in (self._client.create_acls(bindings) if bindings else {}).values():
             answer.result(TIMEOUT)
         for grant in grants:
-            _until(lambda grant=grant: self._has(user, grant))
+            until(partial(self._has, user, grant))
 
     def revoke(self, user: str | dict[str, Any], *grants: Grant) -> None:
         """Take rights of a user away."""
@@ -114,7 +115,10 @@ class SecuredKafka:
         for answer in (self._client.delete_acls(filters) if filters else {}).values():
             answer.result(TIMEOUT)
         for grant in grants:
-            _until(lambda grant=grant: not self._has(user, grant))
+            until(partial(self._has_not, user, grant))
+
+    def _has_not(self, user: str | dict[str, Any], grant: Grant) -> bool:
+        return not self._has(user, grant)
 
     def _has(self, user: str | dict[str, Any], grant: Grant) -> bool:
         wanted = self._binding(AclBindingFilter, user, grant)
@@ -177,9 +181,9 @@ def make_certificates(directory: Path) -> None:
     (directory / "ca.pem").write_bytes(_pem(authority))
     (directory / "other-ca.pem").write_bytes(_pem(other))
     now = datetime.datetime.now(datetime.timezone.utc)
-    here = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(LOOPBACK))]
-    elsewhere = [x509.DNSName("kafka.example.org")]
-    certificates = {
+    here: list[x509.GeneralName] = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(LOOPBACK))]
+    elsewhere: list[x509.GeneralName] = [x509.DNSName("kafka.example.org")]
+    certificates: dict[str, tuple[list[x509.GeneralName], datetime.datetime, datetime.datetime]] = {
         "server": (here, now - _DAY, now + _YEAR),
         "expired": (here, now - 2 * _DAY, now - _DAY),
         "wrong-host": (elsewhere, now - _DAY, now + _YEAR),
@@ -240,11 +244,3 @@ def _pem(what: x509.Certificate | ec.EllipticCurvePrivateKey) -> bytes:
 def _operation(name: str) -> AclOperation:
     """Kafka's own spelling of an operation, such as DescribeConfigs."""
     return {operation.name.replace("_", "").lower(): operation for operation in AclOperation}[name.lower()]
-
-
-def _until(done) -> None:
-    """Wait until the broker acts by what was written: it is acknowledged a moment earlier."""
-    deadline = time.monotonic() + TIMEOUT
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -7,7 +7,7 @@ import json
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from breakable_kafka import BreakableKafka
 
@@ -69,7 +69,7 @@ def shared(
                 started.stop()
 
 
-def _wait_for_the_others(users, lock: Path, address: Path) -> None:
+def _wait_for_the_others(users: IO[str], lock: Path, address: Path) -> None:
     deadline = time.monotonic() + WHOLE_RUN
     while time.monotonic() < deadline:
         # Under the lock: nobody may come while it is given up.

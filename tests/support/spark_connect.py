@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deadlines import until
 from spark_session import CONNECTOR_JARS
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port, is_free
@@ -46,12 +46,10 @@ def connect_server(settings: dict[str, str], directory: Path) -> Iterator[tuple[
         # It ends with this process, even when that is killed. It writes into its directory.
         server = SupervisedProcess(command, log, directory)
         try:
-            deadline = time.monotonic() + READY
-            while is_free(port):
-                if server.status is not None or time.monotonic() > deadline:
-                    said = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
-                    pytest.fail(f"the Spark Connect server did not get ready:\n{said}")
-                time.sleep(0.1)
+            until(lambda: server.status is not None or not is_free(port), "the Spark Connect server", READY)
+            if server.status is not None:
+                said = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+                pytest.fail(f"the Spark Connect server has ended:\n{said}")
             yield f"sc://{LOOPBACK}:{port}", server
         finally:
             server.end()

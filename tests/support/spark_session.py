@@ -7,13 +7,13 @@ import logging
 import os
 import subprocess
 import sys
-import time
 import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deadlines import until
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.cache import one_at_a_time
@@ -170,19 +170,12 @@ def holds(bootstrap_servers: str) -> Callable[[str], dict[tuple[str, int], int]]
     def committed(group: str) -> dict[tuple[str, int], int]:
         with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
             found = client.committed_everywhere(group)
-        return {tuple(partition): commit.offset for partition, commit in found.items()}
+        return {(partition.topic, partition.partition): commit.offset for partition, commit in found.items()}
 
     return committed
 
 
 @pytest.fixture
-def wait_until() -> Callable[[Callable[[], object]], None]:
+def wait_until() -> Callable[[Callable[[], object]], object]:
     """wait_until(condition) returns when it holds, and fails the test if that takes a minute."""
-
-    def wait(condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + DEADLINE
-        while not condition():
-            assert time.monotonic() < deadline, "waited in vain"
-            time.sleep(0.05)
-
-    return wait
+    return until

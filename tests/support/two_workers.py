@@ -46,7 +46,7 @@ class BySharing:
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: object) -> object:
         from xdist.scheduler import LoadScopeScheduling
 
-        class Scheduler(LoadScopeScheduling):
+        class Scheduler(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
             def _split_scope(self, nodeid: str) -> str:
                 return scope(nodeid)
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
 
-class Store(dict):
+
+class Store(dict[str, Any]):
     """A task's state, which Airflow 3.3 keeps over reschedules and retries."""
 
-    def delete(self, key):
+    def delete(self, key: str) -> None:
         del self[key]
 
-    def set(self, key, value):
+    def set(self, key: str, value: Any) -> None:
         self[key] = json.loads(json.dumps(value))
 
 
@@ -25,28 +30,28 @@ class TaskInstance:
 
     dag_id, run_id, task_id, map_index, try_number, max_tries = "flights", "manual__1", "gate", -1, 1, 0
 
-    def __init__(self):
-        self.xcoms = {}
-        self.first_reschedule = None
+    def __init__(self) -> None:
+        self.xcoms: dict[str, Any] = {}
+        self.first_reschedule: datetime | None = None
 
-    def xcom_push(self, key, value):
+    def xcom_push(self, key: str, value: Any) -> None:
         self.xcoms[key] = json.loads(json.dumps(value))
 
-    def get_first_reschedule_date(self, context):
+    def get_first_reschedule_date(self, context: Any) -> datetime | None:
         return self.first_reschedule
 
 
-def again(trigger):
+def again(trigger: Any) -> Any:
     """The trigger after its journey as JSON into the triggerer."""
     path, parameters = trigger.serialize()
     assert path == f"{type(trigger).__module__}.{type(trigger).__qualname__}"
     return type(trigger)(**json.loads(json.dumps(parameters)))
 
 
-def end_of(trigger, meanwhile=None):
+def end_of(trigger: Any, meanwhile: Callable[[], object] | None = None) -> Any:
     """Run a trigger as the triggerer does; return the payload of its event."""
 
-    async def run():
+    async def run() -> Any:
         events = again(trigger).run()
         task = asyncio.ensure_future(anext(events))
         if meanwhile is not None:
@@ -58,14 +63,14 @@ def end_of(trigger, meanwhile=None):
     return asyncio.run(run()).payload
 
 
-def deferred(sensor, context):
+def deferred(sensor: Any, context: Any) -> Any:
     """The trigger that a sensor goes on with."""
     with pytest.raises(TaskDeferred) as raised:
         sensor.execute(context)
     return raised.value.trigger
 
 
-def wait_by(way, make, context, meanwhile):
+def wait_by(way: str, make: Callable[..., Any], context: Any, meanwhile: Callable[[], object]) -> Any:
     """
     Wait with a sensor by "poke", "reschedule" or "deferrable"; return what it returns.
 
@@ -82,9 +87,9 @@ def wait_by(way, make, context, meanwhile):
         return make(mode="reschedule").execute(context)
     sensor = make(poke_interval=0.1)
     poke_once = sensor.poke
-    done = []
+    done: list[object] = []
 
-    def poke(context):
+    def poke(context: Any) -> Any:
         result = poke_once(context)
         if not done:
             done.append(meanwhile())

@@ -61,8 +61,7 @@ def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
                 check=False,
             )
 
-    run.home = home
-    run.environment = environment
+    vars(run).update(home=home, environment=environment)
     return run
 
 

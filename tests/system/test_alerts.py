@@ -68,6 +68,7 @@ class Conversation(socketserver.StreamRequestHandler):
             if verb == b"DATA":
                 self.wfile.write(b"354 go on\r\n")
                 text = b"".join(iter(self.rfile.readline, b".\r\n"))
+                assert isinstance(self.server, MailServer)
                 self.server.mails.append(email.message_from_bytes(text, policy=default))
             self.wfile.write(b"221 bye\r\n" if verb == b"QUIT" else b"250 ok\r\n")
 

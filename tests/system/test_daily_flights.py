@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
+import runpy
 import subprocess
 import sys
 from datetime import date
@@ -112,10 +112,7 @@ def tables(output):
 
 @pytest.fixture(scope="module")
 def third_day():
-    spec = importlib.util.spec_from_file_location("flights_dag", DAG_FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return list(module.departures(date.fromisoformat(THIRD)))
+    return list(runpy.run_path(str(DAG_FILE))["departures"](date.fromisoformat(THIRD)))
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +171,7 @@ def test_half_a_day_is_completed_and_the_gate_is_deferred_until_somebody_commits
         stderr=subprocess.STDOUT,
         text=True,
     ) as run:
+        assert run.stdout
         for line in run.stdout:
             said.append(line)
             if "running trigger in line" in line:

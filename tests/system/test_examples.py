@@ -5,11 +5,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from deadlines import until
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -63,11 +63,9 @@ def test_a_deferred_gate_lets_the_run_end_when_somebody_else_commits(
     log = tmp_path / "log"
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(airflow, str(file), log=log, AIRFLOW__CORE__DAGS_FOLDER=str(dags))
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not (
-            log.exists() and "running trigger in line" in log.read_text()
-        ):
-            time.sleep(0.2)
+        until(
+            lambda: run.done() or (log.exists() and "running trigger in line" in log.read_text()), seconds=120
+        )
         with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
             client.commit(group, {TopicPartition(topic, 0): 5})
         done = run.result()
@@ -103,12 +101,11 @@ def test_a_demo_that_is_interrupted_leaves_no_process_behind(tmp_path):
         text=True,
     )
     log = home / "airflow-dag.log"
-    deadline = time.monotonic() + 120
-    # In the middle of Spark's work on the first day.
-    while time.monotonic() < deadline and demo.poll() is None:
-        if log.exists() and "starting task_id=process" in log.read_text():
-            break
-        time.sleep(0.5)
+
+    def in_the_middle_of_sparks_work():
+        return log.exists() and "starting task_id=process" in log.read_text()
+
+    until(lambda: demo.poll() is not None or in_the_middle_of_sparks_work(), seconds=240)
     assert demo.poll() is None, demo.communicate()[0]
     assert children_of(str(home))
     demo.send_signal(signal.SIGINT)

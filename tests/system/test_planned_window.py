@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import runpy
 from datetime import date
 from pathlib import Path
 
@@ -21,16 +21,14 @@ GROUP = "flights-planned"
 @pytest.fixture(scope="module")
 def topic(make_topic, produce):
     """Two days of flights, in the order in which they left."""
-    spec = importlib.util.spec_from_file_location("daily_flights_for_windows", EXAMPLES / "daily_flights.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    events = [event for day in LEFT for event in module.departures(date.fromisoformat(day))]
+    flights = runpy.run_path(str(EXAMPLES / "daily_flights.py"))
+    events = [event for day in LEFT for event in flights["departures"](date.fromisoformat(day))]
     name = make_topic(3, config={"retention.ms": "-1"})
     produce(
         name,
         [
             {
-                "partition": module.AIRPORTS.index(event["origin"]),
+                "partition": flights["AIRPORTS"].index(event["origin"]),
                 "value": json.dumps(event),
                 "timestamp": event["timestamp"],
             }

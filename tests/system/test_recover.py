@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,7 +44,7 @@ def stands(airflow, bootstrap_servers):
         with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
             committed = client.committed(GROUP, partitions)
         state = SparkCheckpoint(str(airflow.home / "flights" / "checkpoint")).read()
-        return {tp: commit.offset for tp, commit in committed.items()}, state.kafka_offsets["0"]
+        return {tp: commit and commit.offset for tp, commit in committed.items()}, state.kafka_offsets["0"]
 
     return look
 
@@ -129,10 +129,7 @@ def test_a_recovery_whose_job_fails_is_a_failed_run_and_everything_is_put_back(
 @pytest.fixture(scope="module")
 def since():
     """The function of the first task of the recovery."""
-    spec = importlib.util.spec_from_file_location("recover_flights", EXAMPLES / "recover_flights.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.since.function
+    return runpy.run_path(str(EXAMPLES / "recover_flights.py"))["since"].function
 
 
 class Run:

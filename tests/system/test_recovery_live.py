@@ -54,9 +54,8 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
     (pipelines / "half_way" / "kill").touch()
     variables = {"RECOVERY_HOME": str(pipelines), "RECOVERY_TOPIC": topic, "RACES": str(RACES)}
     with RunningAirflow(home / "airflow", bootstrap_servers, [DAG_FILE], **variables) as airflow:
-        airflow.pipelines = pipelines
         # All begin at once; each test waits for its own.
-        airflow.begun = {name: airflow.trigger(name) for name in NAMES}
+        vars(airflow).update(pipelines=pipelines, begun={name: airflow.trigger(name) for name in NAMES})
         yield airflow
 
 

@@ -90,7 +90,9 @@ def runs(airflow, topic, bootstrap_servers, tmp_path_factory):
         for name, orders in pipelines.items():
             state = SparkCheckpoint(orders["checkpoint_location"]).read()
             told[name]["checkpoint"] = state.kafka_offsets["0"][tp]
-            told[name]["group"] = client.committed(orders["group_id"], [tp])[tp].offset
+            commit = client.committed(orders["group_id"], [tp])[tp]
+            assert commit is not None
+            told[name]["group"] = commit.offset
     return told
 
 

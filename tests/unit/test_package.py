@@ -86,7 +86,10 @@ def test_the_provider_info_names_guides_and_a_logo_that_are_there():
 
 def test_the_provider_info_fits_airflows_schema():
     jsonschema = pytest.importorskip("jsonschema")
-    airflow = importlib.util.find_spec("airflow").submodule_search_locations[0]
+    spec = importlib.util.find_spec("airflow")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    airflow = spec.submodule_search_locations[0]
     schema = json.loads((Path(airflow) / "provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
 
@@ -94,6 +97,8 @@ def test_the_provider_info_fits_airflows_schema():
 def test_every_module_says_what_it_is_for():
     for module in pkgutil.walk_packages([str(ROOT)], "airflow_kafka_offsets."):
         spec = importlib.util.find_spec(module.name)
+        assert spec is not None
+        assert spec.origin is not None
         first = Path(spec.origin).read_text().lstrip()
         assert first.startswith(('"""', "#!")), module.name
 

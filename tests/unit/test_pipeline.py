@@ -32,7 +32,7 @@ def test_it_unpacks_into_the_five_parameters():
 
 def test_it_is_frozen():
     with pytest.raises(AttributeError):
-        ORDERS.group_id = "other"
+        ORDERS.group_id = "other"  # type: ignore[misc]
 
 
 def test_its_asset_needs_no_broker_and_is_named_by_its_uri():

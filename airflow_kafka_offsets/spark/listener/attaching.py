@@ -24,8 +24,8 @@ def attach(session: SparkSession, listener: Any) -> None:
     """
     Attach a listener.
 
-    With Spark Connect this starts PySpark's thread for events, which does not end while the server is gone. Started
-    from a daemon thread it is one too, so that Python does not wait for it at its end.
+    With Spark Connect this starts PySpark's thread for events, which does not end while the server is gone.
+    Started from a daemon thread it is one too, so that Python does not wait for it at its end.
     """
     if _in_jvm(session):
         session.streams.addListener(listener)
@@ -36,12 +36,7 @@ def attach(session: SparkSession, listener: Any) -> None:
 
 
 def detach(session: SparkSession, listener: Any, timeout: float) -> bool:
-    """
-    Remove a listener.
-
-    :param timeout: seconds; with Spark Connect PySpark itself waits ten minutes for a server that is gone.
-    :return: whether it is removed; if not, a daemon thread continues to try.
-    """
+    """Remove a listener; return whether that is done in time. If not, a daemon thread continues to try."""
 
     def remove() -> None:
         try:
@@ -66,7 +61,7 @@ def _in_jvm(session: SparkSession) -> bool:
 
 def _let_events_end(session: SparkSession) -> None:
     """
-    Keep PySpark from waiting for its thread for events with the lock that this thread needs for another event.
+    Keep PySpark from waiting for its event thread with the lock that this thread needs for another event.
 
     PySpark 4.0 to 4.2 would wait for ever, see apache/spark#58897. Other versions are left alone.
     """

@@ -71,12 +71,10 @@ class Committer:
     """
     Follows queries, and commits what they have finished.
 
-    Events (:meth:`follow`, :meth:`finished`, :meth:`idle`, :meth:`ended`) are only recorded. :meth:`step` makes the
-    commits, on the thread that calls it, and only for the newest state of each query. ``outcomes`` has the results.
+    Events (:meth:`follow`, :meth:`finished`, :meth:`idle`, :meth:`ended`) are only recorded. :meth:`step`
+    makes the commits, on the thread that calls it, and only for the newest state of each query.
 
     :param new_client: makes a client from the ``kafka.*`` settings of a source.
-    :param group_id: the group, or ``{topic: group}``, of sources that name none in their options.
-    :param allow_new_query: whether a query may take over a group that another query followed.
     """
 
     def __init__(
@@ -132,20 +130,12 @@ class Committer:
         self._want(run_id, None, ended=time.monotonic())
 
     def step(self) -> float | None:
-        """
-        Commit what is due.
-
-        :return: seconds until more is due; ``None`` when no query is followed any more.
-        """
+        """Commit what is due; return the seconds until more is, ``None`` when no query is followed."""
         with self._committing:
             return self._step()
 
     def flush(self, timeout: float) -> None:
-        """
-        Commit everything that is finished by now, with as many attempts as there is time for.
-
-        :param timeout: seconds; an attempt in progress is not interrupted.
-        """
+        """Commit what is finished by now, with as many attempts as there is time for; interrupts none."""
         deadline = self._flush_until = time.monotonic() + timeout
         self._notice_ends()
         # At least one pass: it begins when the commit on another thread has ended.
@@ -165,16 +155,12 @@ class Committer:
         """Record the queries of which a commit is not done after so many seconds."""
         with self._noting:
             late = [run.query for run in self._runs.values() if run.wanted or run.busy]
+        text = f"its last commit was not done within {timeout:.3g} s; its next run does it"
         for query in late:
-            text = f"its last commit was not done within {timeout:.3g} s; its next run does it"
             self.outcomes.incomplete(query, text)
 
     def close(self, timeout: float = GIVE_UP) -> None:
-        """
-        Forget all queries and close all clients.
-
-        :param timeout: seconds to wait for a commit in progress; then the clients are closed after it.
-        """
+        """Forget all queries and close all clients, or after ``timeout`` leave that to a running commit."""
         with self._noting:
             runs = list(self._runs.values())
             self._runs.clear()
@@ -229,12 +215,10 @@ class Committer:
         return max(0.0, min(pauses)) if pauses else None
 
     def _ask_retention(self) -> None:
-        """Ask the brokers of idle queries once how long they keep offsets: it takes a while, and others need no answer."""
+        """Ask the brokers of idle queries once how long they keep offsets: it takes a while."""
         with self._noting:
-            runs = [
-                run for run in self._runs.values() if run.idle and run.retention is None and run.committed
-            ]
-        for run in runs:
+            runs = list(self._runs.values())
+        for run in (each for each in runs if each.idle and each.retention is None and each.committed):
             minutes = [_try(self._clients[settings].offsets_retention_minutes) for settings in run.clients]
             run.retention = min((60.0 * each for each in minutes if each is not None), default=math.inf)
 
@@ -273,26 +257,19 @@ class Committer:
         retry = False
         silent: dict[str, BrokerUnavailableError] = {}
         for target, wanted in targets.items():
-            # A cluster that did not answer for one group would not answer for the next one either.
-            error = silent.get(target.cluster) or self._attempt(run, target, wanted, batch)
-            if error is None:
+            try:
+                # A cluster that did not answer for one group would not answer for the next one either.
+                if target.cluster in silent:
+                    raise silent[target.cluster]
+                self._write(run, target, wanted, batch)
                 run.committed = time.monotonic()
                 self.outcomes.committed(run.query, target.group_id)
-                continue
-            if isinstance(error, BrokerUnavailableError):
-                silent[target.cluster] = error
-            retry = retry or error.retriable
-            self.outcomes.not_committed(run.query, error, target.group_id)
+            except KafkaOffsetsError as error:  # noqa: PERF203  # the next group is tried
+                if isinstance(error, BrokerUnavailableError):
+                    silent[target.cluster] = error
+                retry = retry or error.retriable
+                self.outcomes.not_committed(run.query, error, target.group_id)
         return retry
-
-    def _attempt(
-        self, run: _Run, target: Target, wanted: TargetOffsets, batch: int | None
-    ) -> KafkaOffsetsError | None:
-        try:
-            self._write(run, target, wanted, batch)
-        except KafkaOffsetsError as error:
-            return error
-        return None
 
     def _write(self, run: _Run, target: Target, wanted: TargetOffsets, batch: int | None) -> None:
         group_id, query, offsets = target.group_id, run.query, wanted.offsets
@@ -318,13 +295,10 @@ class Committer:
         with self._noting:
             others = [other for other in self._runs.values() if other.query.query_id != run.query.query_id]
         for other in others:
-            shared = other.claims.get(target, set()) & offsets.keys()
-            if shared:
+            if shared := other.claims.get(target, set()) & offsets.keys():
                 raise PlanRefusedError(
-                    [
-                        f"query {run.query.name} names group {target.group_id!r} for {summarize(shared)}, which query "
-                        f"{other.query.name} follows already: give each query a group of its own"
-                    ]
+                    f"query {run.query.name} names group {target.group_id!r} for {summarize(shared)}, which "
+                    f"query {other.query.name} follows already: give each query a group of its own"
                 )
 
     def _close_unused_clients(self) -> None:
@@ -335,7 +309,7 @@ class Committer:
 
 
 def _try(function: Callable[[], T]) -> T | None:
-    """Return what a function returns, ``None`` if it fails because the JVM, the server or the broker is gone."""
+    """Return what a function returns, ``None`` if it fails: the JVM, the server or the broker is gone."""
     try:
         return function()
     except Exception as error:  # noqa: BLE001  # py4j and a Spark that shuts down raise anything

@@ -29,8 +29,8 @@ def spark_py_files() -> str:
     """
     Return the path of a zip with what the launcher needs of this package, for ``py_files=``.
 
-    It is made on the machine of the caller, once for each state of the package, in a directory of this user alone below
-    the temporary directory.
+    It is made on the machine of the caller, once for each state of the package, in a directory of this user
+    alone below the temporary directory.
     """
     from airflow_kafka_offsets.spark.listener.py_files import package_zip
 
@@ -41,11 +41,20 @@ def main(arguments: list[str]) -> None:
     """
     Run a job with the listener attached, and commit what is left when it has ended.
 
-    The job's exit status and its exception are this process's. An error of a commit changes neither; it is logged.
+    The job's exit status and its exception are this process's. An error of a commit changes neither; it is
+    logged.
 
     :param arguments: options of the launcher, the job's file, and the job's own arguments.
     """
-    options = _parser().parse_args(arguments)
+    about = "Run a Spark job whose Kafka offsets are committed."
+    parser = argparse.ArgumentParser(prog="launcher.py", description=about)
+    add = parser.add_argument
+    add("--group-id", help="the group of sources that name none in their options")
+    add("--allow-new-query", action="store_true", help="take over a group that another query followed")
+    add("--timeout", type=float, default=60.0, help="seconds for the last commits when the job has ended")
+    add("job", help="the job's Python file")
+    add("arguments", nargs=argparse.REMAINDER, help="the job's own arguments")
+    options = parser.parse_args(arguments)
     job = Path(options.job)
     if not job.is_file():
         raise SystemExit(f"launcher: there is no file {job}: expected the Python file of a Spark job")
@@ -90,18 +99,6 @@ def _attach_before_each_start(
 
     for name in _METHODS:
         setattr(DataStreamWriter, name, attaching(getattr(DataStreamWriter, name)))
-
-
-def _parser() -> argparse.ArgumentParser:
-    about = "Run a Spark job whose Kafka offsets are committed."
-    parser = argparse.ArgumentParser(prog="launcher.py", description=about)
-    add = parser.add_argument
-    add("--group-id", help="the group of sources that name none in their options")
-    add("--allow-new-query", action="store_true", help="take over a group that another query followed")
-    add("--timeout", type=float, default=60.0, help="seconds for the last commits when the job has ended")
-    add("job", help="the job's Python file")
-    add("arguments", nargs=argparse.REMAINDER, help="the job's own arguments")
-    return parser
 
 
 def _find_package() -> None:

@@ -23,12 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
-from airflow_kafka_offsets.errors import (
-    BrokerError,
-    KafkaOffsetsError,
-    PlanRefusedError,
-    UsageError,
-)
+from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX, GroupIds, parse_group_id
 from airflow_kafka_offsets.spark.group_commit import GroupClient
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
@@ -63,8 +58,8 @@ _GRACE = 1.0
 """Seconds by which the end may be late."""
 
 _UNKNOWN_END = (
-    "the Spark Connect server does not answer, so that what it has finished last is not known: what is committed is what "
-    "its last event told; its next run, or CommitOffsetsOperator, commits the rest"
+    "the Spark Connect server does not answer, so that what it has finished last is not known: what is "
+    "committed is what its last event told; its next run, or CommitOffsetsOperator, commits the rest"
 )
 
 
@@ -72,23 +67,24 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
     """
     Commits what each query of a session has finished to the consumer groups that its Kafka sources name.
 
-    A source names its group in its own option ``kafka.consumer.commit.groupid``, or ``consumer.commit.groupid``.
-    The group gets the ends of the newest batch that Spark has marked as committed in the checkpoint: after each
-    batch, at the end of the query, and without new data once an hour, or more often where Kafka would forget the group
-    sooner. A separate thread makes the commits with the Kafka client in the driver's JVM and the source's own
-    ``kafka.*`` options, and reads each back. A group is never moved backwards, and never taken over from another query.
-    An error never ends a query: it is logged and counted, the commit is tried again, and the next batch commits again.
+    A source names its group in its own option ``kafka.consumer.commit.groupid``, or
+    ``consumer.commit.groupid``. The group gets the ends of the newest batch that Spark has marked as
+    committed in the checkpoint: after each batch, at the end of the query, and without new data once an hour,
+    or more often where Kafka would forget the group sooner. A separate thread makes the commits with the
+    Kafka client in the driver's JVM and the source's own ``kafka.*`` options, and reads each back. A group is
+    never moved backwards, and never taken over from another query. An error never ends a query: it is logged
+    and counted, the commit is tried again, and the next batch commits again.
 
-    Attach it with :func:`committing`, which also stops it, or with ``spark.streams.addListener``; then call :meth:`stop`
-    when the queries have ended. Otherwise it is stopped when Python ends.
+    Attach it with :func:`committing`, which also stops it, or with ``spark.streams.addListener``; then call
+    :meth:`stop` when the queries have ended. Otherwise it is stopped when Python ends.
 
     :param spark: the session whose queries are followed.
-    :param group_id: the group, or ``{topic: group}``, of sources that name none in their options. Required with Spark
-        Connect, which does not show their options.
-    :param config: further settings of the Kafka client, which override the source's. With Spark Connect these are all
-        settings: librdkafka's, with ``bootstrap.servers``.
-    :param allow_new_query: whether a query may take over a group that another query followed, as after starting with
-        a new checkpoint.
+    :param group_id: the group, or ``{topic: group}``, of sources that name none in their options. Required
+        with Spark Connect, which does not show their options.
+    :param config: further settings of the Kafka client, which override the source's. With Spark Connect these
+        are all settings: librdkafka's, with ``bootstrap.servers``.
+    :param allow_new_query: whether a query may take over a group that another query followed, as after
+        starting with a new checkpoint.
     :raises UsageError: with Spark Connect, if ``group_id`` or ``config`` is missing.
     :raises SetupError: with Spark Connect before 4.0, which runs listeners on the server.
     """
@@ -104,7 +100,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         groups = None if group_id is None else parse_group_id(group_id)
         if isinstance(groups, Mapping) and any(key.startswith(SOURCE_PREFIX) for key in groups):
             raise UsageError(
-                f"group_id has a key {SOURCE_PREFIX}...: here, name topics; a source names its group in its own options"
+                f"group_id has a key {SOURCE_PREFIX}...: here, name topics; a source names its group in its "
+                "own options"
             )
         self._session = spark
         self._config = dict(config or {})
@@ -149,10 +146,11 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
     def stop(self, timeout: float = FLUSH) -> None:
         """
-        Commit what is left, and end in time, also if a broker or Spark does not answer. A second call does nothing.
+        Commit what is left, and end in time, also if a broker or Spark does not answer. A second call does
+        nothing.
 
-        No thread and no client is left, unless there is no answer: then a warning is logged, and a daemon thread
-        continues, for which Python does not wait when it ends.
+        No thread and no client is left, unless there is no answer: then a warning is logged, and a daemon
+        thread continues, for which Python does not wait when it ends.
 
         :param timeout: seconds; it may take one more.
         """
@@ -183,8 +181,9 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         with _only_logged():
             if not detach(self._session, self, 0.0 if self._server.stuck else left()):
                 log.warning(
-                    "Kafka offsets: the Spark Connect server does not answer, so the listener is still attached to the "
-                    "session; it does nothing any more, and PySpark continues to try to remove it"
+                    "Kafka offsets: the Spark Connect server does not answer, so the listener is still "
+                    "attached to the session; it does nothing any more, and PySpark continues to try to "
+                    "remove it"
                 )
 
     def raise_errors(self) -> None:
@@ -291,12 +290,14 @@ def committing(
     """
     Make consumer groups follow the queries that run inside the ``with`` block.
 
-    At its end everything that the queries have finished is committed. A query that continues after it is not followed.
-    For ``spark``, ``group_id``, ``config`` and ``allow_new_query`` see :class:`KafkaOffsetCommitterListener`.
+    At its end everything that the queries have finished is committed. A query that continues after it is not
+    followed. For ``spark``, ``group_id``, ``config`` and ``allow_new_query`` see
+    :class:`KafkaOffsetCommitterListener`.
 
-    :param raise_errors: raise at the end if a group is not at its query's offsets. An error of the block itself has
-        precedence.
-    :param timeout: seconds for the commits at the end, also if brokers or Spark do not answer; it may take one more.
+    :param raise_errors: raise at the end if a group is not at its query's offsets. An error of the block
+        itself has precedence.
+    :param timeout: seconds for the commits at the end, also if brokers or Spark do not answer; it may take
+        one more.
     :raises KafkaOffsetsError: with ``raise_errors``.
     """
     listener = KafkaOffsetCommitterListener(

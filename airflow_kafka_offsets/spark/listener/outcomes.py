@@ -57,10 +57,8 @@ class Outcomes:
         self, query: RunningQuery, error: KafkaOffsetsError, group_id: str = _WHOLE_QUERY
     ) -> None:
         """Record why a group is not at its query's offsets."""
-        if is_refusal(error):
-            self.counts = self.counts._replace(refused=self.counts.refused + 1)
-        else:
-            self.counts = self.counts._replace(failed=self.counts.failed + 1)
+        kind = "refused" if is_refusal(error) else "failed"
+        self.counts = self.counts._replace(**{kind: getattr(self.counts, kind) + 1})
         with self._lock:
             self._errors.pop((query.query_id, _WHOLE_QUERY), None)
             self._errors[query.query_id, group_id] = error

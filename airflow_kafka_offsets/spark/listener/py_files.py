@@ -16,16 +16,8 @@ from airflow_kafka_offsets.errors import SetupError
 
 ROOT = Path(airflow_kafka_offsets.__file__).parent
 
-PARTS = (
-    "__init__.py",
-    "errors.py",
-    "storage.py",
-    "storage_credentials.py",
-    "model",
-    "checkpoint",
-    "kafka",
-    "spark",
-)
+_FILES = ("__init__.py", "errors.py", "storage.py", "storage_credentials.py")
+PARTS = (*_FILES, "model", "checkpoint", "kafka", "spark")
 """All that needs no Airflow; other packages are imported on use."""
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -36,10 +28,8 @@ def package_zip() -> Path:
     """
     Return the zip, which is made if it is not there.
 
-    Its name has a digest of its content, and it appears whole or not at all, so that processes may make it at the same
-    time.
-
-    :raises SetupError: if its directory belongs to another user, who could put other code there.
+    Its name has a digest of its content, and it appears whole or not at all, so that several processes may
+    make it at the same time.
     """
     content = _zipped()
     directory = _own_directory()
@@ -69,7 +59,7 @@ def _own_directory() -> Path:
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise SetupError(
-            f"{directory} is not a directory of this user alone, so other code could be put there: remove it, or set "
-            "TMPDIR"
+            f"{directory} is not a directory of this user alone, so other code could be put there: remove "
+            "it, or set TMPDIR"
         )
     return directory

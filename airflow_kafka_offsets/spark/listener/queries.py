@@ -6,7 +6,7 @@ import ast
 import contextlib
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import UsageError
@@ -40,10 +40,8 @@ class CallbackConnection:
     """
     The connection on which Java has called this Python thread.
 
-    Spark calls ``onQueryStarted`` on the query's own Java thread, and py4j gives each Java thread a connection and a
-    Python thread, which both stay after the Java thread's end.
-
-    :param jvm: py4j's view of the driver's JVM.
+    Spark calls ``onQueryStarted`` on the query's own Java thread, and py4j gives each Java thread a
+    connection and a Python thread, which both stay after the Java thread's end.
     """
 
     def __init__(self, jvm: Any) -> None:
@@ -64,11 +62,11 @@ class ClassicQuery:
     """
     A query in this driver's JVM.
 
-    Spark keeps for each source object the offsets of the newest batch that is in both of the checkpoint's logs
-    (``committedOffsets``). A source object and its options are matched by the ids of the source's columns in the plan,
-    never by position: so a table that is read twice, a source that is used twice, and named sources are right.
+    Spark keeps for each source object the offsets of the newest batch that is in both of the checkpoint's
+    logs (``committedOffsets``). A source object and its options are matched by the ids of the source's
+    columns in the plan, never by position: so a table that is read twice, a source that is used twice, and
+    named sources are right.
 
-    :param query: PySpark's query.
     :param called_on: the connection of its ``onQueryStarted`` event, which is closed at its end.
     """
 
@@ -132,7 +130,6 @@ class ConnectQuery:
     """
     A query on a Spark Connect server, known from its progress only.
 
-    :param query_id: id of the query, stable over its restarts.
     :param given: the name that the user gave it, if any.
     :param query: PySpark's query; ``None`` if it has ended, and the server no longer returns it.
     :param server: makes the calls to the server; PySpark's own have no time limit, or one of ten minutes.
@@ -166,12 +163,17 @@ class ConnectQuery:
         """Read the progress of a batch, unless a newer one is known."""
         batch = int(progress.batchId)
         if batch >= self._batch:
-            states = list(_kafka_states(progress.sources))
+            states = [
+                SourceState(name, None, {}, ends)
+                for source in progress.sources
+                if (name := str(source.description)).startswith("Kafka")
+                and (ends := _ends(name, source.endOffset))
+            ]
             if states:
                 self._batch, self._states = batch, states
 
     def note_last(self) -> None:
-        """Ask the server for the last progress, since events get lost; raises ``TimeoutError`` without an answer."""
+        """Ask for the last progress, since events get lost; raises ``TimeoutError`` without an answer."""
         query = self._query
         progress = None if query is None else self._server(lambda: query.lastProgress)
         if progress is not None:
@@ -183,11 +185,7 @@ RunningQuery = ClassicQuery | ConnectQuery
 
 
 def commit_group(options: Mapping[str, str]) -> str | None:
-    """
-    Return the group that a Kafka source's options name, ``None`` if they name none.
-
-    :raises UsageError: if they name two.
-    """
+    """Return the group that a Kafka source's options name, ``None`` if they name none; refuse two."""
     named = {value.strip() for key, value in options.items() if key.lower() in GROUP_OPTIONS} - {""}
     if len(named) > 1:
         raise UsageError(
@@ -206,13 +204,6 @@ def _leaves(plan: Any) -> Iterator[tuple[str, Any]]:
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
         yield leaf.getClass().getSimpleName(), leaf
-
-
-def _kafka_states(sources: Iterable[Any]) -> Iterator[SourceState]:
-    for source in sources:
-        name = str(source.description)
-        if name.startswith("Kafka") and (ends := _ends(name, source.endOffset)):
-            yield SourceState(name, None, {}, ends)
 
 
 def _ends(name: str, text: str | None) -> Offsets:

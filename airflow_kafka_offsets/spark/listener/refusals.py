@@ -27,10 +27,8 @@ def refuse_delegation_tokens(jvm: Any, targets: Mapping[str, str], settings: Map
     """
     Refuse to connect where only Spark's own sources have the credentials.
 
-    :param jvm: py4j's view of the driver's JVM.
     :param targets: from :func:`token_targets`.
     :param settings: those of the client, without ``kafka.``.
-    :raises SetupError: naming the settings to add.
     """
     if "sasl.jaas.config" in settings or jvm.java.lang.System.getProperty(_GLOBAL_LOGIN) is not None:
         return
@@ -38,33 +36,31 @@ def refuse_delegation_tokens(jvm: Any, targets: Mapping[str, str], settings: Map
     for name, pattern in targets.items():
         if any(re.fullmatch(pattern, server.strip()) for server in servers.split(",")):
             raise SetupError(
-                f"Spark reaches {servers} with a delegation token (spark.kafka.clusters.{name}.*), so the source's "
-                "options hold no credentials to commit with: give the listener config={'security.protocol': ..., "
-                "'sasl.mechanism': ..., 'sasl.jaas.config': ...} for a user who may read the group"
+                f"Spark reaches {servers} with a delegation token (spark.kafka.clusters.{name}.*), so the "
+                "source's options hold no credentials to commit with: give the listener "
+                "config={'security.protocol': ..., 'sasl.mechanism': ..., 'sasl.jaas.config': ...} for a "
+                "user who may read the group"
             )
 
 
 def check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
-    """
-    Check what a listener needs on a session of Spark Connect.
-
-    :raises SetupError: if Spark or a package does not fit.
-    :raises UsageError: if a parameter is missing.
-    """
+    """Check what a listener needs on a session of Spark Connect."""
     version = _version("pyspark") or metadata.version("pyspark-client")
     if version.startswith("3."):
         raise SetupError(
-            f"Spark Connect {version} runs listeners on the server, where this one cannot work: use Spark 4.0 or "
-            "newer, a classic session, or CommitOffsetsOperator after the job"
+            f"Spark Connect {version} runs listeners on the server, where this one cannot work: use Spark "
+            "4.0 or newer, a classic session, or CommitOffsetsOperator after the job"
         )
     if group_id is None or not config:
         raise UsageError(
-            "this is a session of Spark Connect, which shows neither the options of a query's sources nor the driver's "
-            "JVM: give group_id=, a group or {topic: group}, and config=, librdkafka's settings with bootstrap.servers"
+            "this is a session of Spark Connect, which shows neither the options of a query's sources nor "
+            "the driver's JVM: give group_id=, a group or {topic: group}, and config=, librdkafka's settings "
+            "with bootstrap.servers"
         )
     if not _version("confluent-kafka"):
         raise SetupError(
-            "with Spark Connect commits go through confluent-kafka, which is not installed: pip install confluent-kafka"
+            "with Spark Connect commits go through confluent-kafka, which is not installed: pip install "
+            "confluent-kafka"
         )
 
 

@@ -36,8 +36,8 @@ def group_targets(
     """
     Give the offsets of a query's sources to the groups that they name.
 
-    Where two sources share a partition and a group, the group gets the smaller offset: both have finished the records
-    before it.
+    Where two sources share a partition and a group, the group gets the smaller offset: both have finished the
+    records before it.
 
     :param group_id: the group, or ``{topic: group}``, of sources that name none.
     :return: the targets, and a sentence about each topic without a group.

@@ -19,12 +19,7 @@ class NoThreadError(TimeoutError):
 
 
 class DaemonCall(Generic[T]):
-    """
-    A function call on a new daemon thread, which begins at once.
-
-    :param name: of the thread.
-    :raises NoThreadError: if no thread can be started.
-    """
+    """A function call on a new daemon thread, which begins at once."""
 
     def __init__(self, function: Callable[[], T], name: str) -> None:
         self._returned: list[T] = []
@@ -48,12 +43,7 @@ class DaemonCall(Generic[T]):
         return not self._thread.is_alive()
 
     def wait(self, seconds: float | None = None) -> T:
-        """
-        Wait for the function and return its result, or raise its exception.
-
-        :param seconds: limit; ``None`` = no limit.
-        :raises TimeoutError: if it has not returned by then; the call continues.
-        """
+        """Return the function's result, or raise its exception; ``TimeoutError`` while it still runs."""
         self._thread.join(seconds)
         if self._raised:
             raise self._raised[0]
@@ -63,12 +53,7 @@ class DaemonCall(Generic[T]):
 
 
 class LimitedCalls:
-    """
-    Calls to a server that may be gone: while a late call has not returned, no other is made.
-
-    :param name: of the threads.
-    :param seconds: limit for each call.
-    """
+    """Calls to a server that may be gone: while a late call has not returned, no other is made."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self.seconds = seconds
@@ -81,11 +66,7 @@ class LimitedCalls:
         return self._late is not None and not self._late.ended
 
     def __call__(self, function: Callable[[], T]) -> T:
-        """
-        Call a function and return its result.
-
-        :raises TimeoutError: if it does not return in time, or an earlier one has not returned yet.
-        """
+        """Call a function and return its result; ``TimeoutError`` while this or an earlier call is late."""
         if self.stuck:
             raise TimeoutError("an earlier call was not answered yet")
         call = DaemonCall(function, self._name)
@@ -100,9 +81,8 @@ class Worker:
     """
     A daemon thread that calls a function when it is woken, and again when the function asks for it.
 
-    :param step: does what is due, and returns the seconds until its next call at the latest; ``None`` ends the
-        thread, and the next :meth:`wake` starts another one.
-    :param name: of the thread.
+    :param step: does what is due, and returns the seconds until its next call at the latest; ``None`` ends
+        the thread, and the next :meth:`wake` starts another one.
     """
 
     def __init__(self, step: Callable[[], float | None], name: str) -> None:

@@ -67,6 +67,8 @@ def test_the_commit_says_which_run_and_query_made_it(
     commit(context, group_id=group, checkpoint_location=checkpoint({0: 10}, topic))
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         (held,) = client.committed(group, [TopicPartition(topic, 0)]).values()
+    assert held
+    assert held.metadata
     said = json.loads(held.metadata)
     assert len(said.pop("token")) == 12
     assert abs(said.pop("at") - time.time()) < 60
@@ -89,6 +91,8 @@ def test_committing_the_same_batch_again_changes_nothing_and_is_sent(
     assert commit(context, **parameters)["changed"] == 0
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         (held,) = client.committed(parameters["group_id"], [TopicPartition(topic, 0)]).values()
+    assert held
+    assert held.metadata
     assert json.loads(held.metadata)["run"] == "manual__2"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -84,7 +85,7 @@ def test_what_is_wrong_is_said_with_the_connections_id(connect, context, wrong):
         (TopicReachedSensor, {"topics": "t", "target": "2013-01-01"}),
     ],
 )
-def test_every_task_fails_at_once(connect, context, operator, parameters):
+def test_every_task_fails_at_once(connect, context, operator: Any, parameters: dict[str, Any]):
     connect(NOTHING)
     with pytest.raises(AirflowFailException, match="connection 'other' is not defined"):
         operator(task_id="t", kafka_config_id="other", **parameters).execute(context)
@@ -93,7 +94,7 @@ def test_every_task_fails_at_once(connect, context, operator, parameters):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_sensor_fails_at_once_in_every_mode(connect, context, way):
     connect(NOTHING)
-    mode = {"deferrable": {"deferrable": True}, "reschedule": {"mode": "reschedule"}}.get(way, {})
+    mode: Any = {"deferrable": {"deferrable": True}, "reschedule": {"mode": "reschedule"}}.get(way, {})
     sensor = ConsumerGroupLagSensor(task_id="s", group_id="g", max_lag=0, kafka_config_id="other", **mode)
     with pytest.raises(AirflowFailException, match="connection 'other' is not defined"):
         sensor.execute(context)

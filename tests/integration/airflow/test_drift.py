@@ -4,7 +4,9 @@ import json
 import os
 import time
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
+import deadlines
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from confluent_kafka import TopicPartition as ClientPartition
@@ -67,15 +69,14 @@ def until(bootstrap_servers):
     """Waits until a question to a client is answered with something true."""
 
     def wait(question):
-        deadline = time.monotonic() + DEADLINE
-        while time.monotonic() < deadline:
+        def answer():
             with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
                 try:
-                    if question(client):
-                        return
+                    return question(client)
                 except UnknownTopicPartitionError:
-                    continue
-        pytest.fail(f"not so within {DEADLINE:.0f} s")
+                    return False
+
+        deadlines.until(answer)
 
     return wait
 
@@ -246,7 +247,11 @@ def test_a_broker_that_does_not_answer_is_retried_unless_something_else_is_wrong
 def test_a_pipeline_in_a_list_is_rendered_whether_dict_or_not(checkpoint, topic, new_group, commit, context):
     group, location = new_group(), checkpoint({topic: {0: 10}})
     commit(group, topic, {0: 10})
-    names = {"group_id": "{{ group }}", "checkpoint_location": "{{ place }}", "topics": ["{{ topic }}:0"]}
+    names: dict[str, Any] = {
+        "group_id": "{{ group }}",
+        "checkpoint_location": "{{ place }}",
+        "topics": ["{{ topic }}:0"],
+    }
     context |= {"group": group, "place": location, "topic": topic}
     for pipelines in ([KafkaPipeline(**names), names], json.dumps([names])):
         task = CheckOffsetDriftOperator(task_id="check", pipelines=pipelines, grace="{{ 0 }}")
@@ -347,8 +352,5 @@ def test_where_the_storage_tells_no_time_a_batch_counts_from_when_it_was_planned
 
 def create(admin, topic):
     """Create a topic that was just deleted; for a moment Kafka still says that it is there."""
-    deadline = time.monotonic() + DEADLINE
     new = NewTopic(topic, num_partitions=1, replication_factor=1)
-    while error := admin.create_topics([new])[topic].exception(DEADLINE):
-        assert time.monotonic() < deadline, error
-        admin.poll(0.05)
+    deadlines.until(lambda: admin.create_topics([new])[topic].exception(DEADLINE) is None, "the topic")

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
@@ -21,6 +22,7 @@ from airflow.sdk import timezone
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from deadlines import until
 from waiting import WAYS, Store, TaskInstance, deferred, end_of, wait_by
 
 from airflow_kafka_offsets.errors import UsageError
@@ -175,12 +177,13 @@ def test_offsets_that_compaction_removed_count_until_they_are_passed(
     old = now_ms() - 7_200_000
     same = {"value": b"x", "key": b"same", "partition": 0}
     produce(topic, [{**same, "timestamp": old} for _ in range(20)], on=kafka.bootstrap_servers)
-    deadline = time.monotonic() + 20
-    # The last of the old ones is kept until a newer one is looked at as well.
-    while first_offset_from(kafka.bootstrap_servers, topic, 5) < 20 and time.monotonic() < deadline:
-        # A segment is closed by the next record.
+
+    def compacted():
+        # The last of the old ones is kept until a newer one is looked at as well; that closes a segment.
         produce(topic, [{**same, "timestamp": now_ms()}], on=kafka.bootstrap_servers)
-    assert first_offset_from(kafka.bootstrap_servers, topic, 5) >= 20
+        return first_offset_from(kafka.bootstrap_servers, topic, 5) >= 20
+
+    until(compacted)
     with OffsetsClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
         client.commit(group, {TopicPartition(topic, 0): 5})
         log_end = client.log_ranges([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].end
@@ -218,9 +221,7 @@ def test_an_empty_topic_is_not_waited_for(group, make_topic):
 
 def recreate(admin, topic, partitions=1):
     admin.delete_topics([topic])[topic].result(20)
-    deadline = time.monotonic() + 20
-    while topic in admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: topic not in admin.list_topics(timeout=10).topics)
     admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(20)
 
 
@@ -247,11 +248,7 @@ def test_a_partition_that_is_added_during_a_wait_is_waited_for(
     gate = lag_sensor(group, on_no_commit="earliest")
     assert gate.poke({}).is_done is False
     admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
-    deadline = time.monotonic() + 20
-    while (
-        len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < 2 and time.monotonic() < deadline
-    ):
-        time.sleep(0.1)
+    until(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 2)
     # The other producer does not know of the partition yet.
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for _ in range(3):
@@ -409,7 +406,7 @@ def test_a_marker_is_no_record_that_a_topic_has_reached(make_topic, send_in_tran
     tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
     send_in_transaction(tp, OLD)
     # The marker carries the broker's clock.
-    gate = {"task_id": "gate", "topics": tp.topic, "target": "2016-01-01"}
+    gate: dict[str, Any] = {"task_id": "gate", "topics": tp.topic, "target": "2016-01-01"}
     assert reading_of(TopicReachedSensor(**gate))[0] is False
     send_in_transaction(tp, now_ms())
     assert reading_of(TopicReachedSensor(**gate))[0] is True
@@ -524,7 +521,7 @@ def test_a_stall_is_forgotten_when_the_task_is_tried_again(behind, context):
             lag_sensor(behind, stalled_after=0.3, mode="reschedule").execute(context)
 
     look_once()
-    time.sleep(0.4)
+    time.sleep(0.4)  # longer than stalled_after
     context["ti"].try_number = 2
     look_once()
 
@@ -550,7 +547,7 @@ def test_an_age_that_grows_is_no_change(group, make_topic, produce, commit, caps
     commit(group, topic, {0: 1})
     gate = lag_sensor(group, max_time_lag=60)
     first = gate.poke({}).xcom_value["time_lag"]
-    time.sleep(1)
+    time.sleep(1)  # the age grows
     assert gate.poke({}).xcom_value["time_lag"] > first
     gate._close()
     assert capsys.readouterr().out.count("total lag 1") == 1
@@ -597,7 +594,7 @@ def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make
     # The first lookup finds the first marker, and behind it a record that is older than the target.
     for time_of_record in (now_ms() - 7_200_000, now_ms() - 3_600_000):
         send_in_transaction(tp, time_of_record)
-    gate = {"task_id": "gate", "topics": tp.topic, "target": a_minute_ago()}
+    gate: dict[str, Any] = {"task_id": "gate", "topics": tp.topic, "target": a_minute_ago()}
     assert reading_of(TopicReachedSensor(**gate))[0] is False
     send_in_transaction(tp, now_ms())
     assert reading_of(TopicReachedSensor(**gate))[0] is True

@@ -7,6 +7,7 @@ import json
 
 import pytest
 from airflow.sdk import Asset, AssetWatcher
+from deadlines import until_async
 from waiting import again
 
 from airflow_kafka_offsets.errors import UsageError
@@ -27,11 +28,9 @@ class AssetState(dict):
     async def aset(self, key, value):
         self[key] = json.loads(json.dumps(value))
 
-    async def says(self, fired, seconds=15):
+    async def says(self, fired):
         """Wait until the trigger has noted that it has fired, or that the backlog is gone."""
-        async with asyncio.timeout(seconds):
-            while [bool(kept["fired_at"]) for kept in self.values()] != [fired]:
-                await asyncio.sleep(0.05)
+        await until_async(lambda: [bool(kept["fired_at"]) for kept in self.values()] == [fired])
 
 
 @pytest.fixture
@@ -66,14 +65,12 @@ class Watch:
         async for event in self._trigger.run():
             self.fired.append(event.payload)
 
-    async def until(self, count, seconds=15):
-        """Wait until it has fired so many times, and then for what may come too many."""
-        async with asyncio.timeout(seconds):
-            while len(self.fired) < count:
-                await asyncio.sleep(0.05)
+    async def until(self, count):
+        """Wait until it has fired so many times."""
+        await until_async(lambda: len(self.fired) >= count)
 
     async def polls(self, count):
-        """Let it poll so many times more."""
+        """Let it poll so many times more. A poll that fires nothing leaves no trace: only time tells."""
         await asyncio.sleep(1.2 * count + 0.5)
 
 

@@ -95,7 +95,7 @@ def statsd():
                     told.append(listener.recv(65536).decode())
             return [line for line in told if "kafka_offsets" in line]
 
-        lines.port = listener.getsockname()[1]
+        vars(lines)["port"] = listener.getsockname()[1]
         yield lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -10,6 +11,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from waiting import Store
 
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import read_archives
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -460,7 +462,8 @@ def test_a_reset_that_stopped_between_two_groups_moves_neither_twice_when_it_is_
         ti = type(context["ti"])()
         ti.task_id, ti.max_tries = "reset", tries
         task = ResetOffsetsOperator(task_id="reset", shift_by=-3, group_id=groups)
-        return task.execute({"ti": ti} | ({} if store is None else {"task_state_store": store}))
+        own: Any = {"ti": ti} | ({} if store is None else {"task_state_store": store})
+        return task.execute(own)
 
     with monkeypatch.context() as patch:
         patch.setattr(OffsetsClient, "commit", away)
@@ -525,7 +528,7 @@ def test_a_reset_commits_again_over_a_commit_that_came_in_between(pipeline, monk
 def test_a_reset_whose_group_moves_while_it_is_prepared_changes_nothing_and_is_tried_again(
     pipeline, monkeypatch, commit
 ):
-    archived = plan_apply.apply_checkpoint_plan
+    archived = apply_checkpoint_plan
 
     def after_a_commit(*args, **kwargs):
         commit(pipeline.group, pipeline.topic, {0: 61})

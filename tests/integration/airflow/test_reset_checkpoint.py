@@ -139,6 +139,7 @@ def test_the_commits_say_which_query_and_batch_they_go_with(topic, group, query,
     reset(context, query, group, to_offset="earliest")
     (held,) = broker.committed(group, [TopicPartition(topic, 0)]).values()
     said = CommitMetadata.parse(held.metadata)
+    assert said is not None
     assert (said.query, said.batch, said.dag) == ("11111111-2222-3333-4444-555555555555", 1, "flights")
 
 

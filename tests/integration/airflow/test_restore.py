@@ -175,6 +175,7 @@ def test_a_restore_that_leaves_everything_alone_goes_on_and_writes_nothing(
     task.outlets = KafkaPipeline(group_id=group).assets
     restored = task.execute(context)
     assert task.outlets == []
+    assert restored is not None
     assert (restored["after"], restored["verified"]) == ({}, False)
     assert "Nothing was written" in capsys.readouterr().out
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
@@ -136,6 +137,7 @@ def test_the_log_end_is_frozen_when_the_wait_begins(group, topic, commit, produc
     commit(10, 4)
     looked = sensor.poke({})
     assert looked.is_done
+    assert looked.xcom_value
     assert looked.xcom_value["target"] == {topic: {"0": 10, "1": 4, "2": 0}}
     sensor._close()
 
@@ -163,6 +165,7 @@ def test_a_time_is_the_first_record_at_or_after_it(group, topic, commit):
     sensor = OffsetsReachedSensor(task_id="s", group_id=group, target="2026-03-01T12:03:00+00:00")
     looked = sensor.poke({})
     assert looked.is_done is False
+    assert looked.xcom_value
     assert looked.xcom_value["target"] == {topic: {"0": 3, "1": 3, "2": 0}}
     assert looked.xcom_value["remaining"] == 1
     commit(3, 3)
@@ -215,7 +218,7 @@ def test_the_receipt_of_a_plan_only_is_no_target(group, topic, commit):
 
 def test_a_rescheduled_sensor_keeps_its_target_where_airflow_keeps_state(group, topic, commit, produce):
     commit(5, 4)
-    context = {"task_state_store": Store(), "ti": TaskInstance()}
+    context: Any = {"task_state_store": Store(), "ti": TaskInstance()}
 
     def look_once():
         return OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule", target="latest").execute(
@@ -251,6 +254,7 @@ def test_without_a_group_the_position_is_the_checkpoints(topic, tmp_path):
     location = write_checkpoint(tmp_path, topic, {"0": 10, "1": 3, "2": 0}, batch=0)
     sensor = ConsumerGroupLagSensor(task_id="s", checkpoint_location=location, max_lag=0)
     looked = sensor.poke({})
+    assert looked.xcom_value
     assert (looked.is_done, looked.xcom_value["total_lag"], looked.xcom_value["position"]) == (
         False,
         1,

@@ -8,12 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from confluent_kafka.admin import AdminClient, NewTopic
+from deadlines import until
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -61,20 +61,15 @@ def commit(context, **parameters):
     return CommitOffsetsOperator(task_id="commit", **parameters).execute(context)
 
 
-def wait_until(condition, timeout=60):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
-
-
 def test_all_batches_of_a_run_are_committed_and_kafkas_tool_shows_lag_0(
     stream, make_topic, produce, location, new_group, kafka_tools, context
 ):
     topic, group = make_topic(), new_group()
     produce(topic, {0: 10, 1: 7})
     run(stream(topic, maxOffsetsPerTrigger=6), location)
-    assert SparkCheckpoint(location).read().batch_id >= 2
+    newest = SparkCheckpoint(location).read().batch_id
+    assert newest is not None
+    assert newest >= 2
     receipt = commit(context, group_id=group, checkpoint_location=location)
     assert receipt["after"] == {topic: {"0": 10, "1": 7, "2": 0}}
     rows = kafka_tools.describe_rows(group)
@@ -98,6 +93,8 @@ def test_a_run_with_nothing_new_commits_the_same_again(
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         (held,) = client.committed(group, [TopicPartition(topic, 0)]).values()
     # The second commit was sent: what it says of itself is there.
+    assert held
+    assert held.metadata
     assert json.loads(held.metadata)["run"] == "manual__2"
 
 
@@ -108,7 +105,7 @@ def test_an_always_on_query_is_committed_while_it_runs(
     produce(topic, {0: 1})
     query = start(stream(topic), location, processingTime="300 milliseconds")
     try:
-        wait_until(lambda: Path(location, "commits", "0").exists())
+        until(lambda: Path(location, "commits", "0").exists())
         seen = [commit(context, group_id=group, checkpoint_location=location)["after"][topic]["0"]]
         for _ in range(4):
             produce(topic, {0: 5})
@@ -147,7 +144,7 @@ def test_two_sources_of_one_topic_are_refused_one_group_and_given_one_each(
     )
     query = start(frame, location, processingTime="1 hour")
     try:
-        wait_until(lambda: Path(location, "commits", "0").exists())
+        until(lambda: Path(location, "commits", "0").exists())
         with pytest.raises(AirflowFailException, match=r"occurs in source 0 and in source 1 .*\"source:0\""):
             commit(context, group_id=group, checkpoint_location=location)
         commit(context, group_id={"source:0": first, "source:1": second}, checkpoint_location=location)
@@ -166,7 +163,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_refused(
     admin.delete_topics([topic])[topic].result(30)
     with pytest.raises(AirflowFailException, match=f"{topic}-0 is not on the broker"):
         commit(context, group_id=group, checkpoint_location=location)
-    wait_until(lambda: admin.create_topics([NewTopic(topic, 1)])[topic].exception(30) is None)
+    until(lambda: admin.create_topics([NewTopic(topic, 1)])[topic].exception(30) is None)
     with pytest.raises(
         AirflowFailException, match=r"offset 8 .* which holds 0 to 0: the topic was recreated"
     ):
@@ -254,7 +251,7 @@ def test_a_job_killed_in_the_middle_of_a_batch_has_that_batch_not_committed_and_
             )
 
     job = launch(block_at=1)
-    wait_until(lambda: (output / "blocked").exists() or job.poll() is not None, 90)
+    until(lambda: (output / "blocked").exists() or job.poll() is not None, "the job", 90)
     os.killpg(job.pid, signal.SIGKILL)
     assert job.wait() == -signal.SIGKILL, (tmp_path / "log").read_text()[-2000:]
 

@@ -7,8 +7,10 @@ import json
 import threading
 import time
 from contextlib import AsyncExitStack, aclosing
+from typing import Any
 
 import pytest
+from deadlines import until, until_async
 from waiting import again
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -63,16 +65,12 @@ def clients(monkeypatch):
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     yield
-    deadline = time.monotonic() + DEADLINE
-    while time.monotonic() < deadline and (
-        left := [
-            t.name
-            for t in threading.enumerate()
-            if t.name.startswith(("kafka offsets of", "read checkpoint"))
-        ]
-    ):
-        time.sleep(0.05)
-    assert left == []
+
+    def left():
+        ours = ("kafka offsets of", "read checkpoint")
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith(ours)]
+
+    until(lambda: not left(), "the threads to end")
     assert poll._pollers == {}
 
 
@@ -139,7 +137,7 @@ def test_waits_that_come_later_fall_into_step(groups, clients):
             for _ in range(4):
                 streams.append(await stack.enter_async_context(aclosing(polls(wait, 1.0))))
                 await anext(streams[-1])
-                await asyncio.sleep(0.15)
+                await asyncio.sleep(0.15)  # they come one after the other, within one interval
             for _ in range(3):
                 await asyncio.gather(*map(anext, streams))
             (client,) = clients
@@ -237,7 +235,7 @@ def test_a_wait_that_is_cancelled_leaves_the_others_alone(groups, clients, commi
             return asyncio.create_task(anext(trigger.run()))
 
         cancelled, going_on = start(), start()
-        await asyncio.sleep(0.5)
+        await until_async(lambda: clients and clients[0].asked, "both to be under way")
         cancelled.cancel()
         await asyncio.gather(cancelled, return_exceptions=True)
         await asyncio.to_thread(commit, group, topic, {0: 5})
@@ -283,8 +281,9 @@ def test_a_thread_that_ended_is_replaced(groups, clients, monkeypatch):
 
 
 def request(interval, longest=None, ends=float("inf"), group="g"):
+    unused: Any = None
     return PollRequest(
-        LagWait(group_id=group, max_lag=0), interval, longest or interval, ends, None, outcomes=None
+        LagWait(group_id=group, max_lag=0), interval, longest or interval, ends, unused, outcomes=unused
     )
 
 
@@ -347,7 +346,7 @@ def test_trouble_of_some_is_put_behind_the_others(groups, clients, monkeypatch):
 
     class Away(LagWait):
         def find(self, client, state):
-            time.sleep(0.25)
+            time.sleep(0.25)  # longer than the patience
             raise BrokerUnavailableError("away", code="_TRANSPORT")
 
     waits = [

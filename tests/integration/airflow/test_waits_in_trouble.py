@@ -55,7 +55,7 @@ def test_a_wait_goes_on_after_a_broker_was_stopped_or_silent_for_20_seconds(
         waiting = [
             asyncio.create_task(anext(again(trigger).run())) for name in brokers for trigger in triggers(name)
         ]
-        await asyncio.sleep(2)
+        await asyncio.sleep(2)  # Two polls of each. A wait that has not polled yet has to end as well.
         await asyncio.to_thread(trouble)
         return await asyncio.wait_for(asyncio.gather(*waiting), DEADLINE)
 

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
@@ -97,7 +98,7 @@ def plan(run, **parameters):
 
 
 def commit(window, run=None, **parameters):
-    context = run.context() if run else {"ti": TaskInstance(Run())}
+    context: Any = run.context() if run else {"ti": TaskInstance(Run())}
     receipt = CommitOffsetWindowOperator(task_id="commit", window=window, **parameters).execute(context)
     assert receipt["verified"]
     return receipt

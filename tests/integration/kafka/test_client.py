@@ -4,12 +4,12 @@ import json
 import socket
 import struct
 import threading
-import time
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from deadlines import until
 
 from airflow_kafka_offsets.errors import CommitError, GroupActiveError, UnknownTopicPartitionError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -20,12 +20,6 @@ pytestmark = pytest.mark.integration
 
 def partitions_of(topic, count=3):
     return [TopicPartition(topic, number) for number in range(count)]
-
-
-def eventually(condition, timeout=20.0):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"not so within {timeout:g} s"
 
 
 def test_partitions_are_those_of_the_topics_that_exist(client, make_topic):
@@ -170,7 +164,7 @@ def test_a_long_lived_client_sees_a_topic_created_anew(
     assert client.log_ranges([partition]) == {partition: LogRange(0, 5)}
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.delete_topics([topic])[topic].result(20)
-    eventually(lambda: client.partitions([topic]) == {})
+    until(lambda: client.partitions([topic]) == {})
     with pytest.raises(UnknownTopicPartitionError):
         client.log_ranges([partition])
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)

@@ -14,6 +14,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -150,7 +151,7 @@ def write_transactions(bootstrap_servers, topic, ago):
         producer.begin_transaction()
         for number in range(size):
             producer.produce(topic, b"x", partition=number % 2, timestamp=ago(hour))
-            ends[topic, number % 2] += 1
+            ends[TopicPartition(topic, number % 2)] += 1
         assert producer.flush(DEADLINE) == 0
         end(DEADLINE)
         # The marker.
@@ -185,7 +186,7 @@ class Batch:
     commits: list[dict[TopicPartition, int]] = field(init=False)
     topics: list[str] = field(init=False)
     """As ``--topic``; empty for all topics."""
-    value: object = None
+    value: Any = None
     moment: datetime | None = None
     file: list[dict[TopicPartition, int]] = field(default_factory=list)
 

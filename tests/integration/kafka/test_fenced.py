@@ -21,6 +21,9 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka import commits, fenced
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.failures import Failed, Failure
+from airflow_kafka_offsets.kafka.groups import COMMITTER
+from airflow_kafka_offsets.kafka.requests import send_commit
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
@@ -73,7 +76,7 @@ def holds(kafka_tools):
 @pytest.fixture
 def meanwhile(monkeypatch):
     """meanwhile(do) does something between the comparison and the first commit that follows."""
-    real = fenced.send_commit
+    real = send_commit
 
     def arrange(do):
         todo = [do]
@@ -207,7 +210,7 @@ def test_who_joins_meanwhile_begins_at_the_windows_end(
 def test_a_reader_who_joins_between_two_requests_stops_the_commit_and_a_retry_finishes_it(
     client, group, topic, window, holds, join_group, monkeypatch, small_requests
 ):
-    real, joining = fenced.send_commit, []
+    real, joining = send_commit, []
 
     def send(connection, *rest):
         answers = real(connection, *rest)
@@ -220,9 +223,12 @@ def test_a_reader_who_joins_between_two_requests_stops_the_commit_and_a_retry_fi
 
     over = []
     on_revoke = fenced._Member._on_revoke
-    monkeypatch.setattr(
-        fenced._Member, "_on_revoke", lambda self, *told: (over.append(self), on_revoke(self, *told))
-    )
+
+    def note(self, *told):
+        over.append(self)
+        on_revoke(self, *told)
+
+    monkeypatch.setattr(fenced._Member, "_on_revoke", note)
     monkeypatch.setattr(fenced, "send_commit", send)
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(GroupActiveError, match="2 of 4 partitions were written.*finishes it"):
@@ -238,7 +244,7 @@ def test_a_reader_who_joins_between_two_requests_stops_the_commit_and_a_retry_fi
 def test_half_of_a_commit_that_was_killed_is_finished(
     client, group, topic, window, holds, monkeypatch, small_requests
 ):
-    real, sent = fenced.send_commit, []
+    real, sent = send_commit, []
 
     def die(*arguments):
         if sent:
@@ -257,11 +263,11 @@ def test_half_of_a_commit_that_was_killed_is_finished(
 
 
 def test_a_commit_whose_answer_was_lost_is_looked_up(client, group, window, holds, monkeypatch):
-    real, sent = fenced.send_commit, []
+    real, sent = send_commit, []
 
     def send(*arguments):
         sent.append(real(*arguments))
-        raise fenced.Failed(fenced.Failure("_TIMED_OUT", "no answer to the commit"))
+        raise Failed(Failure("_TIMED_OUT", "no answer to the commit"))
 
     monkeypatch.setattr(fenced, "send_commit", send)
     assert client.commit_window(group, window(None, 5)) == window(None, 5).end
@@ -273,12 +279,12 @@ def test_what_was_written_is_told_when_the_rest_is_refused(
     client, group, topic, window, monkeypatch, small_requests
 ):
     """The coordinator moves in the middle, and somebody commits before this one is back."""
-    real, sent = fenced.send_commit, []
+    real, sent = send_commit, []
 
     def send(*arguments):
         if len(sent) == 1:
             sent.append(None)
-            raise fenced.Failed(fenced.Failure("NOT_COORDINATOR", "moved"))
+            raise Failed(Failure("NOT_COORDINATOR", "moved"))
         sent.append(real(*arguments))
         return sent[-1]
 
@@ -322,7 +328,7 @@ def test_a_commit_without_a_fence_is_refused_by_a_group_with_a_member(
 def test_another_windows_commit_is_waited_for_and_named(
     client, bootstrap_servers, group, topic, window, join_group
 ):
-    other = join_group(group, topic, **{"client.id": f"somebody{fenced.COMMITTER}"})
+    other = join_group(group, topic, **{"client.id": f"somebody{COMMITTER}"})
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=2) as hasty:
         with pytest.raises(
             GroupActiveError, match="a window was being committed to the group for 2 s.*nothing was written"
@@ -341,9 +347,10 @@ def dying_committers(bootstrap_servers, topic):
 
     def kill(groups):
         child = subprocess.Popen(
-            [sys.executable, "-c", COMMITTERS, bootstrap_servers, topic, fenced.COMMITTER, *groups],
+            [sys.executable, "-c", COMMITTERS, bootstrap_servers, topic, COMMITTER, *groups],
             stdout=subprocess.PIPE,
         )
+        assert child.stdout
         assert child.stdout.readline() == b"joined\n"
         child.kill()
         child.communicate()
@@ -399,7 +406,7 @@ def test_a_commit_and_a_reset_wait_until_a_windows_commit_that_was_killed_is_out
 def test_a_commit_and_a_reset_that_a_windows_commit_keeps_out_are_worth_another_try(
     bootstrap_servers, group, topic, window, holds, join_group, write
 ):
-    join_group(group, topic, **{"client.id": f"somebody{fenced.COMMITTER}"})
+    join_group(group, topic, **{"client.id": f"somebody{COMMITTER}"})
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=1.5) as hasty:
         with pytest.raises(GroupActiveError, match="a window was being committed to the group") as refused:
             hasty.commit(group, window(None, 5).end) if write == "commit" else active_groups(hasty, [group])

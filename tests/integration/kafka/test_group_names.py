@@ -75,9 +75,8 @@ def topic(make_topic):
 @given(st.lists(names, min_size=20, max_size=20, unique=True))
 @settings(
     max_examples=2,
-    deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @example(
     ["", *WHITE, "\0", "\ud800", *(f"{white}a" for white in WHITE), *(f"b{white}" for white in WHITE), "c\0d"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import time
 from datetime import datetime, timezone
+from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from deadlines import until
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -45,14 +46,13 @@ def halved(make_topic, produce, tmp_path_factory):
         failed = next(number for number in (1, 2) if "__consumer_offsets-0" not in held[number])
         shutil.rmtree(disks[failed])
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        deadline = time.monotonic() + 30
-        while True:
+
+        def leaderless(admin):
             found = admin.list_topics(topic, timeout=5).topics[topic].partitions
             without = sorted(number for number, partition in found.items() if partition.leader == -1)
-            if without and len(found) == 6:
-                break
-            assert time.monotonic() < deadline, "no partition has lost its leader"
-            time.sleep(0.2)
+            return without if len(found) == 6 else []
+
+        without = until(partial(leaderless, admin), "a partition to lose its leader")
         del admin
         yield servers, topic, sorted(set(range(6)) - set(without)), without
 

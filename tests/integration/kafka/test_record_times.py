@@ -8,6 +8,7 @@ import time
 import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
+from deadlines import until
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -95,9 +96,7 @@ def test_behind_the_last_record_there_is_only_a_marker(client, make_topic, send_
     partition = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
     send_in_transaction(partition, FIRST)
     # The broker confirms a commit before it has written the marker.
-    deadline = time.monotonic() + 10
-    while client.log_ranges([partition])[partition].end < 2:
-        assert time.monotonic() < deadline
+    until(lambda: client.log_ranges([partition])[partition].end == 2)
     assert client.record_times({partition: 1}, within=5) == {partition: None}
 
 

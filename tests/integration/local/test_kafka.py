@@ -6,12 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 from breakable_kafka import BreakableKafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from deadlines import until
 from kafka_shell import KafkaTools
 
 from airflow_kafka_offsets.errors import SetupError
@@ -19,13 +19,6 @@ from airflow_kafka_offsets.local.kafka import EmbeddedKafka, process_mark
 from airflow_kafka_offsets.local.process import is_running
 
 pytestmark = pytest.mark.integration
-
-
-def wait_for(condition, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.02)
 
 
 def log_end(bootstrap_servers, topic):
@@ -110,12 +103,13 @@ def test_nothing_is_left_when_the_parent_is_killed(victim, tmp_path):
         "time.sleep(120)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout
     pid, child = (int(number) for number in parent.stdout.readline().split())
     try:
         assert is_running(pid, process_mark(tmp_path))
         parent.kill()
         parent.wait(10)
-        wait_for(lambda: not is_running(pid, process_mark(tmp_path)))
+        until(lambda: not is_running(pid, process_mark(tmp_path)))
     finally:
         if child:
             os.kill(child, signal.SIGKILL)
@@ -140,6 +134,7 @@ def test_ctrl_c_during_the_start_leaves_nothing(moment, tmp_path):
         # A group of its own stands for the terminal's foreground group.
         start_new_session=True,
     )
+    assert parent.stdout
     while not (line := parent.stdout.readline()).startswith(moment):
         assert line
     port = int(line.rpartition(":")[2])
@@ -166,7 +161,7 @@ def test_the_broker_is_ended_even_when_the_one_who_watches_it_was_killed(own_kaf
     )
     os.kill(watcher, signal.SIGKILL)
     kafka.stop()
-    wait_for(lambda: not is_running(pid, process_mark(tmp_path)))
+    until(lambda: not is_running(pid, process_mark(tmp_path)))
 
 
 def test_a_bad_property_shows_what_kafka_said_and_leaves_nothing(tmp_path):

@@ -301,7 +301,9 @@ def counting(three_batches, topic, count, tmp_path_factory):
     """The checkpoint of a query that has counted all records, in several batches."""
     location = tmp_path_factory.mktemp("stateful") / "checkpoint"
     assert count(topic, str(location), maxOffsetsPerTrigger=10) == {0: 13, 1: 5, 2: 9}
-    assert SparkCheckpoint(str(location)).read().batch_id >= 2
+    newest = SparkCheckpoint(str(location)).read().batch_id
+    assert newest is not None
+    assert newest >= 2
     return location
 
 
@@ -582,7 +584,9 @@ def _between(topic, starts, ends):
 def _ends(location, batch_id):
     """Return the offsets in a batch's file: {partition: offset} of the query's only source."""
     line = Path(location, "offsets", str(batch_id)).read_text().splitlines()[2]
-    return {tp.partition: offset for tp, offset in sorted(kafka_offsets(line).items())}
+    offsets = kafka_offsets(line)
+    assert offsets is not None
+    return {tp.partition: offset for tp, offset in sorted(offsets.items())}
 
 
 def _files(location):

@@ -110,8 +110,14 @@ def test_a_group_that_is_ahead_is_not_taken_back_and_the_other_partitions_follow
         client.commit(group, {TopicPartition(topic, 0): 7})
     frame = stream(topic, maxOffsetsPerTrigger=4, **{OPTION: group})
     seen = []
+
+    def look(*_):
+        # As long as a batch may take, so that the commit of the one before it can be seen.
+        time.sleep(0.3)
+        seen.append(holds(group))
+
     with committing(spark, raise_errors=True) as listener:
-        run(frame, location, batch_does=lambda *_: (time.sleep(0.3), seen.append(holds(group))))
+        run(frame, location, batch_does=look)
     assert listener.counts.refused >= 1
     assert caplog.text.count("is ahead of query") == 1
     offsets = [held[topic, 0] for held in seen]

@@ -100,9 +100,12 @@ class Pipeline:
             "topic": self.topic,
             "checkpoint": self.checkpoint,
         }
-        self.jobs.stdin.write(json.dumps(told) + "\n")
-        self.jobs.stdin.flush()
-        said = [json.loads(self.jobs.stdout.readline())]
+        stdin, stdout = self.jobs.stdin, self.jobs.stdout
+        assert stdin
+        assert stdout
+        stdin.write(json.dumps(told) + "\n")
+        stdin.flush()
+        said = [json.loads(stdout.readline())]
         kill = functools.partial(os.killpg, said[0]["pid"], signal.SIGKILL)
         too_late = threading.Timer(DEADLINE, kill)
         too_late.start()
@@ -110,7 +113,7 @@ class Pipeline:
         since = random.choice(["begins", "saves"]) if die == ANY_TIME else None
         try:
             while "exit" not in said[-1]:
-                said.append(json.loads(self.jobs.stdout.readline()))
+                said.append(json.loads(stdout.readline()))
                 if since in said[-1]:
                     time.sleep(random.uniform(0, 1.0))
                     kill()
@@ -124,6 +127,7 @@ class Pipeline:
 
     def close(self):
         with self.jobs:
+            assert self.jobs.stdin
             self.jobs.stdin.close()
 
     def check(self, die, said):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import DAG, Asset, AssetWatcher, task
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TOPIC = os.environ["LEFT_TOPIC"]
 
 
-def left_behind(trigger: BaseTrigger) -> Any:
+def left_behind(trigger: Any) -> Any:
     """Return a trigger that comes into the database as an older version would have written it."""
     path, parameters = trigger.serialize()
     trigger.serialize = lambda: (path, {**parameters, "group_id": {TOPIC: " "}})
@@ -26,7 +26,7 @@ def left_behind(trigger: BaseTrigger) -> Any:
 class OlderSensor(ConsumerGroupLagSensor):
     """Defers as an older version did."""
 
-    def defer(self, *, trigger: BaseTrigger, **parameters: Any) -> None:
+    def defer(self, *, trigger: BaseTrigger, **parameters: Any) -> NoReturn:
         """Defer with the trigger of an older version."""
         super().defer(trigger=left_behind(trigger), **parameters)
 

@@ -8,6 +8,7 @@ import signal
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, task
@@ -35,14 +36,14 @@ def killed_once(checkpoint: Path) -> None:
     """Kill the reset between checkpoint and groups, once, if that is asked for."""
     written = apply.commit_groups
 
-    def commit_groups(*args: object) -> None:
+    def commit_groups(*args: Any) -> None:
         wish = checkpoint / "kill"
         if wish.exists():
             wish.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         written(*args)
 
-    apply.commit_groups = commit_groups
+    vars(apply)["commit_groups"] = commit_groups
 
 
 for name in ("cleared", "given_up", "skipped", "half_way"):
@@ -86,7 +87,10 @@ with DAG("races", schedule=None) as races:
 
     begun = begin()
     for number in range(RACES):
-        race = {"group_id": f"race-{number}-{TOPIC}", "checkpoint_location": str(HOME / f"race-{number}")}
+        race: dict[str, Any] = {
+            "group_id": f"race-{number}-{TOPIC}",
+            "checkpoint_location": str(HOME / f"race-{number}"),
+        }
         begun >> [
             ResetOffsetsOperator(task_id=f"reset_{number}", shift_by=-3, quiet_period=0, **race),
             CommitOffsetsOperator(task_id=f"commit_{number}", **race),

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, KafkaPipeline
 try:
     from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime as ProvidersManager
 except ImportError:  # Airflow 3.1
-    from airflow.providers_manager import ProvidersManager
+    from airflow.providers_manager import ProvidersManager  # type: ignore[assignment]
 
 FACET = "airflow.providers.common.compat.openlineage.facet"
 
@@ -74,7 +74,7 @@ def test_openlineage_gets_connection_and_group(monkeypatch):
             super().__init__(values)
 
     module = ModuleType(FACET)
-    module.Dataset = Dataset
+    vars(module)["Dataset"] = Dataset
     monkeypatch.setitem(sys.modules, FACET, module)
     asset = assets.create_asset(group_id="daily orders")
     assert assets.convert_asset_to_openlineage(asset, None) == {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -12,10 +13,11 @@ from airflow.sdk import DAG
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.reset_scenarios import SCENARIOS
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
-from airflow_kafka_offsets.operators.reset import SCENARIOS, ResetOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -24,9 +26,10 @@ from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
+from airflow_kafka_offsets.waits.lag import LagWait
 
-ORDERS = {"group_id": "orders", "checkpoint_location": "/cp/orders"}
-GIVEN = {
+ORDERS: dict[str, Any] = {"group_id": "orders", "checkpoint_location": "/cp/orders"}
+GIVEN: dict[Any, dict[str, Any]] = {
     CommitOffsetsOperator: ORDERS,
     CommitOffsetWindowOperator: {"group_id": "orders", "window": "/window.json"},
     ResetOffsetsOperator: ORDERS | {"to_offset": "earliest"},
@@ -38,7 +41,7 @@ GIVEN = {
     TopicReachedSensor: ORDERS | {"target": "2026-03-01T00:00:00Z"},
 }
 OPTIONS = [(operator, name) for operator in GIVEN for name in operator.template_fields]
-ALONE = {
+ALONE: dict[str, dict[str, Any]] = {
     "pipelines": {"group_id": None, "checkpoint_location": None},
     "offsets": {"checkpoint_location": None},
     "store_table": {"store_conn_id": "db"},
@@ -47,7 +50,7 @@ ALONE = {
     "on_no_commit": {"checkpoint_location": None, "to_offset": "current"},
     "idle_after": {"on_idle_partition": "ignore"},
 }
-CONTEXT = {"nothing": None, "ti": None}
+CONTEXT: Any = {"nothing": None, "ti": None}
 
 
 def rendered(operator, *, native=False, context=CONTEXT, **parameters):
@@ -119,7 +122,7 @@ def test_a_mapped_task_is_checked_with_its_own_values():
             group_id=["orders", "{{ nothing }}"]
         )
     ti = SimpleNamespace(map_index=1)
-    context = {"nothing": None, "ti": ti, "dag": dag, "dag_run": SimpleNamespace(conf={})}
+    context: Any = {"nothing": None, "ti": ti, "dag": dag, "dag_run": SimpleNamespace(conf={})}
     mapped.render_template_fields(context)
     with pytest.raises(UsageError, match="group_id={{ nothing }} rendered to 'None'"):
         context["task"].check_given()
@@ -141,7 +144,7 @@ def restore(receipt):
     with DAG("d"):
         reset = ResetOffsetsOperator(task_id="reset", to_offset="earliest", **ORDERS)
         task = RestoreOffsetsOperator(task_id="restore", receipt=receipt(reset), **ORDERS)
-    context = {"ti": Ti(), "nothing": None}
+    context: Any = {"ti": Ti(), "nothing": None}
     task.render_template_fields(context)
     return task, context
 
@@ -162,7 +165,7 @@ def test_a_window_whose_plan_has_no_xcom_is_refused():
     with DAG("d"):
         plan = PlanOffsetWindowOperator(task_id="plan", group_id="orders")
         task = CommitOffsetWindowOperator(task_id="t", group_id="orders", window=plan.output)
-    context = {"ti": Ti()}
+    context: Any = {"ti": Ti()}
     task.render_template_fields(context)
     with pytest.raises(AirflowFailException, match="window=.* rendered to None.*A task has no XCom if"):
         task.execute(context)
@@ -297,6 +300,7 @@ def test_a_duration_is_seconds_a_timedelta_or_iso_8601(duration):
         task_id="t", group_id="g", max_time_lag=duration, stalled_after=duration, topics="a"
     )
     wait = task.make_wait(WaitMemory({}))
+    assert isinstance(wait, LagWait)
     assert (wait.max_time_lag, wait.stalled_after) == (600, 600)
 
 
@@ -315,6 +319,7 @@ def test_what_one_run_may_need_otherwise_is_templated(native):
     templates = {name: f"{{{{ {name} }}}}" for name in parameters}
     task = rendered(ConsumerGroupLagSensor, native=native, group_id="g", **templates, context=parameters)
     wait = task.make_wait(WaitMemory({}))
+    assert isinstance(wait, LagWait)
     found = {name: getattr(wait, name) for name in parameters}
     assert found == parameters | {
         "max_lag": 5,
@@ -337,7 +342,12 @@ def test_templates_are_not_judged_before_they_are_rendered():
     )
     with DAG("d"):
         names = EmptyOperator(task_id="names")
-        ConsumerGroupLagSensor(task_id="t", group_id=names.output, topics=names.output["topics"], max_lag=0)
+        ConsumerGroupLagSensor(
+            task_id="t",
+            group_id=names.output,
+            topics=names.output["topics"],  # type: ignore[index]
+            max_lag=0,
+        )
         OffsetsReachedSensor(task_id="u", group_id="g", target=names.output)
 
 
@@ -361,7 +371,7 @@ def test_a_mapped_task_is_called_after_its_group(pipeline, label, native):
         given = {} if "target" in pipeline else {"target": "latest"}
         mapped = sensor.partial(task_id="t", **given).expand_kwargs([pipeline])
     ti = SimpleNamespace(map_index=0)
-    context = {
+    context: Any = {
         "env": "test",
         "ti": ti,
         "dag": dag,
@@ -378,7 +388,7 @@ def test_the_name_of_a_mapped_task_may_be_given():
         mapped = ConsumerGroupLagSensor.partial(
             task_id="t", max_lag=0, map_index_template="{{ mine }}"
         ).expand(group_id=["a", "b"])
-    context = {
+    context: Any = {
         "ti": SimpleNamespace(map_index=0),
         "dag": dag,
         "dag_run": SimpleNamespace(conf={}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -31,7 +32,10 @@ EVERYTHING = (
     ConsumerGroupLagSensor,
     OffsetsReachedSensor,
 )
-NEEDED = {ConsumerGroupLagSensor: {"max_lag": 0}, OffsetsReachedSensor: {"target": "latest"}}
+NEEDED: dict[Any, dict[str, Any]] = {
+    ConsumerGroupLagSensor: {"max_lag": 0},
+    OffsetsReachedSensor: {"target": "latest"},
+}
 """What a task needs besides the names of a pipeline."""
 MOVING = (reset_to_earliest, RestoreOffsetsOperator)
 
@@ -46,7 +50,7 @@ def test_a_pipeline_is_unpacked_into_every_operator(operator):
 def test_a_pipeline_is_given_once_for_a_dag_or_a_group_of_tasks(operator):
     with DAG("d", default_args=dict(ORDERS)):
         in_dag = operator(task_id="t", **NEEDED.get(operator, {}))
-    with DAG("e"), TaskGroup("g", default_args=dict(ORDERS)):
+    with DAG("e"), TaskGroup("g", default_args=dict(ORDERS)):  # type: ignore[arg-type]
         in_group = operator(task_id="t", **NEEDED.get(operator, {}))
     assert in_dag.kafka_config_id == in_group.kafka_config_id == "main"
     assert in_dag.group_id == in_group.group_id == "orders"

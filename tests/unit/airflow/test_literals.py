@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
@@ -13,11 +15,11 @@ from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 
-GROUP = {"group_id": "orders"}
-ORDERS = GROUP | {"checkpoint_location": "/cp/orders"}
+GROUP: dict[str, Any] = {"group_id": "orders"}
+ORDERS: dict[str, Any] = GROUP | {"checkpoint_location": "/cp/orders"}
 OFFSETS = GROUP | {"offsets": {"orders": {"0": 1}}}
-WINDOW = GROUP | {"window": "/window.json"}
-RESET = ORDERS | {"to_offset": "earliest"}
+WINDOW: dict[str, Any] = GROUP | {"window": "/window.json"}
+RESET: dict[str, Any] = ORDERS | {"to_offset": "earliest"}
 
 WRONG = [
     (CommitOffsetsOperator, ORDERS, "on_out_of_range", "clmap", "='clmap': expected one of 'fail'"),
@@ -85,7 +87,7 @@ def test_a_switch_may_come_from_the_run(value):
         (RestoreOffsetsOperator, ORDERS, "allow_state"),
     ):
         with DAG("d"):
-            task = operator(task_id="t", **names, **{switch: "{{ params.it }}"})
+            task = operator(task_id="t", **names, **dict[str, Any]({switch: "{{ params.it }}"}))
         task.render_template_fields({"params": {"it": value}})
         assert task.read(switch) is True
 

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -103,7 +104,7 @@ def no_credentials(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("no_credentials")
 def test_a_wait_ends_at_once_for_a_storage_without_credentials():
-    wait = {"checkpoint_location": "s3a://lake-without-credentials/cp", "max_lag": 0}
+    wait: dict[str, Any] = {"checkpoint_location": "s3a://lake-without-credentials/cp", "max_lag": 0}
     with pytest.raises(AirflowFailException, match="NoCredentialsError"):
         ConsumerGroupLagSensor(task_id="s", **wait).poke({})
     trigger = ConsumerGroupLagTrigger(**wait, poll_interval=60)

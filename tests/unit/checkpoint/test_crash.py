@@ -98,7 +98,7 @@ def kill_before(last: int, root: str) -> None:
             os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    os.fsync = fsync
+    os.fsync = fsync  # type: ignore[assignment]
     sys.addaudithook(audit)
 
 
@@ -112,6 +112,7 @@ def carry_out(move: str, root: str, last: int) -> None:
 
 
 def serve() -> None:
+    SparkCheckpoint(str(Path.cwd()))  # or each child would import what it needs
     for line in sys.stdin:
         move, root, last = line.split()
         child = os.fork()
@@ -133,16 +134,27 @@ def end_of() -> Iterator[Callable[[str, Path, int], str]]:
     process = subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None
+    assert stdout is not None
 
     def send(move: str, root: Path, last: int) -> str:
-        print(move, root, last, file=process.stdin, flush=True)
-        return process.stdout.readline().strip()
+        print(move, root, last, file=stdin, flush=True)
+        return stdout.readline().strip()
 
     with process:
         yield send
-        process.stdin.close()
+        stdin.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the processes that are killed can lose something, and this one is not."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def copy_of(root: Path, target: Path) -> Path:
+    return shutil.copytree(root, target, copy_function=shutil.copyfile)
 
 
 # --- the checkpoints that are moved
@@ -346,13 +358,13 @@ def killed(
     def kill(make: Callable[..., Case]) -> Killed:
         case = make(batches)
         states = tmp_path_factory.mktemp("killed")
-        whole = shutil.copytree(case.root, states / "whole")
+        whole = copy_of(case.root, states / "whole")
         assert end_of(case.move, whole, 0) == "done"
         undisturbed = sparks_own(files(whole))
         left: list[Path] = []
         before: dict[str, object] = {}
         for last in range(1, AT_MOST):
-            root = shutil.copytree(case.root, states / str(last))
+            root = copy_of(case.root, states / str(last))
             end = end_of(case.move, root, last)
             if end != "killed":
                 assert end == "done"
@@ -370,7 +382,7 @@ def killed(
         if make.__name__ not in known_states:
             known_states[make.__name__] = kill(make)
         known = known_states[make.__name__]
-        return known, (shutil.copytree(root, tmp_path / "killed" / root.name) for root in known.left)
+        return known, (copy_of(root, tmp_path / "killed" / root.name) for root in known.left)
 
     return states
 

@@ -288,7 +288,7 @@ class _CountingFileSystem(MemoryFileSystem):
 
     def cat_file(self, path: str, *args: Any, **kwargs: Any) -> bytes:
         self.opened[path] += 1
-        return super().cat_file(path, *args, **kwargs)  # type: ignore[no-any-return]
+        return super().cat_file(path, *args, **kwargs)
 
     def _open(self, path: str, *args: Any, **kwargs: Any) -> Any:
         self.opened[path] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from checkpoint_moves import DISCARD, carry_out, case_of, sparks_own, truncate, undo
@@ -80,7 +80,7 @@ REFUSED = {
     "async-progress": "is not there, and Spark starts only if the two newest batches are",
     "continuous": "has no metadata, as in continuous mode",
 }
-ALLOWED_BY = {
+ALLOWED_BY: dict[str, dict[str, Any]] = {
     "stateful": {"allow_state": True},
     "stateful-ckpt-v2": {"allow_state": True},
     "uncommitted-last": DISCARD,

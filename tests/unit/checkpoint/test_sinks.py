@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from checkpoint_moves import ORDERS_0, THREE, carry_out, offset_of, seek, truncate
@@ -62,7 +62,7 @@ def test_a_directory_without_a_file_sinks_log_is_refused(
     begun: Path, tmp_path: Path, assert_refused: Callable[..., None]
 ) -> None:
     for nothing in (tmp_path / "absent", tmp_path):
-        policy = {"sink": "file", "sink_location": str(nothing)}
+        policy: dict[str, Any] = {"sink": "file", "sink_location": str(nothing)}
         says = f"sink_location={nothing}: has no _spark_metadata"
         assert_refused(begun, seek(begun, pending_batch="discard", **policy), says)
         assert_refused(begun, truncate(begun, 1, **policy), says)
@@ -86,7 +86,7 @@ def test_a_batch_that_the_file_sink_has_recorded_is_not_discarded(
 def test_a_batch_that_the_file_sink_has_not_recorded_is_discarded(
     names: tuple[str, ...], begun: Path, tmp_path: Path
 ) -> None:
-    policy = {"sink": "file", "sink_location": file_sink(tmp_path / "out", *names)}
+    policy: dict[str, Any] = {"sink": "file", "sink_location": file_sink(tmp_path / "out", *names)}
 
     carry_out(begun, seek(begun, pending_batch="discard", **policy))
 
@@ -97,7 +97,7 @@ def test_a_batch_that_the_file_sink_has_not_recorded_is_discarded(
 def test_recorded_batches_are_not_truncated_for_a_file_sink(
     begun: Path, tmp_path: Path, assert_refused: Callable[..., None]
 ) -> None:
-    policy = {"sink": "file", "sink_location": file_sink(tmp_path / "out", "0", "1", "2")}
+    policy: dict[str, Any] = {"sink": "file", "sink_location": file_sink(tmp_path / "out", "0", "1", "2")}
 
     assert_refused(begun, truncate(begun, 1, **policy), "truncating: the file sink has recorded batch 2")
     assert truncate(begun, 2, **policy).refusals == ()

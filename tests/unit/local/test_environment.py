@@ -28,6 +28,7 @@ def test_pyspark_and_its_client_of_two_versions_fail_with_the_commands_that_repa
     assert check.found.startswith(
         "pyspark 4.0.0 and pyspark-client 4.1.1 have overwritten each other's files"
     )
+    assert check.remedy
     assert check.remedy.endswith("pip install 'pyspark==4.0.0' 'pyspark-client==4.0.0'")
 
 
@@ -42,6 +43,7 @@ def test_no_java_fails_with_its_remedy_apart(tmp_path):
     check = check_java({"PATH": str(tmp_path)})
     assert check.status == "fail"
     assert check.found == "no Java was found on PATH, expected Java 17 or newer"
+    assert check.remedy
     assert check.remedy.startswith("install Java 17")
 
 

@@ -116,6 +116,7 @@ def test_two_processes_do_not_fetch_at_once(cache):
     first = subprocess.Popen(
         [sys.executable, "-c", hold, str(cache / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
+    assert first.stdout
     first.stdout.readline()
 
     def waiting(line):

@@ -21,6 +21,7 @@ threading.Event().wait(60)
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at threads in /proc")
 def test_a_frozen_process_has_stopped_with_all_its_threads_at_once():
     process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE)
+    assert process.stdout
     try:
         process.stdout.readline()
         for _ in range(5):

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
+from string import ascii_letters, ascii_lowercase, digits
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -26,10 +27,12 @@ BEFORE = {"0": {B: 7, A: 10}, "1": {PAID: 3}}
 AFTER = {"0": {A: 4, B: 7}, "1": {PAID: 5}}
 
 sources_of_offsets = st.dictionaries(
-    st.from_regex(r"[A-Za-z0-9_]{1,12}", fullmatch=True),
+    st.text(f"{ascii_letters}{digits}_", min_size=1, max_size=12),
     st.dictionaries(
         st.builds(
-            TopicPartition, st.from_regex(r"[a-z0-9_-]{1,20}", fullmatch=True), st.integers(0, 2**31 - 1)
+            TopicPartition,
+            st.text(f"{ascii_lowercase}{digits}_-", min_size=1, max_size=20),
+            st.integers(0, 2**31 - 1),
         ),
         st.integers(0, MAX_OFFSET),
         min_size=1,
@@ -40,7 +43,7 @@ sources_of_offsets = st.dictionaries(
 
 
 def checkpoint_plan(**changes):
-    values = {
+    values: dict[str, Any] = {
         "kind": "seek",
         "location": "s3a://lake/cp",
         "query_id": "975d5cb5",
@@ -184,6 +187,7 @@ def test_a_receipt_reads_back(archive):
     value = json.loads(json.dumps({"version": 1, "checkpoint": checkpoint_plan(archive=archive).receipt()}))
 
     kept = read_checkpoint_receipt(value)
+    assert kept is not None
 
     assert (kept.location, kept.query_id, kept.archive) == ("s3a://lake/cp", "975d5cb5", archive)
     assert (kept.before, kept.after) == (BEFORE, AFTER)

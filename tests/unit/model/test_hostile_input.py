@@ -175,9 +175,8 @@ def test_a_number_that_python_cannot_show_is_read_or_refused(name, sign):
 
 @given(st.integers() | st.sampled_from([1_700_000_000_000_000, 2**63 - 1, -(2**63)]))
 def test_every_time_that_a_record_may_have_can_be_shown(milliseconds):
-    assert str(milliseconds // 1_000_000_000)[:3] in iso_time(milliseconds) or iso_time(
-        milliseconds
-    ).endswith("Z")
+    shown = iso_time(milliseconds)
+    assert shown.endswith("Z") or str(milliseconds) in shown
 
 
 def test_a_time_in_microseconds_is_shown_as_the_number_that_it_is():
@@ -207,6 +206,7 @@ def test_a_partition_that_cannot_be_is_refused(partition):
 def test_the_metadata_of_others_are_escaped_where_they_are_shown():
     text = json.dumps({"query": "other\x1b[2J\n", "run": "r\r", "batch": 3})
     refusal = foreign_query("g", {TopicPartition("orders", 0): Commit(0, text)}, "mine")
+    assert refusal is not None
     assert r"run r\r (query other\x1b[2J\n, batch 3)" in refusal
 
 

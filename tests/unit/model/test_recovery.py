@@ -80,8 +80,10 @@ def test_a_task_is_known_by_its_commits_of_many_partitions_too():
     text = long.text(200)
     assert len(text) <= 200
     found = CommitMetadata.parse(text)
+    assert found is not None
     assert (found.task, found.same_task(long), found.query) == ("", True, long.query)
     other = CommitMetadata.parse(replace(long, task="group.commit").text(200))
+    assert other is not None
     assert not other.same_task(long)
 
 

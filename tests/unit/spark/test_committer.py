@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import NamedTuple
 
 import pytest
@@ -123,7 +124,7 @@ def test_an_idle_query_commits_again_before_the_broker_forgets_its_group(
     minutes, seconds, committer, group, query, monkeypatch
 ):
     now = [1000.0]
-    monkeypatch.setattr(committer_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     group.minutes, query.ends = minutes, {ORDERS: 1}
     for _ in range(3):
         committer.idle("run-1")

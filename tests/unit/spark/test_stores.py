@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, select, text, update
 from sqlalchemy.pool import StaticPool
@@ -73,7 +73,6 @@ def ranges_after(ends, batch):
     return {tp: OffsetRange(ends[tp], ends[tp] + size) for tp, size in zip(partitions, batch, strict=True)}
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(batches, crashes), max_size=8))
 def test_every_record_is_counted_once_however_often_a_batch_is_interrupted(planned):
     ends = Counter()
@@ -87,7 +86,6 @@ def test_every_record_is_counted_once_however_often_a_batch_is_interrupted(plann
         assert Counter(job.store.load("shop")) == ends
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(batches, max_size=3), st.lists(odd_ranges, max_size=6))
 def test_ranges_from_anywhere_are_counted_whole_or_refused(regular, odd):
     ends, begin = Counter(), {}
