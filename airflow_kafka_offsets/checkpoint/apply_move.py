@@ -49,7 +49,7 @@ def apply_checkpoint_plan(
     :raises CheckpointError: if the storage fails, or what is read back is not what was planned.
     """
     check_plans([checkpoint_plan])
-    parse_quiet_period(quiet_period)
+    quiet_period = parse_quiet_period(quiet_period)
     if checkpoint_plan.steps:
         _wait_until_quiet(checkpoint, checkpoint_plan, quiet_period)
         _begin(checkpoint, checkpoint_plan, by or CommitMetadata(), attachments or {}, last_check)

@@ -13,7 +13,13 @@ from airflow_kafka_offsets import __version__
 from airflow_kafka_offsets.cli.checkpoint import checkpoint, drift
 from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, not_written, print_result
 from airflow_kafka_offsets.cli.group_moves import group
-from airflow_kafka_offsets.cli.options import broker_config, broker_options, combined, output_option
+from airflow_kafka_offsets.cli.options import (
+    CommandGroup,
+    broker_config,
+    broker_options,
+    combined,
+    output_option,
+)
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
 __all__ = ["cli", "main"]
@@ -22,7 +28,7 @@ PROGRAM = "airflow-kafka-offsets"
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=PROGRAM)
 def cli() -> None:
     """Show and move the Kafka consumer offsets of Spark pipelines."""
@@ -75,7 +81,7 @@ def demo(directory: Path | None, days: int, keep: bool) -> None:
     raise SystemExit(run_demo(directory=directory, days=days, keep=keep))
 
 
-@cli.group()
+@cli.group(cls=CommandGroup)
 def kafka() -> None:
     """A Kafka broker on this machine, for trials."""
 

@@ -10,6 +10,8 @@ import click
 
 from airflow_kafka_offsets.cli.execution import REFUSED, Execution, move_options, print_result
 from airflow_kafka_offsets.cli.options import (
+    CommandGroup,
+    StrictCommand,
     checkpoint_argument,
     client_options,
     duration_option,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["checkpoint", "drift"]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def checkpoint() -> None:
     """Spark checkpoints."""
 
@@ -129,7 +131,7 @@ def checkpoint_undo(checkpoint: SparkCheckpoint, archive: str | None, execution:
     execution.finish(plan, checkpoint=checkpoint)
 
 
-@click.command()
+@click.command(cls=StrictCommand)
 @checkpoint_argument
 @groups_argument
 @duration_option("--grace", 0, "after the end of a batch in which it need not have been committed.")

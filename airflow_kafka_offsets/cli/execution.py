@@ -91,7 +91,7 @@ class Execution:
         elif self.output == "table":
             self.show(*(look_up_times(client, plan) if client else plan).tables())
         if not plan.refused:
-            save_offsets(save, {group.group_id: group.before for group in plan.groups})
+            save_offsets(save, {group.group_id: group.before for group in plan.groups}, execute=self.execute)
         receipt = apply(
             client,
             plan,
@@ -120,15 +120,28 @@ class Execution:
             click.echo("Nothing was changed: give --execute to do it.", err=True)
 
 
-def save_offsets(save: Path | None, groups: Mapping[str, Positions]) -> None:
-    """Write the committed offsets of groups to the file of ``--save``, if it is given."""
+def save_offsets(save: Path | None, groups: Mapping[str, Positions], *, execute: bool) -> None:
+    """
+    Write the committed offsets of groups to the file of ``--save``, if it is given.
+
+    :param execute: whether they will be overwritten; else the file is not written.
+    :raises UsageError: if that fails, or the file exists: it may be the only copy of an earlier state.
+    """
     if save is None:
         return
     committed = {
         name: {tp: at for tp, at in group.items() if at is not None} for name, group in groups.items()
     }
     try:
-        save.write_text(format_csv(committed), encoding="utf-8")
+        if execute:
+            with save.open("x", encoding="utf-8") as file:
+                file.write(format_csv(committed))
+        elif save.exists():
+            raise FileExistsError
+    except FileExistsError:
+        raise UsageError(
+            f"--save {save}: the file exists and is not overwritten: name another file; nothing was changed"
+        ) from None
     except OSError as error:
         raise UsageError(
             f"--save {save}: cannot be written ({error.strerror}); nothing was changed"

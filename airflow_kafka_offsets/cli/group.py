@@ -16,6 +16,7 @@ from airflow_kafka_offsets.cli.execution import (
     save_offsets,
 )
 from airflow_kafka_offsets.cli.options import (
+    CommandGroup,
     choice_option,
     client_options,
     group_argument,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["group"]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def group() -> None:
     """Consumer groups."""
 
@@ -63,7 +64,7 @@ def group_lag(
     check_group(group_id, "GROUP")
     positions = group_positions(client, group_id, TopicScope.parse(topics))
     lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
-    print_result(output, {"group_id": group_id, **lag.as_json()}, [lag.table()])
+    print_result(output, {"version": 1, "group_id": group_id, **lag.as_json()}, [lag.table()])
 
 
 @group.command("list")
@@ -124,7 +125,7 @@ def group_delete(
     ]
     if refusals:
         raise PlanRefusedError(refusals)
-    save_offsets(save, before)
+    save_offsets(save, before, execute=execution.execute)
     errors = client.delete_groups(before) if execution.execute else {}
     execution.show(*(f"{printable(name)}: {error or 'deleted'}" for name, error in errors.items()))
     receipts = [

@@ -20,6 +20,7 @@ from airflow_kafka_offsets.cli.options import (
     group_argument,
     groups_argument,
     out_of_range_option,
+    refuse_unused,
     save_option,
     scenario_options,
     topics_option,
@@ -32,7 +33,7 @@ from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import FromFile, Scenario, ToBatch
+from airflow_kafka_offsets.model.reset_scenarios import FromFile, Scenario, ShiftBy, ToBatch, ToOffset
 from airflow_kafka_offsets.model.text import kind_of
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 __all__ = ["group"]
+
+CHECKPOINT_OPTIONS = ("pending_batch", "sink", "sink_location", "allow_state", "quiet_period")
+"""Parameters of :data:`move_options` that only concern a checkpoint."""
 
 
 @group.command("commit")
@@ -115,6 +119,16 @@ def group_reset(
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if checkpoint and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
+    if checkpoint:
+        refuse_unused(
+            "with --checkpoint, which names the partitions and where they start", "all_topics", "on_no_commit"
+        )
+    else:
+        refuse_unused("without --checkpoint", *CHECKPOINT_OPTIONS)
+        if not (isinstance(scenario, ShiftBy) or (isinstance(scenario, ToOffset) and scenario.from_commits)):
+            refuse_unused("without --shift-by or --to-current", "on_no_commit")
+    if export and execution.output == "json":
+        raise UsageError("--export prints CSV, and --output json contradicts it: give one of them")
     policies["now"] = datetime.now(tz=timezone.utc)
     if checkpoint:
         groups = Groups.parse(group_ids[0], topics)
@@ -164,10 +178,13 @@ def group_restore(
 
     if [bool(receipt), bool(from_file), bool(archive)].count(True) != 1:
         raise UsageError("give --receipt, --from-file, or --archive: one of them")
+    if not checkpoint:
+        refuse_unused("without --checkpoint", *CHECKPOINT_OPTIONS)
     policies["policy"] = execution.policy
     if not from_file:
         policies["on_no_commit"] = on_no_commit
     if from_file:
+        refuse_unused("with --from-file, which has no partition without a commit", "on_no_commit")
         plan = restore.plan_restore_file(client, from_file, checkpoint, groups, **policies)
     elif receipt:
         plan = restore.plan_restore_receipt(client, _read_receipt(receipt), checkpoint, groups, **policies)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
+from click.core import ParameterSource
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.groups import Groups
@@ -27,6 +28,41 @@ Option = Callable[[Command], Command]
 
 _CALLS = 4
 """Multiple of ``--timeout`` that all calls of a command may take together."""
+
+
+class StrictCommand(click.Command):
+    """A command that refuses options without a value, such as an unset variable of a shell."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Check the options, then run the command."""
+        for option in self.params:
+            value = ctx.params.get(str(option.name))
+            texts = value if isinstance(value, list | tuple) else [value]
+            if option.param_type_name == "option" and any(
+                isinstance(t, str) and not t.strip() for t in texts
+            ):
+                raise UsageError(f"{option.opts[0]} is empty: give a value, or leave it out")
+        return super().invoke(ctx)
+
+
+class CommandGroup(click.Group):
+    """A group of such commands."""
+
+    command_class = StrictCommand
+
+
+def refuse_unused(why: str, *names: str) -> None:
+    """
+    Refuse options on the command line that nothing would read.
+
+    :param why: such as ``without --checkpoint``.
+    :param names: the options' parameters.
+    :raises UsageError: naming those that are given.
+    """
+    source = click.get_current_context().get_parameter_source
+    given = [f"--{name.replace('_', '-')}" for name in names if source(name) is ParameterSource.COMMANDLINE]
+    if given:
+        raise UsageError(f"{' and '.join(given)} would be ignored {why}: leave it out")
 
 
 def combined(parameter: str, read: Callable[..., object], *options: Option) -> Option:
@@ -176,7 +212,7 @@ groups_argument = combined("groups", Groups.parse, group_argument, topics_option
 save_option = click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="First write the offsets that will be overwritten or deleted to this file, as Kafka's CSV.",
+    help="With --execute: first write the offsets that will be overwritten or deleted to this new file, as Kafka's CSV.",
 )
 
 broker_options = (

@@ -134,8 +134,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[str, Any]:
         """
-        Return the lag of a group: ``group_id``, ``total_lag``, ``max_partition_lag``, ``lost``, ``topics``
-        and ``partitions``.
+        Return the lag of a group: ``version``, ``group_id``, ``total_lag``, ``max_partition_lag``, ``lost``,
+        ``topics`` and ``partitions``.
 
         Each partition has ``topic``, ``partition``, ``committed``, ``log_start``, ``log_end``, ``lag`` and
         ``lost``; ``committed`` and ``lag`` are ``None`` without a commit.
@@ -143,7 +143,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, TopicScope.parse(topics))
             lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
-        return {"group_id": group_id, **lag.as_json()}
+        return {"version": 1, "group_id": group_id, **lag.as_json()}
 
     def log_offsets(
         self, topics: str | Sequence[str], isolation_level: IsolationLevel = "read_uncommitted"

@@ -9,9 +9,9 @@ from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import OCCUPIED, RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
-from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
+from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing, check_states
 from airflow_kafka_offsets.kafka.retry import until
-from airflow_kafka_offsets.model.names import check_known_group
+from airflow_kafka_offsets.model.names import check_known_groups
 from airflow_kafka_offsets.model.text import printable
 
 _NOT_DELETED = {
@@ -41,7 +41,7 @@ class Admin:
 
     def describe_settled(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
         """Return state and members of groups once no window is being committed to them."""
-        wanted = sorted(set(group_ids))
+        wanted = check_known_groups(group_ids)
 
         def attempt(_: float) -> dict[str, GroupDescription]:
             described = self.describe(wanted, call)
@@ -57,7 +57,7 @@ class Admin:
 
     def list(self, states: Iterable[str] | None, call: Call) -> list[GroupListing]:
         """Return the groups in one of these states, or all, in order of their names."""
-        kept = None if states is None else {state.lower() for state in states}
+        kept = None if states is None else check_states(states)
         found = [GroupListing(**group) for group in self._process.run(call, "list")]
         found.sort(key=lambda group: group.group_id)
         return [group for group in found if kept is None or group.state.lower() in kept]
@@ -99,7 +99,7 @@ class Admin:
     def _groups(
         self, call: Call, verb: str, group_ids: Iterable[str]
     ) -> dict[str, tuple[Any, Failure | None]]:
-        wanted = sorted({check_known_group(group_id) for group_id in group_ids})
+        wanted = check_known_groups(group_ids)
         call = call.about(f"{verb}ing group {', '.join(map(printable, wanted[:5]))}")
         return self._each(call, f"{verb}e", wanted, RETRIABLE)
 

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.text import printable
+from airflow_kafka_offsets.model.text import printable, shorten
 
 INACTIVE_STATES = ("Empty", "Dead")
+
+GroupState = Literal[
+    "Empty",
+    "Dead",
+    "Stable",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Unknown",
+]
+"""States of groups, as Kafka spells them."""
 
 COMMITTER = "-window-commit"
 """The end of the client id of a member that only commits a window: others wait for it."""
@@ -96,3 +110,20 @@ def name_members(members: Iterable[GroupMember], limit: int = 5) -> str:
     names = [str(member) for member in members]
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
+
+
+def check_states(states: Iterable[object]) -> set[str]:
+    """
+    Return states of groups in lower case; any case is read.
+
+    :raises UsageError: if it is one text, or one is no state of a group.
+    """
+    known = {state.lower() for state in get_args(GroupState)}
+    found = [states] if isinstance(states, str) else [*states]
+    unknown = [state for state in found if not isinstance(state, str) or state.lower() not in known]
+    if unknown or isinstance(states, str):
+        choices = ", ".join(map(repr, get_args(GroupState)))
+        raise UsageError(
+            f"states: found {shorten(repr((unknown or found)[0]))}; expected a list of {choices}"
+        )
+    return {str(state).lower() for state in found}

@@ -88,8 +88,9 @@ def parse_sink(value: object, parameter: str = "sink") -> Sink:
 
 
 def parse_quiet_period(value: object, parameter: str = "quiet_period") -> float:
-    """Read ``quiet_period``: a duration of at most a day, in seconds."""
-    return parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD) or 0.0
+    """Read ``quiet_period``: a duration of at most a day, in seconds; ``None`` is the default."""
+    seconds = parse_seconds(value, parameter, most=LONGEST_QUIET_PERIOD)
+    return QUIET_PERIOD if seconds is None else seconds
 
 
 class Step(NamedTuple):
@@ -191,7 +192,7 @@ class CheckpointPlan:
                     row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
                 rows.append(row)
         if not self.steps:
-            moved_before = self.resumes or self.before != self.after
+            moved_before = self.resumes or (self.before != self.after and not self.refusals)
             does = "was moved by an earlier try" if moved_before else "stays as it is"
         elif self.kind == "truncate":
             does = f"goes back from batch {self.batch_id}"

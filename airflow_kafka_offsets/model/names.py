@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.text import is_plain, shorten
 
@@ -66,3 +68,14 @@ def check_known_group(name: object, parameter: str = "group_id") -> str:
             f"{MAX_GROUP_BYTES:,}"
         )
     return name
+
+
+def check_known_groups(names: Iterable[object], parameter: str = "group_ids") -> list[str]:
+    """
+    Return the names of several groups in order, each once, see :func:`check_known_group`.
+
+    :raises UsageError: also for one text, of which each letter would be a group.
+    """
+    if isinstance(names, str):
+        raise UsageError(f"{parameter}={shorten(repr(names))}: expected a list of groups")
+    return sorted({check_known_group(name) for name in names})

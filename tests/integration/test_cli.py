@@ -73,6 +73,7 @@ def test_group_lag_has_stable_keys_and_null_for_no_commit(cli, group):
     name, topic = group
     done = cli("group", "lag", name, "--output", "json")
     assert json.loads(done.stdout) == {
+        "version": 1,
         "group_id": name,
         "total_lag": 3,
         "max_partition_lag": 3,

@@ -9,6 +9,9 @@ import sys
 import pytest
 
 from airflow_kafka_offsets.cli import main
+from airflow_kafka_offsets.cli.execution import save_offsets
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 
 @pytest.fixture
@@ -155,3 +158,78 @@ def test_an_airflow_that_cannot_be_loaded_is_exit_2_and_quotes_no_password():
     assert done.returncode == 2
     assert "Error: --kafka-config-id: Airflow is not configured" in done.stderr
     assert "hunter2" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ["reset", "g", "--all-topics", "--to-earliest", "--pending-batch", "discard", "--sink", "kafka"],
+            "--pending-batch and --sink would be ignored without --checkpoint",
+        ),
+        (["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "99"], "--quiet-period would be"),
+        (
+            ["reset", "g", "--all-topics", "--to-earliest", "--on-no-commit", "latest"],
+            "--on-no-commit would be",
+        ),
+        (
+            ["reset", "g", "--checkpoint", "cp", "--shift-by", "1", "--on-no-commit", "latest"],
+            "--on-no-commit",
+        ),
+        (["reset", "g", "--checkpoint", "cp", "--shift-by", "1", "--all-topics"], "--all-topics would be"),
+        (["reset", "g", "--all-topics", "--to-earliest", "--export", "--output", "json"], "--export"),
+        (
+            ["restore", "g", "--from-file", "f", "--on-no-commit", "earliest"],
+            "--on-no-commit would be ignored",
+        ),
+        (["restore", "g", "--from-file", "f", "--allow-state"], "--allow-state would be ignored without"),
+    ],
+)
+def test_an_option_that_nothing_would_read_is_exit_2(cli, arguments, text):
+    status, error = cli(*arguments)
+    assert status == 2
+    assert text in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["group", "lag", "g", "--kafka-config-id", "", "--bootstrap-server", "h:1"], "--kafka-config-id"),
+        (["group", "restore", "g", "--receipt", "", "--from-file", "f"], "--receipt"),
+        (["group", "reset", "g", "--all-topics", "--to-datetime", "", "--to-latest"], "--to-datetime"),
+        (["group", "lag", "g", "--topic", " "], "--topic"),
+        (["checkpoint", "undo", "cp", "--archive", ""], "--archive"),
+        (["drift", "cp", "g", "--checkpoint-conn-id", ""], "--checkpoint-conn-id"),
+    ],
+)
+def test_an_option_that_is_given_and_empty_is_exit_2(run, arguments, option):
+    status, error = run(*arguments)
+    assert status == 2
+    assert f"{option} is empty" in error
+
+
+def test_a_state_that_no_group_has_is_exit_2(cli):
+    status, error = cli("list", "--state", "Emptyy")
+    assert status == 2
+    assert "'Emptyy'" in error
+    assert "'Empty'" in error
+
+
+BEFORE = {"g": {TopicPartition("orders", 0): 7, TopicPartition("orders", 1): None}}
+
+
+@pytest.mark.parametrize("execute", [False, True])
+def test_a_file_that_is_there_is_not_overwritten_with_what_is_saved(tmp_path, execute):
+    saved = tmp_path / "before.csv"
+    saved.write_text("the only copy")
+    with pytest.raises(UsageError, match=r"--save .*before.csv: .*another file; nothing was changed"):
+        save_offsets(saved, BEFORE, execute=execute)
+    assert saved.read_text() == "the only copy"
+
+
+def test_offsets_are_saved_only_where_they_will_be_overwritten(tmp_path):
+    saved = tmp_path / "before.csv"
+    save_offsets(saved, BEFORE, execute=False)
+    assert not saved.exists()
+    save_offsets(saved, BEFORE, execute=True)
+    assert saved.read_text() == "orders,0,7\n"

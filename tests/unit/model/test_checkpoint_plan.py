@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import (
+    QUIET_PERIOD,
     CheckpointPlan,
     CheckpointPolicy,
     Sink,
     Step,
+    parse_quiet_period,
     read_checkpoint_receipt,
     read_sources,
     sources_json,
@@ -242,3 +244,8 @@ def test_offsets_of_sources_read_back_from_json(sources):
 def test_what_is_no_offsets_of_sources_is_refused_with_the_source(value, says):
     with pytest.raises(OffsetsFormatError, match=says):
         read_sources(value, "x")
+
+
+def test_a_quiet_period_of_none_is_the_default_and_only_0_is_no_guard():
+    assert parse_quiet_period(None) == QUIET_PERIOD
+    assert parse_quiet_period(0) == 0
