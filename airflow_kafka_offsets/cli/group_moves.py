@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,7 +194,7 @@ def group_restore(
         raise UsageError(
             "--archive names a move of a checkpoint: give its location with --checkpoint as well"
         )
-    execution.finish(plan, client, checkpoint)
+    execution.finish(replace(plan, may_be_empty=True), client, checkpoint)
 
 
 def _read_receipt(uri: str) -> Any:

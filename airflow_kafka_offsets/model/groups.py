@@ -58,7 +58,7 @@ class Groups:
         :param required: whether ``group_id`` must be given.
         :raises UsageError: if ``group_id`` is neither a name nor a mapping of names, a name is one that
             :func:`~airflow_kafka_offsets.model.names.check_group` refuses, or ``topics`` is none. ``"None"``
-                is no name: a template writes it that finds nothing.
+                and ``"null"`` are no names: a template writes them that finds nothing.
         """
         ids = None if group_id is None and not required else parse_group_id(group_id)
         return cls(ids, TopicScope.parse(topics))
@@ -293,19 +293,15 @@ class Groups:
 
 def parse_group_id(value: object) -> GroupIds:
     """Read the ``group_id`` parameter, see :meth:`Groups.parse`."""
-    text = value.strip() if isinstance(value, str) else ""
-    if text.startswith("{") or (text.startswith("[") and text.endswith("]")):
-        value = load_names(text, "group_id", _FORM)
+    value = load_names(value, "group_id", _FORM)
     if isinstance(value, str) and not is_nothing(value):
         return check_group(value)
-    if isinstance(value, Mapping) and value and all(map(_names_a_group, value.items())):
-        return {key: check_group(group, f"group_id[{shorten(repr(key))}]") for key, group in value.items()}
+    if isinstance(value, Mapping) and value and all(key and isinstance(key, str) for key in value):
+        names = {key: f"group_id[{shorten(repr(key))}]" for key in value}
+        groups = {key: load_names(group, names[key], _FORM) for key, group in value.items()}
+        if all(isinstance(name, str) and not (name.strip() and is_nothing(name)) for name in groups.values()):
+            return {key: check_group(group, names[key]) for key, group in groups.items()}
     raise UsageError(f"group_id: found {shorten(value)}; expected {_FORM}")
-
-
-def _names_a_group(item: tuple[object, object]) -> bool:
-    key, group = item
-    return bool(key) and isinstance(key, str) and isinstance(group, str) and group.strip() != "None"
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -119,7 +119,7 @@ def parse_interval(value: object, parameter: str) -> float | None:
 
 
 def parse_text(value: object, parameter: str) -> str:
-    """Read a text, which is not blank nor ``"None"``, which a template writes that finds nothing."""
+    """Read a text that is not nothing, see :func:`is_nothing`."""
     if not isinstance(value, str) or is_nothing(value):
         raise UsageError(
             f"{parameter}={shorten(repr(value))} is nothing, and it was given: expected a value; leave "
@@ -170,8 +170,10 @@ def duration_text(seconds: float) -> str:
 
 
 def is_nothing(value: object) -> bool:
-    """Whether a value is what a template gives that finds nothing: ``None``, also as text, or a blank."""
-    return value is None or (isinstance(value, str) and value.strip() in ("", "None"))
+    """Whether a value is what a template gives that finds nothing: ``None``, also as text or as JSON, or a blank."""
+    return value is None or (
+        isinstance(value, str) and value.strip().strip('"').strip() in ("", "None", "null")
+    )
 
 
 def exactly_one(parameters: Mapping[str, object]) -> tuple[str, object]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import (
@@ -34,10 +34,15 @@ GROUPS_FILE = "groups.json"
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """What moves together: a plan for each group, and the checkpoint's, ``None`` where only groups move."""
+    """
+    What moves together: a plan for each group, and the checkpoint's, ``None`` where only groups move.
+
+    With ``may_be_empty`` it may be carried out also if nothing is left to write.
+    """
 
     groups: Sequence[OffsetPlan]
     checkpoint: CheckpointPlan | None = None
+    may_be_empty: bool = False
 
     @classmethod
     def make(cls, groups: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
@@ -49,13 +54,24 @@ class PipelinePlan:
     def check(self) -> None:
         """Refuse the whole move, with every reason, if one part of it must not be carried out."""
         check_plans([*([self.checkpoint] if self.checkpoint else []), *self.groups])
+        if self.empty and not self.may_be_empty:
+            notes = list(dict.fromkeys(note for plan in self.groups for note in plan.notes))
+            raise PlanRefusedError([": ".join(["nothing is left to write", *notes[:1]]), *notes[1:]])
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are groups, and nothing is left to write: every partition is left alone."""
+        moves = self.checkpoint is not None and bool(self.checkpoint.steps)
+        return bool(self.groups) and not moves and not any(plan.after for plan in self.groups)
 
     @property
     def refused(self) -> bool:
-        """Whether a part of it must not be carried out."""
-        return any(plan.refusals for plan in self.groups) or bool(
-            self.checkpoint and self.checkpoint.refusals
-        )
+        """Whether it must not be carried out, or a part of it must not."""
+        refusals = [
+            self.checkpoint.refusals if self.checkpoint else (),
+            *(plan.refusals for plan in self.groups),
+        ]
+        return any(refusals) or (self.empty and not self.may_be_empty)
 
     def tables(self) -> list[str]:
         """Return each part as lines for a log; of a refused move each part says that it was not carried out."""
@@ -98,8 +114,10 @@ class PipelinePlan:
 
     def with_times(self, times: RecordTimes) -> PipelinePlan:
         """Return the plan with the times that the log has at its positions."""
-        groups = [replace(plan, times=times) for plan in self.groups]
-        return PipelinePlan(groups, replace(self.checkpoint, times=times) if self.checkpoint else None)
+        checkpoint = replace(self.checkpoint, times=times) if self.checkpoint else None
+        return replace(
+            self, groups=[replace(plan, times=times) for plan in self.groups], checkpoint=checkpoint
+        )
 
     def with_before(self, before: Mapping[str, Positions]) -> PipelinePlan:
         """Return the plan with where the groups were before an interrupted try."""

@@ -63,7 +63,7 @@ def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, 
             f"found {show(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return it"
         )
     groups = value.get("groups", [value])
-    if not isinstance(groups, Sequence) or isinstance(groups, str):
+    if not isinstance(groups, Sequence) or isinstance(groups, str) or not (groups or "checkpoint" in value):
         raise OffsetsFormatError(f"receipt: found {show(groups)} in place of the list of groups")
     result = []
     for group in groups:

@@ -34,18 +34,18 @@ class TopicScope:
         Read the ``topics`` parameter.
 
         :param value: ``None`` for everything; ``"orders"``, ``"orders:0,1"`` (Kafka's spelling), a list of
-            these, or the list as JSON text, as a template gives it.
+            these, or either as JSON text, as a template gives it.
         :raises UsageError: if it is anything else, such as an empty text or list.
         """
         if value is None:
             return cls()
-        if isinstance(value, str) and value.strip()[:1] in ("[", "{"):
-            value = load_names(value, "topics", _FORM)
+        value = load_names(value, "topics", _FORM, ("{", "["))
         entries = [value] if isinstance(value, str) else value
         if not isinstance(entries, Iterable) or isinstance(entries, Mapping):
             raise _bad_topics(value)
         partitions: dict[str, frozenset[int] | None] = {}
         for entry in entries:
+            entry = load_names(entry, "topics", _FORM)
             if not isinstance(entry, str):
                 raise _bad_topics(entry)
             topic, colon, text = entry.strip().partition(":")
@@ -121,8 +121,15 @@ class TopicScope:
         return sorted({tp for tp in found if tp in self}.union(self.numbered))
 
 
-def load_names(text: str, parameter: str, expected: str) -> object:
-    """Read a parameter that a template has written as JSON text."""
+def load_names(value: object, parameter: str, expected: str, marks: tuple[str, ...] = ("{",)) -> object:
+    """
+    Read a parameter that a template may have written as JSON: an object, a list or a text in double quotes.
+
+    :param marks: beginnings that no name has.
+    """
+    text = value.strip() if isinstance(value, str) else ""
+    if not text.startswith(marks) and (len(text) < 2 or text[0] + text[-1] not in ("[]", '""')):
+        return value
     try:
         return load_json(text, parameter, expected)
     except OffsetsFormatError as error:

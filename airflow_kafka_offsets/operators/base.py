@@ -37,6 +37,7 @@ from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -190,7 +191,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         """
         groups = {*self._named_groups(), *(group.group_id for group in plan.groups)}
         self._group_outlets.check(context, self.kafka_config_id, groups)
-        written = [group for group in plan.groups if not group.done]
+        written = [group for group in plan.groups if group.after and not group.done]
         self._moving = {group.group_id: {tp.topic for tp in group.after} for group in written}
         if plan_only:
             plan = look_up_times(client, plan)
@@ -200,6 +201,8 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         if not plan_only:
             self._group_outlets.send(context, self.kafka_config_id, written, plan.stamped(metadata))
         receipt = apply(client, plan, metadata, plan_only=plan_only, **how)
+        if plan.empty:
+            self.log.warning("Nothing was written: no partition is left of the plan")
         if not plan_only:
             self.count_move(self._moving)
             self.outlets = self._group_outlets.present
@@ -255,6 +258,14 @@ class MovingOperator(OffsetsOperator):
         self.sink_location = sink_location
         self.allow_state = allow_state
         self.quiet_period = quiet_period
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Return the part of a mapped task that its indexes share; by default one of them runs at a time."""
+        # Airflow does not read this default from the constructor, and default_args win over it.
+        partial: OperatorPartial = super().partial(**kwargs)
+        partial.kwargs.setdefault("max_active_tis_per_dag", 1)
+        return partial
 
     def check_parameters(self) -> None:
         """Check also that what concerns a checkpoint is given only with one."""

@@ -94,5 +94,6 @@ class CommitOffsetWindowOperator(OffsetsOperator):
                 receipt = self.carry_out(
                     context, client, PipelinePlan(plans), commit_metadata(context), write=write
                 )
-                memory.keep()
+                if all(plan.after for plan in plans):
+                    memory.keep()
                 return receipt

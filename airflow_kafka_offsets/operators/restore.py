@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -111,6 +112,8 @@ class RestoreOffsetsOperator(MovingOperator):
         self.on_out_of_range = on_out_of_range
         if receipt is not None and from_file is not None:
             raise self.misused("receipt and from_file are both given: give one of them")
+        if receipt is None and from_file is None and when == "always":
+            raise self.misused("nothing to restore: give receipt, usually reset.output, or from_file")
         if from_file is not None:
             self.check_unused("with from_file, which has no partition without a commit", on_no_commit="skip")
         self.check_parameters()
@@ -176,7 +179,8 @@ class RestoreOffsetsOperator(MovingOperator):
                     work.describe(work.not_done),
                 )
                 return None
-            plan = self._plan(client, checkpoint, receipt)
+            # A teardown does not fail because there is nothing that it could put back.
+            plan = replace(self._plan(client, checkpoint, receipt), may_be_empty=True)
             quiet_period = self.read("quiet_period")
             return self.carry_out(
                 context, client, plan, metadata, checkpoint=checkpoint, quiet_period=quiet_period

@@ -216,3 +216,13 @@ def test_a_dead_broker_is_an_error_that_airflow_retries(monkeypatch, new_group, 
     monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 3.0)
     with pytest.raises(BrokerUnavailableError, match="127.0.0.1:1"):
         commit(context, group_id=new_group(), offsets={"t": {"0": 1}})
+
+
+def test_a_commit_that_skips_everything_is_refused(checkpoint, topic, new_group, broker, context):
+    group = new_group()
+    outside = {"group_id": group, "checkpoint_location": checkpoint({0: 99}, topic)}
+    with pytest.raises(
+        AirflowFailException, match="nothing is left to write: offset 99 of .* outside its log.*: left alone"
+    ):
+        commit(context, **outside, on_out_of_range="skip")
+    assert broker.committed(group, [TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): None}

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 pytestmark = pytest.mark.integration
 
@@ -162,6 +163,21 @@ def test_a_partition_that_had_no_commit_is_left_or_goes_to_its_log_start(
     )
     restore(receipt, on_no_commit="earliest")
     assert committed() == COMMITTED | {2: 0}
+
+
+def test_a_restore_that_leaves_everything_alone_goes_on_and_writes_nothing(
+    topic, new_group, commit, context, capsys
+):
+    group, before = new_group(), {topic: {"0": None}}
+    receipt = {"version": 1, "group_id": group, "before": before, "after": {topic: {"0": 1}}}
+    commit(group, topic, {0: 1})
+    task = RestoreOffsetsOperator(task_id="restore", group_id=group, receipt=receipt, when="always")
+    task.outlets = KafkaPipeline(group_id=group).assets
+    restored = task.execute(context)
+    assert task.outlets == []
+    assert restored is not None
+    assert (restored["after"], restored["verified"]) == ({}, False)
+    assert "Nothing was written" in capsys.readouterr().out
 
 
 def test_a_receipt_may_be_json_text(query, committed, reset, restore):

@@ -12,6 +12,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.reset_scenarios import SCENARIOS
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
@@ -395,3 +396,47 @@ def test_the_name_of_a_mapped_task_may_be_given():
     }
     mapped.render_template_fields(context)
     assert context["map_index_template"] == "{{ mine }}"
+
+
+# -- JSON, as the filter tojson writes it --
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"group_id": "{{ nothing | tojson }}"}, "group_id={{ nothing | tojson }} rendered to 'null'"),
+        ({"group_id": {"orders": "{{ nothing | tojson }}"}}, r"group_id\['orders'\]=.* rendered to 'null'"),
+        ({"topics": "{{ nothing | tojson }}"}, "topics=.* rendered to 'null'"),
+        ({"topics": "{{ '' | tojson }}"}, "topics=.* rendered to '\"\"'"),
+    ],
+)
+def test_null_is_nothing(options, named):
+    task = rendered(CommitOffsetsOperator, **ORDERS | options)
+    with pytest.raises(UsageError, match=named.replace("|", r"\|")):
+        task.check_given()
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_name_in_double_quotes_is_the_name(native):
+    template = "{{ 'orders' | tojson }}"
+    task = rendered(
+        CommitOffsetsOperator, native=native, **ORDERS | {"group_id": template, "topics": template}
+    )
+    assert task.named() == Groups.parse("orders", "orders")
+    task = rendered(
+        CommitOffsetsOperator,
+        native=native,
+        **ORDERS | {"group_id": {"orders": template}, "topics": [template]},
+    )
+    assert task.named() == Groups.parse({"orders": "orders"}, "orders")
+
+
+def test_a_restore_with_a_receipt_that_is_null_is_refused():
+    task, context = restore(lambda _: "{{ ti.xcom_pull(task_ids='resett') | tojson }}")
+    with pytest.raises(AirflowFailException, match="receipt=.* rendered to 'null'.*A task has no XCom if"):
+        task.execute(context)
+
+
+def test_a_restore_that_always_restores_needs_something_to_restore():
+    with pytest.raises(UsageError, match="^task t: nothing to restore: give receipt"):
+        RestoreOffsetsOperator(task_id="t", when="always", **ORDERS)

@@ -88,6 +88,18 @@ def test_what_moves_a_pipeline_back_and_forth_runs_once_at_a_time_by_default(ope
     assert operator(task_id="t", group_id="g").max_active_tis_per_dag == 1
 
 
+@pytest.mark.parametrize("cls", [ResetOffsetsOperator, RestoreOffsetsOperator])
+def test_a_mapped_move_runs_one_at_a_time_unless_asked_otherwise(cls):
+    def mapped(default_args=None, **parameters):
+        with DAG("d", default_args=default_args or {}):
+            return cls.partial(task_id="t", **parameters).expand(group_id=["a", "b"]).max_active_tis_per_dag
+
+    assert mapped() == 1
+    assert mapped(max_active_tis_per_dag=3) == 3
+    assert mapped({"max_active_tis_per_dag": 2}) == 2
+    assert mapped(max_active_tis_per_dag=None) is None
+
+
 @pytest.mark.parametrize("operator", MOVING)
 def test_what_may_happen_to_a_checkpoint_is_a_parameter_of_both(operator):
     policy = {

@@ -206,7 +206,22 @@ def test_names_select_something_each_or_are_refused(group_id, topics, sources):
 
 
 @pytest.mark.parametrize(
-    "value", [None, "", " ", 7, {}, {"a": ""}, {"a": None}, ["g"], "None", {"a": "None"}, {"a": " "}]
+    "value",
+    [
+        None,
+        "",
+        " ",
+        7,
+        {},
+        {"a": ""},
+        {"a": None},
+        ["g"],
+        "None",
+        "null",
+        {"a": "null"},
+        {"a": "None"},
+        {"a": " "},
+    ],
 )
 def test_what_names_no_group_is_refused(value):
     with pytest.raises(UsageError, match=r"group_id: found|^group_id\['a'\] is (blank|empty)"):

@@ -48,3 +48,18 @@ def test_what_an_archive_keeps_of_the_groups_reads_back():
     assert images["before.csv"].split() == ["g,orders,0,20"]
     assert PipelinePlan([]).images() == {}
     assert read_images("") == ({}, {})
+
+
+def test_a_plan_of_which_nothing_is_left_to_write_is_refused_with_what_was_left_alone():
+    skipped = OffsetPlan.make("g", {A: 200}, {A: 20}, LOG, on_out_of_range="skip")
+    plan = PipelinePlan([skipped])
+    assert plan.empty
+    assert plan.refused
+    with pytest.raises(PlanRefusedError, match="nothing is left to write: offset 200 of orders-0 is outside"):
+        plan.check()
+    may = PipelinePlan([skipped], may_be_empty=True).with_times({})
+    assert not may.refused
+    may.check()
+    some = PipelinePlan([skipped, GROUPS[1]])
+    assert not some.refused
+    some.check()

@@ -39,7 +39,16 @@ def test_a_receipt_of_several_groups_keeps_them_apart():
 
 
 @pytest.mark.parametrize(
-    "value", [None, {}, {"version": 2}, {"version": 1}, {"version": 1, "groups": [3]}, "x"]
+    "value",
+    [
+        None,
+        {},
+        {"version": 2},
+        {"version": 1},
+        {"version": 1, "groups": [3]},
+        {"version": 1, "groups": []},
+        "x",
+    ],
 )
 def test_what_is_no_receipt_is_refused(value):
     with pytest.raises(OffsetsFormatError, match="receipt"):
