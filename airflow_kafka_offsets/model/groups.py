@@ -108,8 +108,9 @@ class Groups:
                     holder[group, tp] = source
                     by_group.setdefault(group, {})[tp] = offset
         refusals = [
-            f"{summarize(partitions)} occurs in source {first} and in source {second} of the query with different "
-            f"positions, and group {group!r} can hold only one of them: give each source a group of its own, "
+            f"{summarize(partitions)} occurs in source {first} and in source {second} of the query with "
+            f"different positions, and group {group!r} can hold only one of them: give each source a group "
+            "of its own, "
             f'group_id={{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
             for (group, first, second), partitions in twice.items()
         ]
@@ -253,8 +254,8 @@ class Groups:
         query, named = origin == CHECKPOINT, self._named(sources)
         grouped = {topic for _, topic, group in named if group is not None}
         refusals = [
-            f"topic {topic!r} of {f'source {source}' if query else origin} has no group in group_id: add a key for the "
-            "topic"
+            f"topic {topic!r} of {f'source {source}' if query else origin} has no group in group_id: add a "
+            "key for the topic"
             + (f' or for "{SOURCE_PREFIX}{source}"' if query else "")
             + ", or leave the topic out with topics="
             for source, topic, group in named

@@ -170,7 +170,10 @@ def duration_text(seconds: float) -> str:
 
 
 def is_nothing(value: object) -> bool:
-    """Whether a value is what a template gives that finds nothing: ``None``, also as text or as JSON, or a blank."""
+    """
+    Whether a value is what a template gives that finds nothing: ``None``, also as text or as JSON, or a
+    blank.
+    """
     return value is None or (
         isinstance(value, str) and value.strip().strip('"').strip() in ("", "None", "null")
     )

@@ -60,7 +60,8 @@ def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, 
     """Read a receipt as :func:`receipt` gives it; anything else is an OffsetsFormatError."""
     if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
         raise OffsetsFormatError(
-            f"found {show(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return it"
+            f"found {show(value)}; expected a receipt of version {RECEIPT_VERSION}, as the operators return "
+            "it"
         )
     groups = value.get("groups", [value])
     if not isinstance(groups, Sequence) or isinstance(groups, str) or not (groups or "checkpoint" in value):

@@ -12,7 +12,9 @@ MAX_SIZE = 10_000_000
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text can be handed to a C library: no NUL, which would end it there, and no lone surrogate."""
+    """
+    Whether a text can be handed to a C library: no NUL, which would end it there, and no lone surrogate.
+    """
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -61,7 +61,8 @@ class TopicScope:
             partitions[topic] = known | numbers if colon and known is not None else None
         if not partitions:
             raise UsageError(
-                f"topics is empty: expected {_FORM}; leave it out for all topics of the checkpoint or the group"
+                f"topics is empty: expected {_FORM}; leave it out for all topics of the checkpoint or the "
+                "group"
             )
         return cls(partitions)
 

@@ -87,7 +87,8 @@ def apply(
     :param quiet_period: seconds without a write to the checkpoint for which to wait at most.
     :param known_moves: of the checkpoint that the groups follow: no other one may begin meanwhile.
     :return: the receipt.
-    :raises PlanRefusedError: if a part of the plan is refused, or nothing is left to write; nothing was written.
+    :raises PlanRefusedError: if a part of the plan is refused, or nothing is left to write; nothing was
+        written.
     :raises CheckpointError: if the checkpoint could not be moved; the groups were not touched.
     :raises CheckpointMovedError: if another move began; the text says whether anything was written.
     :raises BrokerError: if a right to commit is missing, with nothing written; or if a commit failed: says
