@@ -83,7 +83,7 @@ def demo(directory: Path | None, days: int, keep: bool) -> None:
 
 @cli.group(cls=CommandGroup)
 def kafka() -> None:
-    """A Kafka broker on this machine, for trials."""
+    """Run a Kafka broker on this machine, for trials."""
 
 
 directory_option = click.option("--directory", type=DIRECTORY, help="Directory of its data.")

@@ -74,9 +74,7 @@ class PipelinePlan:
         return any(refusals) or (self.empty and not self.may_be_empty)
 
     def tables(self) -> list[str]:
-        """
-        Return each part as lines for a log; of a refused move each part says that it was not carried out.
-        """
+        """Return each part as lines for a log; parts of a refused move say that it was not made."""
         checkpoint = [self.checkpoint.table(refused=self.refused)] if self.checkpoint else []
         return [*checkpoint, *(plan.table(refused=self.refused) for plan in self.groups)]
 
@@ -93,9 +91,7 @@ class PipelinePlan:
         return replace(metadata, query=of.query_id, batch=of.batch_id, move=of.number)
 
     def images(self) -> dict[str, str]:
-        """
-        Return where the groups were and are to be, as name -> text of files for the checkpoint's archive.
-        """
+        """Return the groups' offsets before and after as name -> text of files for the archive."""
         if not self.groups:
             return {}
         groups = {

@@ -12,15 +12,16 @@ MAX_SIZE = 10_000_000
 
 
 def is_plain(text: str) -> bool:
-    """
-    Whether a text can be handed to a C library: no NUL, which would end it there, and no lone surrogate.
-    """
+    """Whether a text can be handed to a C library: without NUL and lone surrogates."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def too_large(what: str, size: int) -> str:
     """Return the error text for a file or a text that is larger than :data:`MAX_SIZE`."""
-    return f"{what}: is {size:,} bytes large; expected at most {MAX_SIZE:,}: it is probably another file than was meant"
+    return (
+        f"{what}: is {size:,} bytes large; expected at most {MAX_SIZE:,}: it is probably another file than "
+        "was meant"
+    )
 
 
 def printable(text: str) -> str:
