@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.topics import plain_names
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
@@ -121,7 +122,7 @@ class KafkaPipeline(Mapping[str, Any]):
 
     def spark_conf(self) -> dict[str, str]:
         """Return the configuration from which a Spark job reads the pipeline's names, for ``conf=``."""
-        return {SPARK_CONF_KEY: json.dumps(dict(self), separators=(",", ":"))}
+        return {SPARK_CONF_KEY: json.dumps(dict(self), separators=(",", ":"), default=plain_names)}
 
 
 PIPELINE_PARAMETERS = ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id", "kafka_config_id")

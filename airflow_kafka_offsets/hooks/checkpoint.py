@@ -19,8 +19,13 @@ def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoi
     :param conn_id: Airflow connection of the storage, resolved by ``ObjectStoragePath``; without it
         fsspec's own defaults (environment, instance profile) are used.
     :raises CheckpointError: if no installed provider knows the storage.
-    :raises UsageError: if there is no such connection.
+    :raises UsageError: if there is no such connection, or the location is not text.
     """
+    if not isinstance(location, str):
+        raise UsageError(
+            f"checkpoint_location: found {type(location).__name__}; expected text: the location as the Spark "
+            "job has it"
+        )
     check_location(location)
     return SparkCheckpoint(location, fs=storage_of(location, conn_id))
 

@@ -122,6 +122,13 @@ class TopicScope:
         return sorted({tp for tp in found if tp in self}.union(self.numbered))
 
 
+def plain_names(value: object) -> object:
+    """Return ``group_id`` or ``topics`` as JSON can write it: mappings as dicts, sets as lists."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return sorted(value) if isinstance(value, set | frozenset) else value
+
+
 def load_names(value: object, parameter: str, expected: str, marks: tuple[str, ...] = ("{",)) -> object:
     """
     Read a parameter that a template may have written as JSON: an object, a list or a text in double quotes.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def push_result(context: Context, value: Mapping[str, Any]) -> None:
-    """Store a result in XCom now, so that it is there also when the task fails after this."""
+    """Store a result in XCom now, also for a task that then fails; not if the task stores none."""
     ti = context.get("ti")
-    if ti is not None:
+    if ti is not None and getattr(context.get("task"), "do_xcom_push", True):
         ti.xcom_push(key="return_value", value=value)

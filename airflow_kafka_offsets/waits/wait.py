@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -34,7 +34,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import choice, parse_interval, parse_text
 from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 
 PositionSource = Literal["group", "checkpoint"]
 
@@ -157,7 +157,7 @@ class Wait:
     @property
     def parameters(self) -> dict[str, Any]:
         """The wait as plain JSON, to make it again elsewhere."""
-        return asdict(self)
+        return {each.name: plain_names(getattr(self, each.name)) for each in fields(self)}
 
     def read_checkpoint(self, checkpoint: SparkCheckpoint | None) -> CheckpointState | None:
         """

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import MappingProxyType
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -116,3 +118,15 @@ def test_other_locations_are_taken(location):
 def test_a_group_that_no_client_may_be_given_has_no_asset(group):
     with pytest.raises(UsageError, match="expected the name of a consumer group"):
         _ = KafkaPipeline(group_id={"orders": group}).assets
+
+
+def test_names_of_any_kind_go_to_the_spark_job_as_json():
+    names: Any = {"orders"}
+    pipeline = KafkaPipeline(MappingProxyType({"orders": "g"}), topics=names)
+    assert json.loads(pipeline.spark_conf()[SPARK_CONF_KEY]) | {"checkpoint_location": None} == {
+        "group_id": {"orders": "g"},
+        "topics": ["orders"],
+        "checkpoint_location": None,
+        "checkpoint_conn_id": None,
+        "kafka_config_id": "kafka_default",
+    }

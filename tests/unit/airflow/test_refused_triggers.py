@@ -6,7 +6,9 @@ triggerer.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from types import MappingProxyType
 
 import pytest
 
@@ -77,3 +79,12 @@ def test_an_event_trigger_says_once_why_it_never_fires(caplog):
         asyncio.run(run())
     (record,) = caplog.records
     assert "group_id['orders'] is blank" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"), [(LagEventTrigger, {"min_lag": 1}), (ConsumerGroupLagTrigger, {"max_lag": 1})]
+)
+def test_names_of_any_kind_are_serialised_as_json(kind, parameters):
+    _, kept = kind(group_id=MappingProxyType({"orders": "g"}), topics={"orders"}, **parameters).serialize()
+    assert (kept["group_id"], kept["topics"]) == ({"orders": "g"}, ["orders"])
+    assert json.dumps(kept)

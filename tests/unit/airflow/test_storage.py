@@ -129,3 +129,8 @@ def test_a_connection_of_which_no_storage_can_be_made_is_named(error, retriable,
     with pytest.raises(CheckpointError, match=rf"{says}.*Airflow connection 'lake'") as refused:
         spark_checkpoint("s3a://lake-of-nobody/x", "lake")
     assert refused.value.retriable is retriable
+
+
+def test_a_location_that_is_no_text_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="checkpoint_location: found PosixPath; expected text"):
+        spark_checkpoint(tmp_path, None)
