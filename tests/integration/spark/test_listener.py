@@ -43,6 +43,7 @@ pytestmark = [
 ]
 
 OPTION = "consumer.commit.groupid"
+QUERIES = 50 if os.environ.get("LONG_TESTS") else 20
 PASSWORD = "can-we-fix-it"
 LOGIN = (
     f'org.apache.kafka.common.security.scram.ScramLoginModule required username="bob" password="{PASSWORD}";'
@@ -152,19 +153,19 @@ def test_a_group_with_members_is_theirs(
     assert holds(group) == {}
 
 
-def test_fifty_quick_queries_leave_no_thread_and_no_client(
+def test_many_quick_queries_leave_no_thread_and_no_client(
     spark, stream, start, make_topic, produce, tmp_path, new_group, holds
 ):
     def clients():
         threads = spark._jvm.java.lang.Thread.getAllStackTraces().keySet().toString()
         return threads.count("kafka-admin-client-thread")
 
-    topic, groups = make_topic(1), [new_group() for _ in range(50)]
+    topic, groups = make_topic(1), [new_group() for _ in range(QUERIES)]
     produce(topic, {0: 2})
     threads, before = set(threading.enumerate()), clients()
     listener = KafkaOffsetCommitterListener(spark)
     spark.streams.addListener(listener)
-    for first in range(0, 50, 10):
+    for first in range(0, QUERIES, 10):
         queries = [
             start(stream(topic, **{OPTION: group}), str(tmp_path / group), availableNow=True)
             for group in groups[first : first + 10]

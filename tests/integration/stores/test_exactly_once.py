@@ -51,7 +51,8 @@ ENVIRONMENT = {
     "SPARK_LAUNCHER_OPTS": QUICK,
 }
 
-PIPELINES, PARTITIONS, KEYS = 3, 3, "abcde"
+PIPELINES = 3 if os.environ.get("LONG_TESTS") else 1
+PARTITIONS, KEYS = 3, "abcde"
 BEFORE_DATABASE, BEFORE_SPARK = "before the database's commit", "before Spark's commit"
 ANY_TIME = "any time"
 DEATHS = ["before the results", BEFORE_DATABASE, BEFORE_SPARK] + [ANY_TIME] * 4
@@ -207,7 +208,7 @@ def connections(postgres, bootstrap_servers, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_RESULTS", json.dumps(postgres.airflow_connection))
 
 
-def test_a_job_that_is_killed_twenty_times_counts_every_record_once(
+def test_a_job_that_is_killed_at_any_point_counts_every_record_once(
     pipelines, database, connections, new_group, kafka_tools
 ):
     begun = time.monotonic()
@@ -242,7 +243,7 @@ def test_a_job_that_is_killed_twenty_times_counts_every_record_once(
         assert [row["lag"] for row in kafka_tools.describe_rows(group)] == [0] * PARTITIONS
 
     deaths = sum((pipeline.deaths for pipeline in pipelines), Counter())
-    assert deaths.total() >= 20
+    assert deaths.total() >= len(DEATHS) * PIPELINES - 1
     assert deaths[BEFORE_SPARK] >= PIPELINES
     assert deaths[BEFORE_DATABASE] >= PIPELINES
     print(f"killed {dict(deaths)} in {time.monotonic() - begun:.0f} s")
