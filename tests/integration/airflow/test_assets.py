@@ -9,7 +9,6 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
-from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
@@ -74,7 +73,6 @@ def test_what_moves_nothing_tells_nothing(orders, context):
     commit(orders, []).execute(context)
     for task in (
         ResetOffsetsOperator(task_id="t", to_offset="earliest", plan_only=True, **named),
-        RestoreOffsetsOperator(task_id="t", when="always", **named),
         PlanOffsetWindowOperator(task_id="t", **named),
     ):
         assert told(task, context) == [REPORT]
