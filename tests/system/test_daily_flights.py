@@ -93,6 +93,7 @@ def test_kafkas_own_tool_shows_lag_0(two_days, kafka_tools):
     assert [row["lag"] for row in rows] == [0, 0, 0]
 
 
+@pytest.mark.long
 def test_a_day_run_twice_gives_the_same_records_files_and_offsets(two_days, run_days, output, kafka_tools):
     files, offsets = checksums(output), kafka_tools.describe_rows(GROUP)
     (again,) = run_days(SECOND)
@@ -151,11 +152,13 @@ def half_a_day(two_days, third_day, run_days, output, produce):
     return before, tables(output)
 
 
+@pytest.mark.long
 def test_a_batch_that_spark_replays_gives_the_same_rows(half_a_day):
     before, after = half_a_day
     assert {file: after[file] for file in before} == before
 
 
+@pytest.mark.long
 def test_half_a_day_is_completed_and_the_gate_is_deferred_until_somebody_commits(
     airflow, half_a_day, third_day, ids_of_third_day, bootstrap_servers
 ):
