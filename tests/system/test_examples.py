@@ -89,6 +89,7 @@ def children_of(marker):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.usefixtures("ctrl_c_is_heard")
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="finds processes by /proc")
