@@ -394,6 +394,8 @@ def check(batch, client, oracle, new_group, folder):
     for number, (group, twin) in enumerate(zip(mine, theirs, strict=True)):
         assert held[group] == held[twin] | batch.differing(number), verdicts[number]
     return verdicts
+
+
 @pytest.mark.long
 def test_the_offsets_are_those_of_kafkas_tool(world, oracle, new_group, bootstrap_servers, tmp_path):
     wanted = [(scenario, turn) for scenario, count in BATCHES.items() for turn in range(count)]
