@@ -30,7 +30,7 @@ from airflow_kafka_offsets.model.formats import log_json, offsets_json
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import parse_time, timestamp_ms
-from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
+from airflow_kafka_offsets.model.reset_targets import offsets_at_time
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.drift import pipeline_drift
 

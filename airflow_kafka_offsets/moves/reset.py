@@ -27,7 +27,8 @@ from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.reset_scenarios import Scenario, ShiftBy, ToBatch, ToOffset, sources_at_batch
+from airflow_kafka_offsets.model.reset_scenarios import Scenario, ShiftBy, ToBatch, ToOffset
+from airflow_kafka_offsets.model.reset_targets import sources_at_batch
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
 from airflow_kafka_offsets.moves.known_moves import kept_groups

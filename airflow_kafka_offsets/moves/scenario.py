@@ -28,10 +28,8 @@ from airflow_kafka_offsets.model.reset_scenarios import (
     ShiftBy,
     ToBatch,
     ToOffset,
-    offsets_at_time,
-    starting_points,
-    targets_in_log,
 )
+from airflow_kafka_offsets.model.reset_targets import offsets_at_time, starting_points, targets_in_log
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.storage import read_text

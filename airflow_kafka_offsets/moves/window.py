@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, timestamp_ms
-from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time, starting_points
+from airflow_kafka_offsets.model.reset_targets import offsets_at_time, starting_points
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound, check_bounds

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import offsets_at_time
+from airflow_kafka_offsets.model.reset_targets import offsets_at_time
 from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.waits.wait import Reading, Wait, check_in_log, partition_table

@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import duration_text, exactly_one, parse_time, timestamp_ms
-from airflow_kafka_offsets.model.reset_scenarios import (
-    ByDuration,
-    FromFile,
-    ShiftBy,
-    ToBatch,
-    ToOffset,
+from airflow_kafka_offsets.model.reset_scenarios import ByDuration, FromFile, ShiftBy, ToBatch, ToOffset
+from airflow_kafka_offsets.model.reset_targets import (
     offsets_at_time,
     sources_at_batch,
     starting_points,
