@@ -1,4 +1,4 @@
-"""Describes, lists and deletes groups, and asks for topic ids and the broker, each in an admin process."""
+"""Describes, lists and deletes groups, and reads the commits of many groups, in the admin process."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from airflow_kafka_offsets.kafka.failures import OCCUPIED, RETRIABLE, UNKNOWN_PA
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing, check_states
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.names import check_known_groups
+from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 from airflow_kafka_offsets.model.text import printable
 
 _NOT_DELETED = {
@@ -25,6 +26,35 @@ class Admin:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._process = AdminProcess(config)
+
+    def close(self) -> None:
+        """End the admin process."""
+        self._process.close()
+
+    def commits(
+        self, wanted: Mapping[str, Sequence[TopicPartition] | None], call: Call
+    ) -> dict[str, dict[TopicPartition, Commit] | BrokerError]:
+        """
+        Return the commits of groups, or why a group has no answer.
+
+        :param wanted: the partitions to read of each group; ``None``: all that it has.
+        """
+        arguments = {group_id: _by_topic(partitions) for group_id, partitions in wanted.items()}
+        found: dict[str, tuple[Any, Failure | None]] = {}
+        unanswered: BrokerError | None = None
+        try:
+            self._each(call, "commits", arguments, RETRIABLE, found)
+        except BrokerError as error:
+            if not found:
+                raise
+            unanswered = error
+        results: dict[str, dict[TopicPartition, Commit] | BrokerError] = {}
+        for group_id, (value, failure) in found.items():
+            about = call.about(f"reading the offsets of group {group_id!r}")
+            results[group_id] = _commits(value) if failure is None else about.explain(failure)
+        if unanswered is not None:
+            results |= dict.fromkeys(wanted.keys() - found.keys(), unanswered)
+        return results
 
     def describe(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
         """Return state and members of groups; a group that does not exist is ``Dead``."""
@@ -76,7 +106,7 @@ class Admin:
         """Return the ids of topics; a broker before Kafka 2.8 has none."""
         wanted = sorted(set(topics))
         call = call.about(f"looking up the ids of topics {', '.join(wanted[:5])}")
-        found = self._each(call, "topic_ids", wanted, RETRIABLE | UNKNOWN_PARTITION)
+        found = self._each(call, "topic_ids", dict.fromkeys(wanted), RETRIABLE | UNKNOWN_PARTITION)
         for _, failure in found.values():
             if failure is not None:
                 raise call.explain(failure)
@@ -101,17 +131,26 @@ class Admin:
     ) -> dict[str, tuple[Any, Failure | None]]:
         wanted = check_known_groups(group_ids)
         call = call.about(f"{verb}ing group {', '.join(map(printable, wanted[:5]))}")
-        return self._each(call, f"{verb}e", wanted, RETRIABLE)
+        return self._each(call, f"{verb}e", dict.fromkeys(wanted), RETRIABLE)
 
     def _each(
-        self, call: Call, name: str, wanted: Sequence[str], passing: Collection[str]
+        self,
+        call: Call,
+        name: str,
+        wanted: Mapping[str, Any],
+        passing: Collection[str],
+        found: dict[str, tuple[Any, Failure | None]] | None = None,
     ) -> dict[str, tuple[Any, Failure | None]]:
-        """Make a call that has a result for each name; again for those of which the failure passes."""
-        found: dict[str, tuple[Any, Failure | None]] = {}
+        """
+        Make a call that has a result for each name; again for those of which the failure passes.
+
+        :param found: takes the results, also if it fails in the end.
+        """
+        found = {} if found is None else found
 
         def attempt(_: float) -> None:
             again: Failure | None = None
-            todo = [each for each in wanted if each not in found]
+            todo = {each: value for each, value in wanted.items() if each not in found}
             for each, (value, failed) in self._process.run(call, name, todo).items():
                 failure = self._process.failure(failed)
                 if failure is not None and failure.code in passing:
@@ -127,3 +166,23 @@ class Admin:
         except Failed as error:
             raise call.explain(error.failure) from None
         return found
+
+
+def _by_topic(partitions: Sequence[TopicPartition] | None) -> list[tuple[str, list[int]]] | None:
+    if partitions is None:
+        return None
+    topics: dict[str, list[int]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    return list(topics.items())
+
+
+def _commits(parts: Sequence[Mapping[str, Any]]) -> dict[TopicPartition, Commit]:
+    """Read what the worker found: for each topic, partition, offset and place of the text, one by one."""
+    commits: dict[TopicPartition, Commit] = {}
+    for part in parts:
+        texts = part["texts"]
+        for topic, flat in part["topics"].items():
+            for number, offset, place in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+                commits[TopicPartition(topic, number)] = Commit(offset, texts[place])
+    return commits

@@ -1,15 +1,21 @@
-"""Runs the admin worker in a child process each time, so that this process survives a crash of the client."""
+"""Runs the admin worker in a child process, so that this process survives a crash of the client."""
 
 from __future__ import annotations
 
 import json
 import os
+import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import airflow_kafka_offsets
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, ClientCrashedError, SetupError
@@ -25,19 +31,32 @@ _START = f"import sys; sys.path = [at for at in sys.path if at]; from {_MODULE} 
 _CRASHES = 2
 """A worker that dies is started again this often within a call."""
 _GRACE = 1.0
-"""Seconds that a worker may take beyond its own deadline before it is killed."""
+"""Seconds that a worker may take beyond its own deadline, or to end, before it is killed."""
+_PIPE = 1 << 20
+"""Bytes that are read at once."""
+_LEAST_TOKEN = 60.0
+"""Seconds that a token of the user's function must still be valid, or a worker with a new one is started."""
 
 
 class AdminProcess:
     """
-    Makes each call of an AdminClient in a short-lived worker process.
+    Makes the calls of an AdminClient in a worker process, which starts with the first call and is kept.
 
     librdkafka can abort the process that makes such a call, after a time-out or when a coordinator moves.
+    After a failure that may pass the worker is replaced: its client may be the reason. Calls of several
+    threads wait for each other.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = dict(config)
         self._scrub = scrubber(config)
+        self._lock = threading.Lock()
+        self._worker: Worker | None = None
+
+    def close(self) -> None:
+        """End the worker; another call starts a new one."""
+        with self._lock:
+            self._end()
 
     def run(self, call: Call, name: str, arguments: Any = None) -> Any:
         """Make one of the worker's ``CALLS``; again if the worker dies or the error passes."""
@@ -68,28 +87,47 @@ class AdminProcess:
         return Failure(*values).scrubbed(self._scrub) if values else None
 
     def _attempt(self, call: Call, name: str, arguments: Any, causes: Causes) -> Any:
-        plain = {key: value for key, value in self._config.items() if not callable(value)}
-        request = {
-            "call": name,
-            "arguments": arguments,
-            "config": plain,
-            "token": _token(self._config.get("oauth_cb"), plain),
-            "timeout": max(0.5, call.left),
-        }
-        status, output, errors = run_worker(json.dumps(request), call.left + _GRACE)
-        try:
-            response = json.loads(output)
-        except ValueError:
-            response = None
-        if not isinstance(response, dict):
-            if status is None:
-                raise Failed(Failure("_TIMED_OUT", "the call did not end in time"))
-            raise self._died(status, errors)
+        with self._alone(call) as worker:
+            request = {"call": name, "arguments": arguments, "timeout": max(0.5, call.left)}
+            output = worker.ask(json.dumps(request), call.left + _GRACE)
+            try:
+                response = json.loads(output or "")
+            except ValueError:
+                response = None
+            if not isinstance(response, dict):
+                self._worker = None
+                status, errors = worker.end(0 if output is None else _GRACE)
+                if output is None:
+                    raise Failed(Failure("_TIMED_OUT", "the call did not end in time"))
+                raise self._died(status, errors)
+            if response["last"]:
+                self._end()
         causes.clear()
-        causes.add(Failure(*cause) for cause in response.get("causes", ()))
-        if (failure := self.failure(response.get("failure"))) is not None:
+        causes.add(Failure(*cause) for cause in response["causes"])
+        if (failure := self.failure(response["failure"])) is not None:
             raise Failed(failure)
         return response["result"]
+
+    @contextmanager
+    def _alone(self, call: Call) -> Iterator[Worker]:
+        """Keep out the calls of other threads; start a worker if there is none."""
+        if not self._lock.acquire(timeout=call.left):
+            raise Failed(Failure("_TIMED_OUT", "another call of this client took all of the time"))
+        try:
+            if self._worker is not None and not self._worker.usable:
+                self._end()
+            if self._worker is None:
+                plain = {key: value for key, value in self._config.items() if not callable(value)}
+                token = _token(self._config.get("oauth_cb"), plain)
+                self._worker = Worker(json.dumps({"config": plain, "token": token}), token)
+            yield self._worker
+        finally:
+            self._lock.release()
+
+    def _end(self) -> None:
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None
 
     def _died(self, status: int, errors: str) -> Exception:
         lines = [line for line in errors.splitlines() if line.strip()]
@@ -107,37 +145,112 @@ class AdminProcess:
         )
 
 
-def run_worker(request: str, timeout: float) -> tuple[int | None, str, str]:
+class Worker:
     """
-    Run the admin worker in another Python, and kill it when the time is up.
+    The admin worker in another Python, which ends when this process does.
 
-    :param request: its standard input: it may hold a password, so it must not be an argument.
-    :return: exit status (``None`` if it was killed), standard output, standard error.
+    :param settings: the first line of its standard input: it may hold a password, so it must not be an
+        argument.
+    :param token: its token, if it has one: with the time in seconds at which it expires.
     """
-    if not sys.executable:
-        raise SetupError(
-            "sys.executable is not set, expected the path of this Python: group calls run in a child process "
-            "and need it"
-        )
-    root = str(Path(airflow_kafka_offsets.__file__).parents[1])
-    # The worker finds the package where this process found it.
-    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
-    try:
-        worker = subprocess.run(
-            [sys.executable, "-c", _START],
-            input=request,
-            timeout=timeout,
-            capture_output=True,
-            check=False,
-            encoding="utf-8",
-            errors="replace",
-            env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
-        )
-    except subprocess.TimeoutExpired:
-        return None, "", ""
-    except OSError as error:
-        raise SetupError(f"{sys.executable} cannot be started ({error}): group calls need it") from error
-    return worker.returncode, worker.stdout, worker.stderr
+
+    def __init__(self, settings: str, token: Sequence[Any] | None = None) -> None:
+        if not sys.executable:
+            raise SetupError(
+                "sys.executable is not set, expected the path of this Python: group calls run in a child "
+                "process and need it"
+            )
+        self._owner = os.getpid()
+        self._expires = float("inf") if token is None else token[1] - _LEAST_TOKEN
+        self._unsent = settings.encode() + b"\n"
+        # Not a pipe, which would be full one day: nobody reads it before the end.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
+        root = str(Path(airflow_kafka_offsets.__file__).parents[1])
+        # The worker finds the package where this process found it.
+        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
+            )
+        except OSError as error:
+            self._errors.close()
+            text = f"{sys.executable} cannot be started ({error}): group calls need it"
+            raise SetupError(text) from error
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+        self._stdout = cast("IO[bytes]", self._process.stdout)
+        os.set_blocking(self._stdin.fileno(), False)
+        # For those who do not close their client; also at the end of this process.
+        self._finalizer = weakref.finalize(self, _end, self._process, self._errors, self._owner)
+
+    @property
+    def usable(self) -> bool:
+        """Whether another call can be made: in the same process, and with a token that is still valid."""
+        return self._owner == os.getpid() and time.time() < self._expires
+
+    def ask(self, request: str, timeout: float) -> str | None:
+        """
+        Send a request and wait for the response, so many seconds.
+
+        :return: the response, or what there is of it if the worker has ended; ``None`` if it takes too long.
+        """
+        self._unsent += request.encode() + b"\n"
+        received = bytearray()
+        end = time.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdout, selectors.EVENT_READ)
+            selector.register(self._stdin, selectors.EVENT_WRITE)
+            while (left := end - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    if key.fileobj is self._stdin:
+                        if not self._send():
+                            selector.unregister(self._stdin)
+                    else:
+                        more = os.read(self._stdout.fileno(), _PIPE)
+                        received += more
+                        if not more or more.endswith(b"\n"):
+                            return received.decode("utf-8", "replace")
+        return None
+
+    def _send(self) -> bool:
+        """Send what the pipe takes now; return whether there is more."""
+        try:
+            self._unsent = self._unsent[os.write(self._stdin.fileno(), self._unsent) :]
+        except BrokenPipeError:  # the worker has ended, which shows in its output
+            self._unsent = b""
+        return bool(self._unsent)
+
+    def end(self, patience: float = _GRACE) -> tuple[int, str]:
+        """
+        End the worker, and kill it if that takes more than so many seconds.
+
+        :return: its exit status, and what it printed as errors.
+        """
+        self._finalizer.detach()
+        return _end(self._process, self._errors, self._owner, patience)
+
+
+def _end(
+    process: subprocess.Popen[bytes], errors: IO[bytes], owner: int, patience: float = _GRACE
+) -> tuple[int, str]:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    with errors:
+        if owner != os.getpid():
+            # This process is a copy of the one that started the worker.
+            return 0, ""
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        status = process.wait()
+        errors.seek(0)
+        return status, errors.read().decode("utf-8", "replace")
 
 
 def _token(oauth_cb: Callable[[str], Any] | None, config: Mapping[str, Any]) -> list[Any] | None:

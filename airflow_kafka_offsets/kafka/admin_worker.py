@@ -1,8 +1,9 @@
 """
-Makes one call of an AdminClient, in a process of its own because the client can abort it.
+Makes the calls of an AdminClient, in a process of its own because the client can abort it.
 
-Run as ``python -m airflow_kafka_offsets.kafka.admin_worker``: reads one request as JSON from standard input
-and writes one response as JSON to standard output. Nothing else is written there.
+Run as ``python -m airflow_kafka_offsets.kafka.admin_worker``: reads the client's settings and then requests
+from standard input, each a line of JSON, and writes a line of JSON for each request to standard output.
+Nothing else is written there. It ends with its input, with its parent, and after a failure that may pass.
 """
 
 from __future__ import annotations
@@ -10,53 +11,74 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import os
+import queue
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
+from airflow_kafka_offsets.kafka.requests import read_metadata
 
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
 _OFFSETS_TOPIC = "__consumer_offsets"
 _FIRST_WAIT = 0.5
+_WATCH = 5.0
+"""Seconds between two looks at the parent."""
+_CHUNK = 500
+"""Partitions in one request: the client takes far longer for many at once."""
 
 Part = tuple[Any, "Failure | None"]
 """The result for one group or topic, or why there is none."""
 
 
 class _Session:
-    def __init__(self, config: dict[str, Any], token: list[Any] | None, timeout: float) -> None:
-        self._end = time.monotonic() + timeout
+    def __init__(self, config: dict[str, Any], token: Sequence[Any] | None) -> None:
         self.causes = Causes(find=partial(probe_listener, config))
-        settings = {
-            "client.id": "airflow-kafka-offsets",
-            # The client also waits for this before its first connection to a broker.
-            "reconnect.backoff.ms": 10,
-            **config,
-            "error_cb": self.causes.note,
-            "log_level": 0,
-        }
-        if token is not None:
-            settings["oauth_cb"] = lambda _: tuple(token)
-        try:
-            self.admin = AdminClient(settings)
-        except KafkaException as error:
-            failure = Failure.of(error)
-            raise Failed(Failure(failure.code, missing_file(config) or failure.text)) from None
+        self._config = config
+        self._token = token
+        self._end = 0.0
+        self.admin: Any = None
+
+    def begin(self, timeout: float) -> None:
+        """Begin a request. The first one makes the client, and waits for its connection."""
+        self._end = time.monotonic() + timeout
+        if self.admin is None:
+            self.admin = self._client()
+            self._connect()
+        self.admin.poll(0)
+        self.causes.clear()
 
     @property
     def left(self) -> float:
         return max(0.1, self._end - time.monotonic())
 
-    def connect(self) -> None:
+    def _client(self) -> AdminClient:
+        settings = {
+            "client.id": "airflow-kafka-offsets",
+            # The client also waits for this before its first connection to a broker.
+            "reconnect.backoff.ms": 10,
+            **self._config,
+            "error_cb": self.causes.note,
+            "log_level": 0,
+        }
+        if (token := self._token) is not None:
+            settings["oauth_cb"] = lambda _: tuple(token)
+        try:
+            return AdminClient(settings)
+        except KafkaException as error:
+            failure = Failure.of(error)
+            raise Failed(Failure(failure.code, missing_file(self._config) or failure.text)) from None
+
+    def _connect(self) -> None:
         """Wait for a connection: a group call without one may abort, and knows no cause."""
         wait = _FIRST_WAIT
         while True:
@@ -74,9 +96,17 @@ class _Session:
             else:
                 return
 
+    def seen(self) -> list[Failure]:
+        """Return what happened in the background."""
+        if self.admin is not None:
+            self.admin.poll(0)
+        return self.causes.seen
+
     def part(self, future: Any, value: Callable[[Any], Any]) -> Part:
         try:
             return value(future.result(self.left)), None
+        except Failed as error:
+            return None, error.failure
         except KafkaException as error:
             return None, Failure.of(error)
         except concurrent.futures.TimeoutError:
@@ -85,12 +115,54 @@ class _Session:
 
 def _for_each(
     method: str, value: Callable[[Any], Any], collection: Callable[[list[str]], Any] = list
-) -> Callable[[_Session, list[str]], dict[str, Part]]:
-    def call(session: _Session, names: list[str]) -> dict[str, Part]:
-        futures = getattr(session.admin, method)(collection(names), request_timeout=session.left)
+) -> Callable[[_Session, dict[str, None]], dict[str, Part]]:
+    def call(session: _Session, names: dict[str, None]) -> dict[str, Part]:
+        futures = getattr(session.admin, method)(collection(list(names)), request_timeout=session.left)
         return {name: session.part(future, value) for name, future in futures.items()}
 
     return call
+
+
+def _commits(session: _Session, groups: dict[str, list[tuple[str, list[int]]] | None]) -> dict[str, Part]:
+    """Return the commits of many groups, asked for together: of some partitions, or all of a group."""
+    asked: dict[str, list[Any]] = {}
+    for group_id, wanted in groups.items():
+        asked[group_id] = [
+            session.admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group_id, chunk)], request_timeout=session.left
+            )[group_id]
+            for chunk in _chunks(wanted)
+        ]
+    return {
+        group_id: _join([session.part(each, _found) for each in futures])
+        for group_id, futures in asked.items()
+    }
+
+
+def _chunks(wanted: list[tuple[str, list[int]]] | None) -> list[list[TopicPartition] | None]:
+    if wanted is None:
+        return [None]
+    partitions = [TopicPartition(topic, number) for topic, numbers in wanted for number in numbers]
+    return [partitions[first : first + _CHUNK] for first in range(0, len(partitions), _CHUNK)]
+
+
+def _found(result: Any) -> dict[str, Any]:
+    """Return ``texts`` and, for each topic, ``partition, offset, place of its text`` one after the other."""
+    places: dict[str | None, int] = {}
+    topics: dict[str, list[int]] = {}
+    for tp in result.topic_partitions:
+        if tp.error is not None:
+            failure = Failure.of(tp.error)
+            raise Failed(Failure(failure.code, f"{tp.topic}-{tp.partition}: {failure.text}"))
+        if tp.offset >= 0:
+            found = (tp.partition, tp.offset, places.setdefault(read_metadata(tp), len(places)))
+            topics.setdefault(tp.topic, []).extend(found)
+    return {"texts": list(places), "topics": topics}
+
+
+def _join(parts: list[Part]) -> Part:
+    failed = [part for part in parts if part[1] is not None]
+    return failed[0] if failed else ([found for found, _ in parts], None)
 
 
 def _list(session: _Session, _: None) -> list[dict[str, str]]:
@@ -151,6 +223,7 @@ def _kind(group: Any) -> dict[str, str]:
 
 CALLS: dict[str, Callable[[_Session, Any], Any]] = {
     "brokers": _brokers,
+    "commits": _commits,
     "delete": _for_each("delete_consumer_groups", lambda _: True),
     "describe": _for_each("describe_consumer_groups", _description),
     "list": _list,
@@ -158,35 +231,61 @@ CALLS: dict[str, Callable[[_Session, Any], Any]] = {
 }
 
 
-def respond(request: dict[str, Any]) -> dict[str, Any]:
-    """Make the call of one request."""
-    session = None
+def respond(session: _Session, request: dict[str, Any]) -> dict[str, Any]:
+    """Make the call of one request; ``last``: a failure may pass, and a new process should try again."""
+    result = failure = None
     try:
-        session = _Session(request["config"], request["token"], request["timeout"])
-        session.connect()
-        response: dict[str, Any] = {"result": CALLS[request["call"]](session, request["arguments"])}
+        session.begin(request["timeout"])
+        result = CALLS[request["call"]](session, request["arguments"])
     except Failed as error:
-        response = {"failure": error.failure}
+        failure = error.failure
     except KafkaException as error:
-        response = {"failure": Failure.of(error)}
-    if session is not None:
-        session.admin.poll(0)
-        response["causes"] = session.causes.seen
-    return response
+        failure = Failure.of(error)
+    last = failure is not None or any(code in RETRIABLE for code in _codes(result))
+    return {"result": result, "failure": failure, "causes": session.seen(), "last": last}
+
+
+def _codes(result: Any) -> list[str]:
+    """Return the codes of the parts' failures."""
+    parts = result.values() if isinstance(result, Mapping) else ()
+    return [part[1].code for part in parts if isinstance(part, tuple) and part[1] is not None]
 
 
 def main() -> None:
-    """Read the request, write the response, and end at once."""
+    """Read the settings, respond to requests, and end with the input."""
     # What the client prints goes to standard error.
     out = os.dup(1)
     os.dup2(2, 1)
-    request = json.load(sys.stdin)
-    # Ends also when the parent was killed and nobody waits any more.
-    signal.alarm(int(request["timeout"]) + 5)
-    response = json.dumps(respond(request)).encode()
-    while response:
-        response = response[os.write(out, response) :]
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    session = _Session(**json.loads(lines.get()))
+    last = False
+    while not last:
+        request = json.loads(lines.get())
+        # Ends also a client that no thread can interrupt.
+        signal.alarm(int(request["timeout"]) + 5)
+        response = respond(session, request)
+        signal.alarm(0)
+        last = response["last"]
+        text = json.dumps(response, separators=(",", ":")).encode() + b"\n"
+        while text:
+            text = text[os.write(out, text) :]
     # Closing the client may abort or hang.
+    os._exit(0)
+
+
+def _read(lines: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    # Nobody waits for a response any more.
+    os._exit(0)
+
+
+def _watch(parent: int) -> None:
+    # A copy of the parent may hold the other end of the input open.
+    while os.getppid() == parent:
+        time.sleep(_WATCH)
     os._exit(0)
 
 

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import check_commit
-from airflow_kafka_offsets.kafka.connection import MAX_KEPT
 from airflow_kafka_offsets.kafka.failures import Failed
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.group_commits import GroupCommits
@@ -18,6 +17,7 @@ from airflow_kafka_offsets.kafka.logs import offsets_at, read_logs
 from airflow_kafka_offsets.kafka.record_times import fetch_times, positions_in_logs
 from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT, Session
 from airflow_kafka_offsets.kafka.topics import Topics
+from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     Commit,
@@ -57,7 +57,6 @@ class OffsetsClient:
     :param timeout: seconds for each method.
     :param total: seconds for all calls together, without the time between them; default: no limit.
     :param chunk_size: partitions in one request: the client takes far longer for many at once.
-    :param keep: connections that are kept: each is for one group, with about four threads and eight sockets.
     """
 
     def __init__(
@@ -67,25 +66,16 @@ class OffsetsClient:
         timeout: float = 30.0,
         total: float | None = None,
         chunk_size: int = 250,
-        keep: int = MAX_KEPT,
     ) -> None:
-        self._session = Session(config, timeout=timeout, total=total, chunk_size=chunk_size, keep=keep)
+        self._session = Session(config, timeout=timeout, total=total, chunk_size=chunk_size)
         self._admin = Admin(self._session.config)
         self._topics = Topics(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
-    def keep(self, connections: int) -> None:
-        """Change how many connections are kept; those beyond are closed when the next one is opened."""
-        self._session.connections.keep = connections
-
-    @property
-    def opened(self) -> int:
-        """How many connections were made so far."""
-        return self._session.connections.opened
-
     def close(self) -> None:
         """Close all connections; waits a few seconds at most. A running call closes them when it ends."""
         self._session.close()
+        self._admin.close()
 
     def __enter__(self) -> Self:
         return self
@@ -143,6 +133,27 @@ class OffsetsClient:
         """
         with self._session.asking(f"reading all offsets of group {group_id!r}") as call:
             return GroupCommits(self._session, self._admin, group_id).read_all(call, self._topics)
+
+    def committed_groups(
+        self, wanted: Mapping[str, Iterable[TopicPartition] | None], *, within: float | None = None
+    ) -> dict[str, dict[TopicPartition, Commit] | BrokerError]:
+        """
+        Return the commits of many groups, asked for together in the admin process.
+
+        :param wanted: the partitions to read of each group; ``None``: all that it has in the topics that the
+            user may see.
+        :param within: seconds for it; default: the client's timeout.
+        :return: group -> its commits, without the partitions that have none; or why it has no answer.
+        :raises BrokerError: if there is no answer for any of them.
+        """
+        with self._session.calling(f"reading the offsets of {len(wanted)} groups", within) as call:
+            return self._admin.commits(
+                {
+                    check_group(group_id): None if partitions is None else sorted(set(partitions))
+                    for group_id, partitions in wanted.items()
+                },
+                call,
+            )
 
     def assigned(self, group_id: str) -> frozenset[TopicPartition]:
         """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -113,14 +112,11 @@ class Connection:
 
 
 class Connections:
-    """A few Connections, the least recently used one closed when there are more than ``keep``."""
+    """At most :data:`MAX_KEPT` Connections; the one that was not used for longest makes room."""
 
-    def __init__(self, config: Mapping[str, Any], keep: int = MAX_KEPT) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = dict(config)
-        self.keep = keep
-        self.opened = 0
-        """How many were made so far."""
-        self._kept: OrderedDict[tuple[str, IsolationLevel], Connection] = OrderedDict()
+        self._kept: dict[tuple[str, IsolationLevel], Connection] = {}
         self._closing: list[threading.Thread] = []
 
     def get(
@@ -128,13 +124,11 @@ class Connections:
     ) -> Connection:
         """Return the connection of a group, a new one if there is none."""
         key = (group_id, isolation_level)
-        if key not in self._kept:
-            while len(self._kept) >= self.keep:
-                self.discard(next(iter(self._kept.values())))
-            self._kept[key] = Connection(self._config, group_id, isolation_level)
-            self.opened += 1
-        self._kept.move_to_end(key)
-        return self._kept[key]
+        if key not in self._kept and len(self._kept) >= MAX_KEPT:
+            self.discard(next(iter(self._kept.values())))
+        connection = self._kept.pop(key, None) or Connection(self._config, group_id, isolation_level)
+        self._kept[key] = connection
+        return connection
 
     def other_than(self, connection: Connection) -> Connection | None:
         """Return the connection that was used last besides this one, ``None`` if no other is open."""

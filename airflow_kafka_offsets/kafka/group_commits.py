@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin import Admin
@@ -50,8 +51,10 @@ class GroupCommits:
         found: dict[TopicPartition, Commit | None] = {}
 
         def question(connection: Connection, timeout: float) -> Commits:
-            for chunk in self._session.chunks([tp for tp in wanted if tp not in found]):
-                found.update(read_commits(connection, chunk, timeout))
+            missing = [tp for tp in wanted if tp not in found]
+            ask = partial(read_commits, connection, timeout=timeout)
+            for commits in self._session.in_chunks(missing, ask):
+                found.update(commits)
             return found
 
         return self._session.ask(call, question, self._connection(), needs) if wanted else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
@@ -33,20 +34,17 @@ def read_logs(
     if not wanted:
         return {}
     connection = session.connections.get(isolation_level=isolation_level)
-    other = session.connections.other_than(connection) if len(wanted) > session.chunk_size else None
+    # A broker answers the requests of one connection one by one. The log start is the same over any.
+    other = session.connections.other_than(connection) or connection
 
     def read(timestamp: int, over: Connection) -> Offsets:
         return offsets_at(session, call, wanted, timestamp, over)
 
     # Two requests: one that names a partition twice gets the last answer for both.
-    if other is None:
-        starts, ends = read(OFFSET_BEGINNING, connection), read(OFFSET_END, connection)
-    else:
-        # A broker answers the requests of one connection one by one. The log start is the same over any.
-        with ThreadPoolExecutor(1) as meanwhile:
-            future = meanwhile.submit(read, OFFSET_BEGINNING, other)
-            ends = read(OFFSET_END, connection)
-            starts = future.result()
+    with ThreadPoolExecutor(1) as meanwhile:
+        future = meanwhile.submit(read, OFFSET_BEGINNING, other)
+        ends = read(OFFSET_END, connection)
+        starts = future.result()
     # Retention may have moved the start of an emptied log past the end that was read for it.
     return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
 
@@ -65,8 +63,8 @@ def offsets_at(
 
     def question(connection: Connection, timeout: float) -> Offsets:
         failures: dict[TopicPartition, Failure] = {}
-        for chunk in session.chunks([tp for tp in wanted if tp not in found]):
-            got, failed = read_offsets(connection, chunk, timestamp, timeout)
+        ask = partial(read_offsets, connection, timestamp=timestamp, timeout=timeout)
+        for got, failed in session.in_chunks([tp for tp in wanted if tp not in found], ask):
             found.update(got)
             failures.update(failed)
         unknown = [tp for tp, failure in failures.items() if failure.code in UNKNOWN_PARTITION]

@@ -87,14 +87,16 @@ def read_commits(connection: Connection, partitions: Sequence[TopicPartition], t
 def _commit(found: ClientPartition) -> Commit | None:
     if found.error is not None:
         raise Failed(_about(f"{found.topic}-{found.partition}", found.error))
-    if found.offset < 0:
-        return None
+    return None if found.offset < 0 else Commit(found.offset, read_metadata(found))
+
+
+def read_metadata(found: ClientPartition) -> str | None:
+    """Return a commit's text, ``None`` if it cannot be read."""
     try:
-        metadata = (found.metadata or "").partition("\0")[0]
+        return (found.metadata or "").partition("\0")[0]
     except UnicodeDecodeError:
         # Other clients' texts have no NUL at their end, so that the memory behind them was read too.
-        metadata = None
-    return Commit(found.offset, metadata)
+        return None
 
 
 def read_offsets(

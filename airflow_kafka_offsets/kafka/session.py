@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -25,13 +26,15 @@ LONGEST_TIMEOUT = 3_600.0
 
 _CLOSE = 3.0
 _LEAST = 0.1
+_IN_FLIGHT = 16
+"""Requests of one question that are under way together: over a network each costs a round trip."""
 
 
 class Session:
     """What the calls of one :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` share."""
 
     def __init__(
-        self, config: Mapping[str, Any], *, timeout: float, total: float | None, chunk_size: int, keep: int
+        self, config: Mapping[str, Any], *, timeout: float, total: float | None, chunk_size: int
     ) -> None:
         if chunk_size < 1:
             raise UsageError(f"chunk_size={chunk_size}: expected 1 or more")
@@ -39,7 +42,7 @@ class Session:
         self.servers = str(self.config[SERVERS])
         self.timeout = parse_seconds(timeout, "timeout", most=LONGEST_TIMEOUT, zero=False) or 30.0
         self.chunk_size = chunk_size
-        self.connections = Connections(self.config, keep)
+        self.connections = Connections(self.config)
         self._total = self._left = math.inf if total is None else total
         self._lock = threading.RLock()
         self._closed = False
@@ -111,7 +114,15 @@ class Session:
                 self.connections.discard(connection)
             raise call.explain(error.failure, needs, connection.causes) from None
 
-    def chunks(self, partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
-        """Cut partitions into those of one request."""
-        for first in range(0, len(partitions), self.chunk_size):
-            yield partitions[first : first + self.chunk_size]
+    def in_chunks(
+        self, partitions: Sequence[TopicPartition], ask: Callable[[Sequence[TopicPartition]], T]
+    ) -> Iterator[T]:
+        """Ask for partitions in several requests, which do not wait for one another; in their order."""
+        size = self.chunk_size
+        chunks = [partitions[first : first + size] for first in range(0, len(partitions), size)]
+        if len(chunks) < 2:
+            yield from map(ask, chunks)
+            return
+        with ThreadPoolExecutor(min(len(chunks), _IN_FLIGHT)) as threads:
+            for future in [threads.submit(ask, chunk) for chunk in chunks]:
+                yield future.result()

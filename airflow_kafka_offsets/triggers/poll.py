@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
-CONSUMERS = 50
-"""Consumers kept by all pollers together; each has about four threads and eight sockets."""
-
-_LEAST_SHARE = 10
-
 CALL = 10.0
 """Seconds for a question to the broker."""
 
@@ -50,8 +45,7 @@ async def polls(
     """
     Poll again and again for a wait; yields the reading, or the error, of each poll.
 
-    :param interval: seconds between two polls, at least :data:`FLOOR`; a few more where there are many
-        groups.
+    :param interval: seconds between two polls, at least :data:`FLOOR`.
     :param longest: seconds up to which the interval is doubled after each poll; default: it stays.
     :param ends_in: seconds after which the last poll is due; default: none is the last.
     """
@@ -102,7 +96,7 @@ async def _acquire(kafka_config_id: str) -> SharedPoller:
         config = await sync_to_async(_config_of)(kafka_config_id)
         with _guard:
             # Another event loop may have been quicker: then there are two for a while.
-            poller = SharedPoller(kafka_config_id, lambda keep: _open(config, keep), _share)
+            poller = SharedPoller(kafka_config_id, lambda: _open(config))
             poller.users = 1
             _pollers[kafka_config_id] = poller
             return poller
@@ -123,10 +117,6 @@ def _retire(kafka_config_id: str, poller: SharedPoller) -> None:
             del _pollers[kafka_config_id]
 
 
-def _share() -> int:
-    return max(_LEAST_SHARE, CONSUMERS // max(1, len(_pollers)))
-
-
 def _config_of(kafka_config_id: str) -> dict[str, Any]:
     # A DAG file that names a trigger must not load the Kafka client.
     from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
@@ -134,7 +124,7 @@ def _config_of(kafka_config_id: str) -> dict[str, Any]:
     return KafkaOffsetsHook(kafka_config_id).client_config()
 
 
-def _open(config: Mapping[str, Any], keep: int) -> OffsetsClient:
+def _open(config: Mapping[str, Any]) -> OffsetsClient:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-    return OffsetsClient(config, timeout=CALL, keep=keep)
+    return OffsetsClient(config, timeout=CALL)

@@ -1,10 +1,9 @@
-"""Requests to poll for a wait, and the choice of those that one round serves."""
+"""Requests to poll for a wait."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -60,22 +59,3 @@ class PollRequest:
         self.early = self.due - min(EARLY, pause / 2)
         if was_due:
             self.interval = max(self.interval, min(self.interval * 2, self.longest))
-
-
-def next_requests(requests: Iterable[PollRequest], now: float, groups: int) -> list[PollRequest]:
-    """
-    Return the requests that one round serves, of those that may be polled now.
-
-    What is due comes first, and what has waited longest before the others, so that none is left out for good.
-
-    :param groups: how many different groups a round may ask for.
-    """
-    known: set[str] = set()
-    taken: list[PollRequest] = []
-    for request in sorted(requests, key=lambda request: (request.due > now, request.due)):
-        more = known | request.wait.groups
-        if len(more) <= groups or not taken:
-            known = more
-            taken.append(request)
-    # Within a round those come last that may take all of its time.
-    return sorted(taken, key=lambda request: request.in_trouble)

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.errors import (
     CheckpointUnavailableError,
     KafkaOffsetsError,
 )
-from airflow_kafka_offsets.triggers.poll_request import PollRequest, next_requests
+from airflow_kafka_offsets.triggers.poll_request import PollRequest
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
 log = logging.getLogger(__name__)
-
-COLD_PER_SECOND = 8
-"""Consumers made in a second at most: one takes about 30 ms, so more groups make polls rarer."""
 
 JITTER = 0.1
 """Part of the interval by which polls differ, so that triggerers do not keep in step."""
@@ -54,18 +51,14 @@ class SharedPoller:
     The thread that polls for all waits of one Kafka connection.
 
     :param name: the connection's id.
-    :param open_client: makes the client, given how many Consumers it may keep.
-    :param share: returns how many these are at the moment.
+    :param open_client: makes the client.
     """
 
-    def __init__(
-        self, name: str, open_client: Callable[[int], OffsetsClient], share: Callable[[], int]
-    ) -> None:
+    def __init__(self, name: str, open_client: Callable[[], OffsetsClient]) -> None:
         self.users = 0
         self.broken: Exception | None = None
         """What ended the thread, if it was not :meth:`close`."""
         self._open_client = open_client
-        self._share = share
         self._requests: set[PollRequest] = set()
         self._changed = threading.Condition()
         self._closed = False
@@ -100,16 +93,14 @@ class SharedPoller:
         storage = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="read checkpoint")
         client: OffsetsClient | None = None
         try:
-            client = self._open_client(self._share())
+            client = self._open_client()
             reader = CachedReader(client)
-            while batch := self._next_batch(self._share() - 2):
-                client.keep(self._share())
-                began, opened = time.monotonic(), client.opened
+            while batch := self._next_batch():
+                began = time.monotonic()
                 self._poll(batch, reader, storage)
                 stretch = random.uniform(1 - JITTER, 1 + JITTER)
                 for request in batch:
                     request.schedule(began, stretch)
-                self._rest(began + (client.opened - opened) / COLD_PER_SECOND)
         except Exception as error:
             log.exception("Polling Kafka ended")
             with self._changed:
@@ -122,25 +113,21 @@ class SharedPoller:
                 client.close()
             storage.shutdown(wait=False, cancel_futures=True)
 
-    def _next_batch(self, groups: int) -> Sequence[PollRequest]:
-        """Return the requests to serve now, of so many groups at most; empty when it is time to end."""
+    def _next_batch(self) -> Sequence[PollRequest]:
+        """Return the requests to serve now, those last that may take all the time; empty: time to end."""
         with self._changed:
             while not self._closed:
                 now = time.monotonic()
                 first = min((request.due for request in self._requests), default=None)
                 if first is not None and first + GATHER <= now:
                     near = [request for request in self._requests if request.early <= now]
-                    return next_requests(near, now, groups)
+                    return sorted(near, key=lambda request: request.in_trouble)
                 self._changed.wait(None if first is None else first + GATHER - now)
         return ()
 
-    def _rest(self, until: float) -> None:
-        with self._changed:
-            while not self._closed and (left := until - time.monotonic()) > 0:
-                self._changed.wait(left)
-
     def _poll(self, batch: Sequence[PollRequest], reader: CachedReader, storage: ThreadPoolExecutor) -> None:
         reader.next_round()
+        reader.read_groups({group_id for request in batch for group_id in request.wait.groups})
         states = self._read_checkpoints(batch, storage)
         found: dict[PollRequest, Mapping[str, Positions]] = {}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
-from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel, LogRange, TopicPartition
 from airflow_kafka_offsets.model.topics import TopicScope
 
 if TYPE_CHECKING:
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 METADATA_AGE = 60.0
 """Seconds after which a topic's partitions are read again: that shows partitions that were added."""
+
+_FEW = 6
+"""Groups that are asked one by one: the client keeps a connection to each of them."""
+
+_TOGETHER = 5.0
+"""Seconds for the commits of many groups; a coordinator that does not answer must not stop all waits."""
 
 _RECORD_TIMES = 10_000
 """Times of records that are kept, and no longer than metadata: another topic may have taken the name."""
@@ -36,6 +42,15 @@ class _Round(Generic[K, V]):
     def begin(self) -> None:
         self._known = {}
         self._before, self._wanted = self._wanted, {}
+
+    def before(self, key: K) -> set[TopicPartition] | None:
+        """Return the partitions that the last round wanted; ``None`` if none."""
+        return self._before.get(key)
+
+    def put(self, key: K, values: Mapping[TopicPartition, V]) -> None:
+        """Take values that were read in another way."""
+        self._before.pop(key, None)
+        self._known.setdefault(key, {}).update(values)
 
     def get(self, key: K, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, V]:
         wanted = set(partitions)
@@ -65,15 +80,17 @@ class CachedReader:
     """
     Answers the questions of :class:`~airflow_kafka_offsets.kafka.reader.OffsetsReader`, each once in a round.
 
-    A round has two steps for all waits together: first the positions, then the logs. The partitions of topics
-    are remembered for :data:`METADATA_AGE`, and read again when one of them is missing.
+    A round has two steps for all waits together: first the positions, then the logs. The commits of many
+    groups are read together. The partitions of topics are remembered for :data:`METADATA_AGE`, and read again
+    when one of them is missing.
 
     :param client: asks the broker.
     """
 
     def __init__(self, client: OffsetsClient) -> None:
         self._client = client
-        self._commits: _Round[str, Commit | None] = _Round(client.committed)
+        self._commits: _Round[str, Commit | None] = _Round(self._read_commits)
+        self._together: dict[str, BrokerError | None] = {}
         self._logs: _Round[IsolationLevel, LogRange] = _Round(
             lambda isolation_level, partitions: client.log_ranges(partitions, isolation_level=isolation_level)
         )
@@ -86,6 +103,22 @@ class CachedReader:
         """Begin a round: what is asked from now on is read again."""
         self._commits.begin()
         self._logs.begin()
+        self._together = {}
+
+    def read_groups(self, group_ids: Collection[str]) -> None:
+        """Read the commits of the groups that this round asks for together, if there are many."""
+        if len(group_ids) <= _FEW:
+            return
+        wanted = {group_id: self._commits.before(group_id) for group_id in group_ids}
+        try:
+            found = self._client.committed_groups(wanted, within=_TOGETHER)
+        except BrokerError as error:
+            self._together = dict.fromkeys(group_ids, error)
+            return
+        for group_id, commits in found.items():
+            self._together[group_id] = commits if isinstance(commits, BrokerError) else None
+            if not isinstance(commits, BrokerError):
+                self._commits.put(group_id, {**dict.fromkeys(wanted[group_id] or ()), **commits})
 
     def partitions(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
         """Return the partitions of topics, as they were at most :data:`METADATA_AGE` ago."""
@@ -106,6 +139,18 @@ class CachedReader:
     ) -> dict[TopicPartition, Commit | None]:
         """Return what a group committed."""
         return self._commits.get(group_id, partitions)
+
+    def _read_commits(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
+        if group_id not in self._together:
+            return self._client.committed(group_id, partitions)
+        if (error := self._together[group_id]) is not None:
+            raise error
+        # Not by a connection to the group: there may be as many groups as have a partition without a commit.
+        wanted = list(partitions)
+        commits = self._client.committed_groups({group_id: wanted})[group_id]
+        if isinstance(commits, BrokerError):
+            raise commits
+        return {tp: commits.get(tp) for tp in wanted}
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """Return all that a group committed, in the topics where it had a commit at most a minute ago."""

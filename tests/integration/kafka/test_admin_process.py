@@ -31,7 +31,7 @@ def python(tmp_path, monkeypatch):
 
 def test_a_child_that_dies_by_a_signal_is_a_retriable_error(python, tmp_path):
     python(
-        f"echo x >> {tmp_path}/runs; cat > /dev/null; echo 'rd_kafka: Assertion `x` hunter2hunter2' >&2; "
+        f"echo x >> {tmp_path}/runs; read -r settings; read -r line; echo 'rd_kafka: Assertion `x` hunter2hunter2' >&2; "
         "kill -ABRT $$"
     )
     with OffsetsClient(CONFIG, timeout=10) as client:
@@ -45,9 +45,9 @@ def test_a_child_that_dies_by_a_signal_is_a_retriable_error(python, tmp_path):
 
 
 def test_a_child_that_died_is_replaced(python, tmp_path):
-    answer = '{"result": {"g": [{"group_id": "g", "state": "Empty", "type": "classic", "coordinator": null, "members": []}, null]}}'
+    answer = '{"result": {"g": [{"group_id": "g", "state": "Empty", "type": "classic", "coordinator": null, "members": []}, null]}, "failure": null, "causes": [], "last": false}'
     python(
-        f"cat > /dev/null; [ -e {tmp_path}/died ] || {{ touch {tmp_path}/died; kill -SEGV $$; }}; echo "
+        f"read -r settings; read -r line; [ -e {tmp_path}/died ] || {{ touch {tmp_path}/died; kill -SEGV $$; }}; echo "
         f"'{answer}'"
     )
     with OffsetsClient(CONFIG, timeout=10) as client:
@@ -66,7 +66,11 @@ def test_a_child_that_hangs_is_killed_at_the_deadline(python, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "script", ["cat > /dev/null; echo no module >&2; exit 1", "cat > /dev/null; echo hello"]
+    "script",
+    [
+        "read -r settings; read -r line; echo no module >&2; exit 1",
+        "read -r settings; read -r line; echo hello",
+    ],
 )
 def test_a_python_that_cannot_do_it_is_named(python, script):
     python(script)
@@ -84,7 +88,9 @@ def test_without_a_python_to_run_the_error_says_so(monkeypatch, executable):
 
 
 def test_credentials_are_neither_in_the_arguments_nor_in_the_environment_of_the_child(python, tmp_path):
-    python(f'echo "$@" > {tmp_path}/seen; env >> {tmp_path}/seen; cat > {tmp_path}/stdin; kill -KILL $$')
+    python(
+        f'echo "$@" > {tmp_path}/seen; env >> {tmp_path}/seen; head -n 2 > {tmp_path}/stdin; kill -KILL $$'
+    )
     with OffsetsClient(CONFIG, timeout=5) as client:
         with pytest.raises(ClientCrashedError):
             client.list_groups()
@@ -93,7 +99,7 @@ def test_credentials_are_neither_in_the_arguments_nor_in_the_environment_of_the_
 
 
 def test_the_child_gets_the_token_of_a_function_that_only_we_have(python, tmp_path):
-    python(f"cat > {tmp_path}/stdin; kill -KILL $$")
+    python(f"head -n 2 > {tmp_path}/stdin; kill -KILL $$")
     config = {
         **CONFIG,
         "sasl.oauthbearer.config": "scope=x",
