@@ -8,15 +8,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.local.jars import classpath_text, kafka_classpath
 from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
@@ -34,6 +36,8 @@ MANY_PARTITIONS = {
     "log.retention.bytes": "-1",
     "log.cleaner.enable": "false",
 }
+DELAYS = (2, 20)
+"""Milliseconds that a round trip takes more: to another zone of a region, and to another region."""
 _AT_ONCE = 5_000
 """The controller takes 10,000 records in one request, and a partition is one."""
 _DEADLINE = 300.0
@@ -46,16 +50,19 @@ class Cluster:
 
     :param servers: ``host:port``.
     :param directory: for files.
+    :param farther: the same broker behind a longer way: milliseconds that a round trip takes more ->
+        ``host:port``.
     """
 
-    def __init__(self, servers: str, directory: Path) -> None:
+    def __init__(self, servers: str, directory: Path, farther: Mapping[int, str] | None = None) -> None:
         self.servers = servers
         self.directory = directory
+        self.farther = farther or {}
         self._prefix = f"b{int(time.time()) % 100_000}"
         self._topics: dict[int, str] = {}
 
-    def client(self, *, keep: int = 8) -> OffsetsClient:
-        return OffsetsClient({"bootstrap.servers": self.servers}, timeout=120, keep=keep)
+    def client(self, servers: str | None = None, **options: Any) -> OffsetsClient:
+        return OffsetsClient({"bootstrap.servers": servers or self.servers}, timeout=120, **options)
 
     def name(self, text: str) -> str:
         """Return a name that no earlier run on this broker has used."""
@@ -160,8 +167,51 @@ def cluster(servers: str | None) -> Iterator[Cluster]:
             yield Cluster(servers, Path(directory))
             return
         say("starting Kafka")
-        with EmbeddedKafka(heap="2g", properties=MANY_PARTITIONS) as kafka:
-            yield Cluster(kafka.bootstrap_servers, Path(directory))
+        port, controller = free_port(), free_port()
+        ways = [_Way(delay) for delay in DELAYS]
+        listeners = {"PLAINTEXT": (port, port)} | {way.name: (way.port, way.proxy) for way in ways}
+        properties = {
+            **MANY_PARTITIONS,
+            "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
+            "listeners": _addresses(
+                {name: at for name, (at, _) in listeners.items()} | {"CONTROLLER": controller}
+            ),
+            "advertised.listeners": _addresses({name: proxy for name, (_, proxy) in listeners.items()}),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in [*listeners, "CONTROLLER"]
+            ),
+        }
+        with (
+            EmbeddedKafka(port=port, heap="2g", properties=properties) as kafka,
+            contextlib.ExitStack() as stack,
+        ):
+            farther = {way.delay: stack.enter_context(way.open()) for way in ways}
+            yield Cluster(kafka.bootstrap_servers, Path(directory), farther)
+
+
+class _Way:
+    """A longer way to the broker: a listener of its own, and a process that delays what it answers."""
+
+    def __init__(self, delay: int) -> None:
+        self.delay = delay
+        self.name = f"FARTHER{delay}"
+        self.port, self.proxy = free_port(), free_port()
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[str]:
+        command = [sys.executable, str(Path(__file__).with_name("delay.py"))]
+        numbers = [str(self.proxy), str(self.port), str(self.delay)]
+        with subprocess.Popen([*command, *numbers], stdout=subprocess.PIPE, text=True) as process:
+            try:
+                if process.stdout is None or process.stdout.readline().strip() != "ready":
+                    raise SystemExit(f"the way of {self.delay} ms more could not be opened")
+                yield f"{LOOPBACK}:{self.proxy}"
+            finally:
+                process.kill()
+
+
+def _addresses(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())
 
 
 def say(line: str) -> None:

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.errors import BrokerUnavailableError, UnknownTopicPar
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.triggers import poll, shared_poller
 from airflow_kafka_offsets.triggers.poll import polls
-from airflow_kafka_offsets.triggers.poll_request import PollRequest, next_requests
+from airflow_kafka_offsets.triggers.poll_request import PollRequest
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
@@ -40,6 +40,10 @@ class CountingClient(OffsetsClient):
         self.asked.append(("committed", group_id))
         return super().committed(group_id, partitions)
 
+    def committed_groups(self, wanted, **parameters):
+        self.asked.append(("committed_groups", len(wanted)))
+        return super().committed_groups(wanted, **parameters)
+
     def log_ranges(self, partitions, **parameters):
         self.asked.append(("log_ranges", len(set(partitions))))
         return super().log_ranges(partitions, **parameters)
@@ -54,8 +58,8 @@ def clients(monkeypatch):
     """The clients that the pollers make."""
     made = []
 
-    def make(config, keep):
-        made.append(CountingClient(config, timeout=5, keep=keep))
+    def make(config):
+        made.append(CountingClient(config, timeout=5))
         return made[-1]
 
     monkeypatch.setattr(poll, "_open", make)
@@ -148,14 +152,28 @@ def test_waits_that_come_later_fall_into_step(groups, clients):
     assert asyncio.run(run()) == [("committed", group), ("log_ranges", 1)]
 
 
-def test_more_groups_than_consumers_are_all_polled(groups, clients, monkeypatch):
-    monkeypatch.setattr(poll, "CONSUMERS", 12)
-    monkeypatch.setattr(shared_poller, "COLD_PER_SECOND", 40)
+def test_many_groups_are_asked_for_together(groups, clients):
     many, (topic,) = groups(25)
-    outcomes = poll_for([LagWait(group_id=group, topics=topic, max_lag=0) for group in many], times=2)
+    before = threading.active_count()
+    outcomes = poll_for([LagWait(group_id=group, topics=topic, max_lag=0) for group in many], times=3)
     assert all(outcome.lags[0].total == 5 for each in outcomes for outcome in each)
     (client,) = clients
-    assert len(client._session.connections._kept) <= 12
+    # The first round has to find out the partitions.
+    assert client.asked[-4:] == [("committed_groups", 25), ("log_ranges", 1)] * 2
+    assert threading.active_count() < before + 10
+
+
+def test_a_partition_without_a_commit_is_asked_for_together_with_the_others(groups, clients, make_topic):
+    many, (topic,) = groups(10)
+    new = make_topic(partitions=1)
+    waits = [
+        LagWait(group_id=group, topics=[topic, new], max_lag=0, on_no_commit="earliest") for group in many
+    ]
+    outcomes = poll_for(waits, times=3)
+    assert all(outcome.lags[0].total == 5 for each in outcomes for outcome in each)
+    (client,) = clients
+    assert client.asked[-2:] == [("committed_groups", 10), ("log_ranges", 2)]
+    assert not [asked for asked in client.asked if asked[0] == "committed"]
 
 
 def test_a_topic_that_is_not_there_is_the_error_of_its_own_wait_only(groups, clients):
@@ -287,15 +305,15 @@ def request(interval, longest=None, ends=float("inf"), group="g"):
     )
 
 
-def polled_at(requests, until, groups=48, took=0.5):
-    """When each wait is polled: the poller's choice, on a clock of the test's own."""
+def polled_at(requests, until, took=0.5):
+    """When each wait is polled: as the poller does it, on a clock of the test's own."""
     now, times = 0.0, {each: [] for each in requests}
     while now < until:
         near = [each for each in requests if each.early <= now]
         if not any(each.due <= now for each in near):
             now = min(each.due for each in requests)
             continue
-        for each in next_requests(near, now, groups):
+        for each in near:
             times[each].append(now)
             each.schedule(now, 1.0)
         now += took
@@ -319,40 +337,3 @@ def test_an_interval_that_grows_beside_a_steady_one_grows_as_it_would_alone():
 def test_the_last_poll_is_at_the_end_of_the_wait():
     growing = request(60.0, longest=100_000.0, ends=5_000.0)
     assert 5_000.0 in polled_at([growing], until=6_000)[growing]
-
-
-def test_nobody_is_left_out_when_there_are_more_groups_than_one_round_takes():
-    waits = [request(10.0, group=f"g{number}") for number in range(250)]
-    for each in waits[:100]:
-        each.in_trouble = True
-    times = polled_at(waits, until=200.0, took=6.0)
-    assert min(map(len, times.values())) >= 5
-
-
-def test_a_checkpoint_that_is_not_there_is_an_error_only_where_it_is_the_position(groups, clients, tmp_path):
-    (group,), (topic,) = groups(1)
-    location = str(tmp_path / "later")
-    position = LagWait(checkpoint_location=location, max_lag=0)
-    beside = LagWait(group_id=group, topics=topic, checkpoint_location=location, max_lag=0)
-    missing, answer = poll_for([position, beside], times=2)
-    assert all("later" in str(outcome) for outcome in missing)
-    assert all(isinstance(outcome, Reading) for outcome in answer)
-
-
-def test_trouble_of_some_is_put_behind_the_others(groups, clients, monkeypatch):
-    """Two waits that each take all of a round's patience do not keep a third one from its polls for good."""
-    monkeypatch.setattr(shared_poller, "PATIENCE", 0.2)
-    (group,), (topic,) = groups(1)
-
-    class Away(LagWait):
-        def find(self, client, state):
-            time.sleep(0.25)  # longer than the patience
-            raise BrokerUnavailableError("away", code="_TRANSPORT")
-
-    waits = [
-        Away(group_id="a", max_lag=0),
-        Away(group_id="b", max_lag=0),
-        LagWait(group_id=group, topics=topic, max_lag=0),
-    ]
-    *_, outcomes = poll_for(waits, times=3)
-    assert isinstance(outcomes[-1], Reading)

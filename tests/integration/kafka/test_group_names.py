@@ -31,7 +31,7 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 asked = json.load(sys.stdin)
 partition = TopicPartition(asked["topic"], 0)
 config = {"bootstrap.servers": asked["servers"]}
-with OffsetsClient(config, timeout=20, keep=4) as client:
+with OffsetsClient(config, timeout=20) as client:
     for name in asked["names"]:
         print(json.dumps(name), end=" ", flush=True)
         refusals = 0
