@@ -337,3 +337,32 @@ def test_an_interval_that_grows_beside_a_steady_one_grows_as_it_would_alone():
 def test_the_last_poll_is_at_the_end_of_the_wait():
     growing = request(60.0, longest=100_000.0, ends=5_000.0)
     assert 5_000.0 in polled_at([growing], until=6_000)[growing]
+
+
+def test_a_checkpoint_that_is_not_there_is_an_error_only_where_it_is_the_position(groups, clients, tmp_path):
+    (group,), (topic,) = groups(1)
+    location = str(tmp_path / "later")
+    position = LagWait(checkpoint_location=location, max_lag=0)
+    beside = LagWait(group_id=group, topics=topic, checkpoint_location=location, max_lag=0)
+    missing, answer = poll_for([position, beside], times=2)
+    assert all("later" in str(outcome) for outcome in missing)
+    assert all(isinstance(outcome, Reading) for outcome in answer)
+
+
+def test_trouble_of_some_is_put_behind_the_others(groups, clients, monkeypatch):
+    """Two waits that each take all of a round's patience do not keep a third one from its polls for good."""
+    monkeypatch.setattr(shared_poller, "PATIENCE", 0.2)
+    (group,), (topic,) = groups(1)
+
+    class Away(LagWait):
+        def find(self, client, state):
+            time.sleep(0.25)  # longer than the patience
+            raise BrokerUnavailableError("away", code="_TRANSPORT")
+
+    waits = [
+        Away(group_id="a", max_lag=0),
+        Away(group_id="b", max_lag=0),
+        LagWait(group_id=group, topics=topic, max_lag=0),
+    ]
+    *_, outcomes = poll_for(waits, times=3)
+    assert isinstance(outcomes[-1], Reading)
