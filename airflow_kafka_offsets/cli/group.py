@@ -19,13 +19,13 @@ from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     choice_option,
     client_options,
-    group_argument,
     output_option,
     save_option,
     topics_option,
 )
-from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError
+from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json
+from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
 from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION
@@ -45,7 +45,8 @@ def group() -> None:
 
 
 @group.command("lag")
-@group_argument
+@click.argument("group_id", metavar="GROUP", required=False)
+@click.option("--all-groups", is_flag=True, help="Every group of the cluster, a line for each.")
 @topics_option
 @choice_option(
     "--isolation-level",
@@ -56,15 +57,47 @@ def group() -> None:
 @client_options
 @output_option
 def group_lag(
-    group_id: str, topics: Sequence[str] | None, isolation_level: Any, output: str, client: OffsetsClient
+    group_id: str | None,
+    all_groups: bool,
+    topics: Sequence[str] | None,
+    isolation_level: Any,
+    output: str,
+    client: OffsetsClient,
 ) -> None:
-    """Show the lag of GROUP in records, partition by partition."""
+    """Show the lag of GROUP in records, partition by partition, or that of all groups."""
     from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
 
+    if (group_id is None) != all_groups:
+        raise UsageError("give the GROUP to measure, or --all-groups")
+    if group_id is None:
+        if topics:
+            raise UsageError("--topic names partitions of one GROUP: leave it out with --all-groups")
+        _show_all_lags(client, isolation_level, output)
+        return
     check_group(group_id, "GROUP")
     positions = group_positions(client, group_id, TopicScope.parse(topics))
     lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
     print_result(output, {"version": 1, "group_id": group_id, **lag.as_json()}, [lag.table()])
+
+
+def _show_all_lags(client: OffsetsClient, isolation_level: IsolationLevel, output: str) -> None:
+    from airflow_kafka_offsets.kafka.positions import lags_of_all_groups
+
+    lags = lags_of_all_groups(client, isolation_level=isolation_level)
+    rows: list[tuple[str, ...]] = [("GROUP", "PARTITIONS", "LAG", "MAX-PARTITION-LAG", "LOST")]
+    errors: list[str] = []
+    values: list[dict[str, Any]] = []
+    for name, lag in lags.items():
+        if isinstance(lag, Lag):
+            counts = map(str, (len(lag.partitions), lag.total, lag.max, lag.lost))
+            rows.append((printable(name), *counts))
+            values.append({"group_id": name, **lag.as_json()})
+        else:
+            errors.append(f"{printable(name)}: {lag}")
+            values.append({"group_id": name, "error": str(lag)})
+    print_result(output, {"version": 1, "groups": values}, [*align(rows), *errors])
+    if errors:
+        raise SystemExit(REFUSED)
 
 
 @group.command("list")

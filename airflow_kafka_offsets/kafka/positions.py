@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
+    BrokerError,
+    KafkaOffsetsError,
     NoCommitError,
     UnknownTopicPartitionError,
     UsageError,
@@ -25,6 +28,9 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.recovery import LastCommit
 from airflow_kafka_offsets.model.topics import TopicScope
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicPartition]:
@@ -122,6 +128,45 @@ def lag_of(
     """Return the lag of positions that were just read; the logs are read now, after them."""
     logs = client.log_ranges(positions, isolation_level=isolation_level)
     return Lag.measure(name, positions, logs, on_no_commit)
+
+
+def lags_of_all_groups(
+    client: OffsetsClient, *, isolation_level: IsolationLevel = "read_uncommitted"
+) -> dict[str, Lag | KafkaOffsetsError]:
+    """Return the lag of every group of the cluster, or why it has none; all groups are asked together."""
+    found = client.committed_groups({group.group_id: None for group in client.list_groups()})
+    # Before the logs: then a live group can only seem further behind.
+    on_broker = client.partitions()
+    results: dict[str, Lag | KafkaOffsetsError] = {}
+    positions: dict[str, Positions] = {}
+    for group_id, commits in sorted(found.items()):
+        try:
+            positions[group_id] = _positions_of_all(client, group_id, commits, on_broker)
+        except KafkaOffsetsError as error:  # noqa: PERF203  # each group has its own
+            results[group_id] = error
+    logs = client.log_ranges(set().union(*positions.values()), isolation_level=isolation_level)
+    results |= {group_id: Lag.measure(group_id, each, logs) for group_id, each in positions.items()}
+    return dict(sorted(results.items()))
+
+
+def _positions_of_all(
+    client: OffsetsClient,
+    group_id: str,
+    commits: Mapping[TopicPartition, Commit] | BrokerError,
+    on_broker: Mapping[str, Sequence[int]],
+) -> Positions:
+    if isinstance(commits, BrokerError):
+        raise commits
+    if not client.sees_all_topics():
+        _check_hidden(client, group_id, commits)
+    topics = {tp.topic for tp in commits}
+    if missing := topics - on_broker.keys():
+        raise UnknownTopicPartitionError(
+            f"it has commits on topic {', '.join(sorted(missing))}, which is not on the broker",
+            missing=[tp for tp in commits if tp.topic in missing],
+        )
+    partitions = (TopicPartition(topic, number) for topic in topics for number in on_broker[topic])
+    return committed_offsets({tp: commits.get(tp) for tp in partitions})
 
 
 def log_ranges(
