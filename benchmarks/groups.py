@@ -2,52 +2,106 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import psutil
 from cluster import Cluster
-from measuring import Contestant, Section, interleaved
+from measuring import Contestant, Section, Target, interleaved
 from peers import KafkaPython, described_lag
+from raw import RawClient
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import committed_offsets
 
-PARTITIONS = 50
-KEPT = "ours, a connection for each group kept"
-NOT_KEPT = "ours, 8 connections kept, which are opened anew each time"
-PYTHON = "kafka-python"
+SIZES = ((200, 50), (2_000, 20))
+WARM = "ours, kept"
+COLD = "ours, a new client each time"
+RAW = "raw protocol, kept"
+RAW_COLD = "raw protocol, a new connection each time"
+PYTHON = "kafka-python, kept"
 TOOL = "`kafka-consumer-groups --describe --all-groups`, whole process"
 
 
-def measure(cluster: Cluster, groups: int, rounds: int) -> Section:
-    """To be measured first: Kafka's tool describes whatever groups there are."""
-    partitions = cluster.partitions(PARTITIONS)
-    names = [cluster.name(f"group-{number:03}") for number in range(groups)]
-    python = KafkaPython(cluster)
-    for name in names:
-        python.commit(name, dict.fromkeys(partitions, 1))
+def measure(cluster: Cluster, sizes: tuple[tuple[int, int], ...], rounds: int) -> list[Section]:
+    """To be measured first, the fewest groups first: Kafka's tool describes whatever groups there are."""
+    return [_measure(cluster, groups, partitions, rounds) for groups, partitions in sizes]
+
+
+def _measure(cluster: Cluster, groups: int, count: int, rounds: int) -> Section:
+    partitions = cluster.partitions(count)
+    wanted = {cluster.name(f"{groups}-{number}"): partitions for number in range(groups)}
+    raw, python = RawClient(cluster.servers), KafkaPython(cluster)
+    for name in wanted:
+        raw.commit(name, dict.fromkeys(partitions, 1))
 
     def ours(client: OffsetsClient) -> int:
-        committed = {name: client.committed(name, partitions) for name in names}
+        committed = client.committed_groups(wanted)
         logs = client.log_ranges(partitions)
-        return sum(
-            Lag.measure(name, committed_offsets(commits), logs).total for name, commits in committed.items()
-        )
+        total = 0
+        for name, commits in committed.items():
+            if isinstance(commits, Exception):
+                raise commits
+            total += Lag.measure(name, committed_offsets(commits), logs).total
+        return total
 
-    task = f"{groups} groups of {PARTITIONS} partitions"
-    with cluster.client() as few, cluster.client(keep=groups + 1) as all_kept:
-        times = interleaved(
-            [
-                Contestant(task, KEPT, lambda: ours(all_kept)),
-                Contestant(task, NOT_KEPT, lambda: ours(few)),
-                Contestant(task, PYTHON, lambda: python.lag(names)),
+    def ours_cold() -> int:
+        with cluster.client() as client:
+            return ours(client)
+
+    def raw_cold() -> int:
+        return RawClient(cluster.servers).lag(wanted)
+
+    task = f"{groups:,} groups of {count} partitions"
+    threads, connections = _cost(cluster, ours)
+    with cluster.client() as client:
+        contestants = [
+            Contestant(task, WARM, lambda: ours(client)),
+            Contestant(task, RAW, lambda: raw.lag(wanted)),
+            Contestant(task, PYTHON, lambda: python.lag(list(wanted))),
+        ]
+        few = groups <= SIZES[0][0]
+        if few:
+            contestants += [
+                Contestant(task, COLD, ours_cold),
+                Contestant(task, RAW_COLD, raw_cold),
                 Contestant(task, TOOL, lambda: described_lag(cluster, "--all-groups")),
-            ],
-            rounds,
-        )
-    return Section(
-        "Lag of many groups",
-        times,
-        notes=[
-            "One connection of confluent-kafka reads the commits of one group; kafka-python asks for all "
-            "groups in one request."
-        ],
+            ]
+        times = interleaved(contestants, rounds)
+    targets = [
+        Target(f"{task}: threads", threads, 10, at_least=False, unit="threads"),
+        Target(f"{task}: connections", connections, 3, at_least=False, unit="connections"),
+    ]
+    if few:
+        targets += [
+            Target(f"{task}, warm: times raw", times.ratio((task, WARM), (task, RAW)), 3, at_least=False),
+            Target(
+                f"{task}, cold: times raw", times.ratio((task, COLD), (task, RAW_COLD)), 5, at_least=False
+            ),
+        ]
+    else:
+        faster = times.ratio((task, PYTHON), (task, WARM))
+        targets.append(Target(f"{task}: faster than kafka-python", faster, 1, at_least=True))
+    notes = [
+        "The raw protocol and kafka-python ask for all groups in one request. Ours asks in one process that "
+        "is kept; cold, that process is started too."
+    ]
+    return Section(f"Lag of {groups:,} groups", times, targets, notes)
+
+
+def _cost(cluster: Cluster, ask: Callable[[OffsetsClient], int]) -> tuple[int, int]:
+    """Return how many threads and connections asking takes, of this process and of the admin process."""
+    before = _used()
+    with cluster.client() as client:
+        ask(client)
+        threads, connections = _used()
+    return threads - before[0], connections - before[1]
+
+
+def _used() -> tuple[int, int]:
+    own = psutil.Process()
+    family = [own, *(child for child in own.children() if "admin_worker" in " ".join(child.cmdline()))]
+    return (
+        sum(process.num_threads() for process in family),
+        sum(len(process.net_connections("tcp")) for process in family),
     )

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from cluster import Cluster
 from measuring import Contestant, Section, Target, interleaved
 from peers import BareClient, KafkaPython, described_lag
+from raw import RawClient
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
-from airflow_kafka_offsets.model.offsets import committed_offsets
+from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.topics import TopicScope
 
 OURS = "ours"
 OURS_OF_TOPIC = "ours, the topic's partitions looked up each time"
 ONE_CALL = "confluent-kafka, one call for all partitions"
 PYTHON = "kafka-python"
+RAW = "raw protocol, the same three questions"
 NAIVE = "confluent-kafka, two calls for each partition"
 TOOL = "`kafka-consumer-groups --describe`, whole process"
 NAIVE_UP_TO = 1_000
@@ -29,8 +33,8 @@ def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
         times = interleaved(contestants, rounds)
     section = Section("Lag of one group", times)
     section.notes.append(
-        "All clients are given the partitions; ours alone also reads the log starts, to tell lag from lost "
-        "records. A sensor that looks alone looks the partitions up each time, to see those that were added: "
+        "All clients are given the partitions; ours and the raw protocol also read the log starts, to tell "
+        "lag from lost records. A sensor that looks alone looks the partitions up each time, to see those that were added: "
         "the second line. Two calls for each partition grow evenly; at 10,000 they would take ten times "
         f"what they take at {NAIVE_UP_TO:,}."
     )
@@ -49,6 +53,12 @@ def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
                 1,
                 at_least=True,
             ),
+            *(
+                Target(
+                    f"Lag of {task}: times raw", times.ratio((task, OURS), (task, RAW)), 1.5, at_least=False
+                )
+                for task in (fewer, many)
+            ),
             Target(
                 "Lag of 10,000 partitions: times that of 1,000",
                 times.ratio((many, OURS), (fewer, OURS)),
@@ -59,10 +69,48 @@ def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
     return section
 
 
+def measure_far(cluster: Cluster, sizes: list[int], rounds: int) -> Section | None:
+    """Measure over longer ways to the broker; ``None`` if the broker is somebody else's."""
+    if not cluster.farther:
+        return None
+    contestants: list[Contestant] = []
+    with contextlib.ExitStack() as stack:
+        for size in sizes:
+            partitions, group_id = cluster.partitions(size), cluster.name(f"far-{size}")
+            for delay, servers in cluster.farther.items():
+                client = stack.enter_context(cluster.client(servers))
+                client.commit(group_id, {tp: tp.partition % 2 for tp in partitions})
+                contestants += _far(client, RawClient(servers), group_id, partitions, delay)
+        times = interleaved(contestants, rounds)
+    return Section(
+        "Lag of one group, by the time of a round trip",
+        times,
+        [
+            Target(f"Lag of {task}: times raw", times.ratio((task, OURS), (task, RAW)), 1.5, at_least=False)
+            for task in times.tasks
+        ],
+        ["A process between client and broker delays each response by so many milliseconds."],
+    )
+
+
+def _far(
+    client: OffsetsClient, raw: RawClient, group_id: str, partitions: list[TopicPartition], delay: int
+) -> list[Contestant]:
+    def ours() -> int:
+        return lag_of(client, group_id, committed_offsets(client.committed(group_id, partitions))).total
+
+    task = f"{_task(len(partitions))}, +{delay} ms"
+    return [
+        Contestant(task, OURS, ours),
+        Contestant(task, RAW, lambda: raw.lag({group_id: partitions})),
+    ]
+
+
 def _contestants(cluster: Cluster, client: OffsetsClient, python: KafkaPython, size: int) -> list[Contestant]:
     group_id, partitions = cluster.name(f"lag-{size}"), cluster.partitions(size)
     client.commit(group_id, {tp: tp.partition % 2 for tp in partitions})
     bare, scope = BareClient(cluster, group_id), TopicScope.parse(cluster.topic(size))
+    raw = RawClient(cluster.servers)
 
     def ours() -> int:
         commits = client.committed(group_id, partitions)
@@ -78,6 +126,7 @@ def _contestants(cluster: Cluster, client: OffsetsClient, python: KafkaPython, s
         Contestant(task, OURS_OF_TOPIC, ours_of_topic),
         Contestant(task, ONE_CALL, lambda: bare.lag_in_one_call(partitions)),
         Contestant(task, PYTHON, lambda: python.lag([group_id])),
+        Contestant(task, RAW, lambda: raw.lag({group_id: partitions})),
         Contestant(task, TOOL, lambda: described_lag(cluster, "--group", group_id)),
     ]
     if size <= NAIVE_UP_TO:

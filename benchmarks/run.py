@@ -7,6 +7,7 @@ round, and prints medians and ratios. Needs the extras ``demo`` and ``bench``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import checkpoint
@@ -19,12 +20,13 @@ import processes
 import report
 import triggerer
 from cluster import cluster, say
+from measuring import Section
 
 SIZES = [100, 1_000, 10_000]
 PROCESS_SIZES = [100, 10_000]
 
 # In this order: the groups of 200 are to be the only ones on the broker.
-NAMES = ("groups", "lag", "commit", "reset", "process", "checkpoint", "imports", "triggerer")
+NAMES = ("groups", "lag", "far", "commit", "reset", "process", "checkpoint", "imports", "triggerer")
 
 
 @click.command()
@@ -41,9 +43,10 @@ def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None,
         rounds = min(rounds, 2)
     sizes = [100] if quick else SIZES
     with cluster(servers) as on:
-        measurements = {
-            "groups": lambda: groups.measure(on, 5 if quick else 200, rounds),
+        measurements: dict[str, Callable[[], Section | list[Section]]] = {
+            "groups": lambda: groups.measure(on, ((5, 2), (10, 2)) if quick else groups.SIZES, rounds),
             "lag": lambda: lag.measure(on, sizes, rounds),
+            "far": lambda: lag.measure_far(on, [100] if quick else [1_000, 10_000], rounds) or [],
             "commit": lambda: commits.measure_commit(on, sizes, rounds),
             "reset": lambda: commits.measure_reset(on, sizes, rounds),
             "process": lambda: processes.measure(on, [100] if quick else PROCESS_SIZES, rounds),
@@ -55,10 +58,11 @@ def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None,
                 else triggerer.measure(on)
             ),
         }
-        sections = []
+        sections: list[Section] = []
         for name in (name for name in NAMES if name in (only or NAMES)):
             say(f"measuring {name}")
-            sections.append(measurements[name]())
+            found = measurements[name]()
+            sections += found if isinstance(found, list) else [found]
             if markdown:
                 # Also what was measured so far is worth having.
                 markdown.write_text(report.markdown(sections), encoding="utf-8")
