@@ -34,9 +34,9 @@ def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
     section = Section("Lag of one group", times)
     section.notes.append(
         "All clients are given the partitions; ours and the raw protocol also read the log starts, to tell "
-        "lag from lost records. A sensor that looks alone looks the partitions up each time, to see those that were added: "
-        "the second line. Two calls for each partition grow evenly; at 10,000 they would take ten times "
-        f"what they take at {NAIVE_UP_TO:,}."
+        "lag from lost records. A sensor that looks alone looks the partitions up each time, to see those "
+        "that were added: the second line. Two calls for each partition grow evenly; at 10,000 they would "
+        f"take ten times what they take at {NAIVE_UP_TO:,}."
     )
     if 10_000 in sizes and 1_000 in sizes:
         many, fewer = _task(10_000), _task(1_000)
