@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.sdk import DAG
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.operators import window as planning
@@ -95,6 +97,16 @@ def run():
 
 def plan(run, **parameters):
     return PlanOffsetWindowOperator(task_id="plan", **parameters).execute(run.context())
+
+
+def plan_rendered(run, **parameters: Any):
+    """Plan with parameters that are known only when the task runs."""
+    with DAG("d", render_template_as_native_obj=True):
+        templates = {name: f"{{{{ {name} }}}}" for name in parameters}
+        task = PlanOffsetWindowOperator(task_id="plan", **templates)
+    context: Any = parameters
+    task.render_template_fields(context)
+    return task.execute(run.context())
 
 
 def commit(window, run=None, **parameters):
@@ -217,14 +229,14 @@ def test_a_group_that_stands_elsewhere_is_told_in_the_log(run, topic, group, cap
 )
 def test_what_cannot_be_a_window_is_refused(run, topic, group, bounds, said):
     with pytest.raises(AirflowFailException, match=said):
-        plan(run, group_id=group, **bounds)
+        plan_rendered(run, group_id=group, **bounds)
 
 
 def test_offsets_that_end_before_they_start_are_refused(run, topic, group):
     with pytest.raises(AirflowFailException, match="ends before it starts on .*-0.*from 6 to 5"):
         plan(run, group_id=group, start={topic: {"0": 6}}, end={topic: {"0": 5}})
     with pytest.raises(AirflowFailException, match="start and end name different partitions"):
-        plan(run, group_id=group, start={topic: {"0": 6}}, end={topic: {"1": 5}})
+        plan_rendered(run, group_id=group, start={topic: {"0": 6}}, end={topic: {"1": 5}})
 
 
 @pytest.mark.parametrize(
@@ -387,9 +399,9 @@ def test_a_commit_says_which_run_it_is_of(run, topic, group, broker):
 
 def test_a_commit_needs_a_window_that_was_planned(group):
     for nothing in ("", "None"):
-        with pytest.raises(AirflowFailException, match="window='.*' is nothing, and it was given"):
+        with pytest.raises(UsageError, match="window='.*' is nothing, and it was given"):
             commit(nothing, group_id=group)
-    with pytest.raises(AirflowFailException, match="expected a window of version 1"):
+    with pytest.raises(UsageError, match="expected a window of version 1"):
         commit({"version": 2}, group_id=group)
 
 
