@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 OnEmpty = Literal["skip", "fail", "continue"]
 """What becomes of a run whose window is empty: what follows is skipped, the task fails, or it goes on."""
 
-WINDOW_XCOM = "window"
+WINDOW_XCOM = "kafka_offsets.window"
 """Key of the XCom that goes into a job's configuration: the window as JSON text, or the URI of its file."""
 
 _ASKED = ("start", "end", "group_id", "topics", "topics_pattern", "max_records", "kafka_config_id")
@@ -74,7 +74,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     Returns :meth:`airflow_kafka_offsets.model.window.OffsetWindow.as_json`; its ``source`` says what was
     asked for, when and by which run. With ``window_file`` it also names the file, and of a window that is too
     large for an argument it holds only ``version``, ``records``, ``partitions``, ``source`` and
-    ``window_file``. The XCom ``window`` is for the job, see :meth:`spark_conf`.
+    ``window_file``. The XCom ``kafka_offsets.window`` is for the job, see :meth:`spark_conf`.
 
     :param topics_pattern: in place of ``topics``, a regular expression for the whole name, as Python has
         them. A topic that appears later counts as one without a commit. (templated)

@@ -165,9 +165,11 @@ def test_a_window_is_where_it_was_asked_for(run, topic, group, bounds, start, en
 
 def test_the_job_gets_it_by_its_configuration(run, topic, group):
     task = PlanOffsetWindowOperator(task_id="plan", group_id=group)
-    assert task.spark_conf() == {WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='plan', key='window') }}"}
+    assert task.spark_conf() == {
+        WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='plan', key='kafka_offsets.window') }}"
+    }
     returned = task.execute(run.context())
-    assert OffsetWindow.parse(run.xcoms["window"]) == OffsetWindow.parse(returned)
+    assert OffsetWindow.parse(run.xcoms["kafka_offsets.window"]) == OffsetWindow.parse(returned)
     assert json.loads(returned["spark_options"]["startingOffsets"]) == {topic: {"0": 5, "1": 2, "2": 0}}
 
 
@@ -397,6 +399,21 @@ def test_a_commit_says_which_run_it_is_of(run, topic, group, broker):
     assert [json.loads(text)["run"] for text in said if text] == ["scheduled__1"] * 2
 
 
+def test_a_commit_that_skips_everything_is_refused_and_not_remembered(run, topic, group, holds):
+    window = plan(Run(), group_id=group)
+    past = window | {"end": {topic: dict.fromkeys("012", 99)}}
+    for _ in range(2):
+        with pytest.raises(
+            AirflowFailException,
+            match="nothing is left to write: offset 99 of .* outside its log.*: left alone",
+        ):
+            commit(past, run, group_id=group, on_out_of_range="skip")
+    assert run.store == {}
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
+    assert commit(window, run, group_id=group)["changed"] == 2
+    assert run.store != {}
+
+
 def test_a_commit_needs_a_window_that_was_planned(group):
     for nothing in ("", "None"):
         with pytest.raises(UsageError, match="window='.*' is nothing, and it was given"):
@@ -590,7 +607,7 @@ def test_without_a_memory_a_task_that_has_not_run_before_plans_in_a_cleared_run(
 def test_a_file_keeps_the_window(topic, group, produce, tmp_path, store, holds):
     run, uri = Run(store=store), f"file://{tmp_path}/windows/1.json"
     first = plan(run, group_id=group, window_file=uri)
-    assert first["window_file"] == run.xcoms["window"] == uri
+    assert first["window_file"] == run.xcoms["kafka_offsets.window"] == uri
     produce(topic, {0: 3})
     assert plan(run.clear(), group_id=group, window_file=uri) == first
     assert [file.name for file in (tmp_path / "windows").iterdir()] == ["1.json"]
