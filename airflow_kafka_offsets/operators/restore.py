@@ -94,7 +94,7 @@ class RestoreOffsetsOperator(MovingOperator):
     readers: ClassVar[Mapping[str, Reader]] = {
         **MovingOperator.readers,
         "receipt": lambda value, name: read_receipt(
-            load_json(value, name) if isinstance(value, str) else value
+            load_json(parse_text(value, name), name) if isinstance(value, str) else value
         ),
         "from_file": parse_text,
         "when": choice(When),

@@ -187,7 +187,7 @@ def test_a_receipt_may_be_json_text(query, committed, reset, restore):
 
 @pytest.mark.parametrize(("receipt", "says"), [("", "receipt='' is nothing"), ({}, "expected a receipt")])
 def test_a_receipt_that_is_empty_is_no_receipt(receipt, says, restore):
-    with pytest.raises(AirflowFailException, match=says):
+    with pytest.raises(UsageError, match=says):
         restore(receipt)
 
 

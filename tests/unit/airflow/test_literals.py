@@ -79,6 +79,7 @@ WRONG = [
     (CommitOffsetsOperator, GROUP | {"store_conn_id": "db"}, "store_pipeline", "", "='' is nothing"),
     (ResetOffsetsOperator, RESET | {"sink": "file"}, "sink_location", "", "='' is nothing"),
     (RestoreOffsetsOperator, ORDERS, "receipt", {"a": 1}, "|found {'a': 1}; expected a receipt of version 1"),
+    (RestoreOffsetsOperator, ORDERS, "receipt", "", "='' is nothing, and it was given"),
     (CommitOffsetWindowOperator, GROUP, "window", {}, ": found {}; expected a window of version 1"),
     (CommitOffsetWindowOperator, GROUP, "window", "", "='' is nothing, and it was given"),
     (PlanOffsetWindowOperator, GROUP, "end", "earliest", "=earliest: expected 'latest'"),
