@@ -6,15 +6,13 @@ Everything it writes is in one directory; everything it starts is on loopback an
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from pathlib import Path
@@ -28,11 +26,11 @@ from airflow_kafka_offsets.local.demo_days import MARK
 from airflow_kafka_offsets.local.environment import check_environment
 from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-from airflow_kafka_offsets.local.tools import describe_group, parse_describe
+from airflow_kafka_offsets.local.process import SupervisedProcess
+from airflow_kafka_offsets.local.tools import describe_group
 
 GROUP = "flights-daily"
 FIRST_DAY = date(2013, 1, 1)
-DAY_TIMEOUT = 600.0
 _STARTING = re.compile(r"\[DAG TEST\] starting task_id=(\w+)")
 
 
@@ -124,8 +122,7 @@ def demo_environment(home: Path, dags: Path, bootstrap_servers: str) -> dict[str
 def migrate_airflow(environment: Mapping[str, str], home: Path) -> None:
     """Create the database of an Airflow."""
     (home / "airflow").mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "airflow", "db", "migrate"]
-    for _ in _lines(command, environment, home / "airflow-db-migrate.log"):
+    for _ in _lines(["airflow", "db", "migrate"], environment, home / "airflow-db-migrate.log"):
         pass
 
 
@@ -133,7 +130,7 @@ def _run_days(
     environment: Mapping[str, str], home: Path, dag_file: Path, days: int, console: Console
 ) -> list[dict[str, Any]]:
     texts = [(FIRST_DAY + timedelta(days=number)).isoformat() for number in range(days)]
-    command = [sys.executable, "-m", "airflow_kafka_offsets.local.demo_days", str(dag_file), *texts]
+    command = ["airflow_kafka_offsets.local.demo_days", str(dag_file), *texts]
     results: list[dict[str, Any]] = []
     for line in _lines(command, environment, home / "airflow-dag.log"):
         if line.startswith(MARK):
@@ -149,45 +146,26 @@ def _run_days(
 
 
 def _lines(command: list[str], environment: Mapping[str, str], log: Path) -> Iterator[str]:
-    """Run a command in its own process group, write its output to a file, and yield it line by line."""
-    with (
-        log.open("w", encoding="utf-8") as kept,
-        subprocess.Popen(
-            command,
-            env=dict(environment),
-            # Spark creates a directory "artifacts" where it is started.
-            cwd=log.parent,
-            # Nothing is written to it: its end shows the child that this process is gone.
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        ) as child,
-    ):
-        try:
-            for line in child.stdout or ():
-                kept.write(line)
-                yield line.rstrip("\n")
-            child.wait(DAY_TIMEOUT)
-        finally:
-            _end_group(child)
-    if child.returncode:
-        tail = "\n".join(log.read_text(encoding="utf-8").splitlines()[-25:])
+    """Run a Python module, write its output to a file, and yield it line by line."""
+    log.write_bytes(b"")
+    # Spark creates a directory "artifacts" where it is started.
+    process = SupervisedProcess([sys.executable, "-m", *command], log, log.parent, environment)
+    try:
+        with log.open(encoding="utf-8", errors="replace") as output:
+            rest, ended = "", False
+            while not ended:
+                # First, so that nothing that it has written before is missed.
+                ended = process.status is not None
+                *lines, rest = (rest + output.read()).split("\n")
+                yield from lines
+                time.sleep(0.1)
+    finally:
+        process.end()
+    if process.status:
+        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-25:])
         raise SetupError(
-            f"{' '.join(command[1:4])} ended with status {child.returncode}; its log {log} ends with:\n{tail}"
+            f"{' '.join(command[:2])} ended with status {process.status}; its log {log} ends with:\n{tail}"
         )
-
-
-def _end_group(child: subprocess.Popen[str]) -> None:
-    """End a child with everything that it started, such as Spark."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(10)
-        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _published(home: Path) -> int:
@@ -198,25 +176,20 @@ def _published(home: Path) -> int:
 
 def _report(results: list[dict[str, Any]], published: int, servers: str, console: Console) -> bool:
     table = Table(title=f"What the days left in consumer group {GROUP}")
-    for column in ("day", "flights that left", "offsets before", "offsets after", "committed", "lag"):
+    for column in ("day", "flights that left", "offsets before", "offsets after", "committed"):
         table.add_column(column, justify="right")
     for result in results:
-        receipt, records = result["commit"], result["produce"]["records"]
+        receipt, left = result["commit"], result["produce"]["records"]
         offsets = (_offsets(receipt["before"]), _offsets(receipt["after"]))
-        remaining = result["gate"]["remaining"]
-        table.add_row(result["day"], str(records), *offsets, str(receipt["records"]), str(remaining))
+        table.add_row(result["day"], str(left), *offsets, str(receipt["records"]))
     console.print(table)
     console.print("[bold]Kafka's own tool says[/] (kafka-consumer-groups --describe):")
     described = describe_group(servers, GROUP)
     _print_plain(console, described.strip("\n"))
-    rows = parse_describe(described)
-    lag = sum(row["lag"] or 0 for row in rows)
-    committed = sum(row["current_offset"] or 0 for row in rows)
-    days_agree = all(
-        result["produce"]["records"] == result["publish"]["rows"] and result["gate"]["reached"]
-        for result in results
-    )
-    agrees = bool(results) and days_agree and lag == 0 and committed == published
+    # GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG
+    rows = [line.split() for line in described.splitlines() if line.startswith(f"{GROUP} ")]
+    committed, lag = (sum(int(row[column]) for row in rows if row[column] != "-") for column in (3, 5))
+    agrees = 0 < committed == published and lag == 0
     verdict = "[green]Everything agrees[/]" if agrees else "[red]Something does not agree[/]"
     console.print(f"{verdict}: {published} flights left, {committed} offsets are committed, lag {lag}.")
     return agrees
@@ -258,5 +231,4 @@ def _print_next_steps(
 
 
 def _command() -> str:
-    beside = Path(sys.executable).with_name("airflow-kafka-offsets")
-    return str(beside) if beside.exists() else beside.name
+    return str(Path(sys.executable).with_name("airflow-kafka-offsets"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import shutil
-import subprocess
 import tempfile
 import uuid
 from pathlib import Path
@@ -12,15 +11,17 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, SetupError
 from airflow_kafka_offsets.local import broker_config
-from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
-from airflow_kafka_offsets.local.jars import classpath_text, kafka_classpath, silent
-from airflow_kafka_offsets.local.java import find_java
-from airflow_kafka_offsets.local.process import SupervisedProcess
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port, is_free
+from airflow_kafka_offsets.local.jars import silent
+from airflow_kafka_offsets.local.process import SupervisedProcess, find_process
 from airflow_kafka_offsets.local.readiness import wait_until_ready
+from airflow_kafka_offsets.local.tools import java_command, run_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
+
+    import psutil
 
 READY_TIMEOUT = 120.0
 """Seconds from the start of the process to the first commit; about 5 are usual."""
@@ -38,7 +39,8 @@ class EmbeddedKafka:
 
     :param directory: for configuration, log and data, which :meth:`stop` keeps. Default: a temporary
         directory, which :meth:`stop` removes.
-    :param port: port of the listener; default: a free one.
+    :param port: port of the listener; default: that of the last start in ``directory`` if it is free, else a
+        free one.
     :param properties: broker properties that are added to, or replace, the default ones.
     :param heap: the Java heap, as in ``-Xmx``.
     :param progress: called with a line of text now and then while jars are fetched and the broker starts.
@@ -51,7 +53,7 @@ class EmbeddedKafka:
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
         heap: str = "512m",
-        progress: Callable[[str], None] | None = None,
+        progress: Callable[[str], None] = silent,
     ) -> None:
         self._temporary = directory is None
         self._directory = Path(directory).absolute() if directory else None
@@ -59,7 +61,7 @@ class EmbeddedKafka:
         self._port: int | None = None
         self._properties = dict(properties or {})
         self._heap = heap
-        self._progress = progress or silent
+        self._progress = progress
         self._process: SupervisedProcess | None = None
 
     @property
@@ -131,7 +133,9 @@ class EmbeddedKafka:
         return broker_config.server_properties(port, free_port({port}), data) | self._properties
 
     def _start(self) -> None:
-        self._java = self._java_command()
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
         for attempt in range(_PORT_ATTEMPTS):
             self._launch()
             try:
@@ -145,52 +149,39 @@ class EmbeddedKafka:
             if not taken or attempt == _PORT_ATTEMPTS - 1:
                 raise SetupError(f"Kafka ended with status {status} before it was ready{self._log_tail()}")
             self._end_process()
-            self._port = None
         self._progress(f"Kafka is ready on {self.bootstrap_servers}")
 
-    def _java_command(self) -> list[str]:
-        java, classpath = find_java().path, classpath_text(kafka_classpath(self._progress))
-        if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-"))
-        self.directory.mkdir(parents=True, exist_ok=True)
-        logging = self.directory / "log4j2.properties"
-        logging.write_text(broker_config.LOG4J, encoding="utf-8")
-        # The fast compiler only, and a simple collector: ready sooner, smaller.
-        flags = (f"-Xmx{self._heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-        log4j = f"-Dlog4j2.configurationFile={logging}"
-        return [str(java), *flags, process_mark(self.directory), log4j, "-cp", classpath]
-
     def _launch(self) -> None:
-        if self._port is None and self._given_port and not broker_config.is_free(self._given_port):
-            raise SetupError(
-                f"port {self._given_port} on {LOOPBACK} is taken, expected a free one for Kafka: "
-                "stop the program that listens there, or choose another port (by default a free one is found)"
-            )
-        self._port = self._port or self._given_port or free_port()
-        configuration = self.directory / "server.properties"
-        text = broker_config.properties_text(self.server_properties(self._port))
-        configuration.write_text(text, encoding="utf-8")
+        self._port = self._choose_port()
+        configuration, logging = self.directory / "server.properties", self.directory / "log4j2.properties"
+        properties = broker_config.properties_text(self.server_properties(self._port))
+        configuration.write_text(properties, encoding="utf-8")
+        logging.write_text(broker_config.LOG4J, encoding="utf-8")
+        options = (_mark(self.directory), f"-Xmx{self._heap}", f"-Dlog4j2.configurationFile={logging}")
+        command = [*java_command(*options, progress=self._progress), "kafka.Kafka", str(configuration)]
         if not (self.directory / "data" / "meta.properties").exists():
             self._format(configuration)
         self._progress(f"starting Kafka on {self.bootstrap_servers}")
         self.log_file.write_bytes(b"")
-        command = [*self._java, "kafka.Kafka", str(configuration)]
         try:
             self._process = SupervisedProcess(command, self.log_file, self.directory)
         except SetupError as error:
             raise SetupError(f"{error}{self._log_tail()}") from error
 
+    def _choose_port(self) -> int:
+        given = self._given_port
+        if given and not is_free(given):
+            raise SetupError(
+                f"port {given} on {LOOPBACK} is taken, expected a free one for Kafka: "
+                "stop the program that listens there, or choose another port (by default a free one is found)"
+            )
+        last = broker_config.listener_port(self.directory / "server.properties")
+        return given or (last if last and is_free(last) else free_port())
+
     def _format(self, configuration: Path) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = [*self._java, "kafka.tools.StorageTool", "format", "-c", str(configuration)]
-        done = subprocess.run(
-            [*tool, f"--cluster-id={cluster_id}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=READY_TIMEOUT,
-            check=False,
-        )
+        arguments = ("format", "-c", str(configuration), f"--cluster-id={cluster_id}")
+        done = run_tool("kafka.tools.StorageTool", *arguments, timeout=READY_TIMEOUT)
         if done.returncode != 0:
             output = "\n".join((done.stdout + done.stderr).splitlines()[-_LOG_LINES:])
             raise SetupError(
@@ -214,6 +205,10 @@ class EmbeddedKafka:
         return f"; the end of its log{kept}:\n" + "\n".join(lines or ["(it is empty)"])
 
 
-def process_mark(directory: Path) -> str:
-    """Return the argument that identifies the Java process of the broker in ``directory``."""
+def find_broker(directory: Path) -> psutil.Process | None:
+    """Return the Java process of the broker that runs in a directory."""
+    return find_process(_mark(directory))
+
+
+def _mark(directory: Path) -> str:
     return f"-Dairflow_kafka_offsets.directory={directory}"
