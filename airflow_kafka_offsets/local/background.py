@@ -37,12 +37,7 @@ def start_background(
     :raises SetupError: if it cannot be started, or runs on another port.
     """
     directory = _directory(directory)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SetupError(
-            f"Kafka's directory {directory} cannot be created ({error}): choose another one"
-        ) from error
+    directory.mkdir(parents=True, exist_ok=True)
     with _lock(directory, progress):
         if (found := running(directory)) is not None:
             where = f"already runs on {found.bootstrap_servers} (pid {found.pid})"

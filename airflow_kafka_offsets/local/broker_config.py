@@ -16,18 +16,6 @@ LOOPBACK = "127.0.0.1"
 _PORTS = range(20_000, 32_000)
 """Below the ports that Linux and macOS give to outgoing connections, which come and go between two starts."""
 
-LOG4J = """\
-status = error
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = [%d] %p %m (%c)%n
-rootLogger = info, console
-# Every configuration object prints some hundred lines of itself.
-logger.config.name = org.apache.kafka.common.config
-logger.config.level = warn
-"""
-
 _FIXED = {
     "process.roles": "broker,controller",
     "node.id": "1",

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import base64
+import secrets
 import shutil
+import socket
 import tempfile
-import uuid
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError, SetupError
+from airflow_kafka_offsets.errors import BrokerError, SetupError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local import broker_config
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port, is_free
 from airflow_kafka_offsets.local.jars import silent
 from airflow_kafka_offsets.local.process import SupervisedProcess, find_process
-from airflow_kafka_offsets.local.readiness import wait_until_ready
 from airflow_kafka_offsets.local.tools import java_command, run_tool
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +29,10 @@ if TYPE_CHECKING:
 READY_TIMEOUT = 120.0
 """Seconds from the start of the process to the first commit; about 5 are usual."""
 
-_PORT_ATTEMPTS = 3
+_ATTEMPT = 5.0
+"""Seconds of one attempt. On a fresh broker the first commit may never be answered, a second client's is."""
+
+_READY_GROUP = "airflow-kafka-offsets-ready"
 _LOG_LINES = 40
 
 
@@ -56,9 +62,9 @@ class EmbeddedKafka:
         progress: Callable[[str], None] = silent,
     ) -> None:
         self._temporary = directory is None
-        self._directory = Path(directory).absolute() if directory else None
+        self.directory = (directory or Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-"))).absolute()
         self._given_port = port
-        self._port: int | None = None
+        self._port = 0
         self._properties = dict(properties or {})
         self._heap = heap
         self._progress = progress
@@ -67,21 +73,12 @@ class EmbeddedKafka:
     @property
     def bootstrap_servers(self) -> str:
         """``host:port`` of the listener, after the start."""
-        if self._port is None:
-            raise SetupError("this Kafka has no address yet: call start() first")
         return f"{LOOPBACK}:{self._port}"
 
     @property
     def pid(self) -> int:
         """The broker's Java process."""
         return self._started().pid
-
-    @property
-    def directory(self) -> Path:
-        """Directory of configuration, log and data."""
-        if self._directory is None:
-            raise SetupError("this Kafka has no directory yet: call start() first")
-        return self._directory
 
     @property
     def log_file(self) -> Path:
@@ -111,10 +108,8 @@ class EmbeddedKafka:
     def stop(self) -> None:
         """Stop the broker, by SIGKILL if that takes too long, and remove a temporary directory."""
         self._end_process()
-        if self._temporary and self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
-        self._port = None
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def leave_running(self) -> None:
         """Let the broker outlive this process."""
@@ -133,40 +128,46 @@ class EmbeddedKafka:
         return broker_config.server_properties(port, free_port({port}), data) | self._properties
 
     def _start(self) -> None:
-        if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-"))
-        self.directory.mkdir(parents=True, exist_ok=True)
-        for attempt in range(_PORT_ATTEMPTS):
-            self._launch()
-            try:
-                if wait_until_ready(self.bootstrap_servers, READY_TIMEOUT, lambda: self.running):
-                    break
-            except BrokerUnavailableError as error:
-                raise SetupError(f"Kafka did not get ready: {error}{self._log_tail()}") from error
-            status = self._started().wait()
-            # Another program may have taken the port between the choice and the start.
-            taken = b"Address already in use" in self.log_file.read_bytes()
-            if not taken or attempt == _PORT_ATTEMPTS - 1:
-                raise SetupError(f"Kafka ended with status {status} before it was ready{self._log_tail()}")
-            self._end_process()
-        self._progress(f"Kafka is ready on {self.bootstrap_servers}")
-
-    def _launch(self) -> None:
         self._port = self._choose_port()
-        configuration, logging = self.directory / "server.properties", self.directory / "log4j2.properties"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        configuration = self.directory / "server.properties"
         properties = broker_config.properties_text(self.server_properties(self._port))
         configuration.write_text(properties, encoding="utf-8")
-        logging.write_text(broker_config.LOG4J, encoding="utf-8")
-        options = (_mark(self.directory), f"-Xmx{self._heap}", f"-Dlog4j2.configurationFile={logging}")
+        options = (_mark(self.directory), f"-Xmx{self._heap}", "-Dlog4j2.level=INFO")
         command = [*java_command(*options, progress=self._progress), "kafka.Kafka", str(configuration)]
         if not (self.directory / "data" / "meta.properties").exists():
             self._format(configuration)
         self._progress(f"starting Kafka on {self.bootstrap_servers}")
         self.log_file.write_bytes(b"")
-        try:
-            self._process = SupervisedProcess(command, self.log_file, self.directory)
-        except SetupError as error:
-            raise SetupError(f"{error}{self._log_tail()}") from error
+        self._process = SupervisedProcess(command, self.log_file, self.directory)
+        if not self._wait_until_ready():
+            status = self._process.status
+            raise SetupError(f"Kafka ended with status {status} before it was ready{self._log_tail()}")
+        self._progress(f"Kafka is ready on {self.bootstrap_servers}")
+
+    def _wait_until_ready(self) -> bool:
+        """Wait until a commit is taken, and so a record: a commit is one. ``False``: the broker has ended."""
+        deadline, failure = Deadline(READY_TIMEOUT), "there was no time"
+        config = {"bootstrap.servers": self.bootstrap_servers, "log_level": 0}
+        while self.running:
+            if not deadline.left:
+                raise SetupError(
+                    f"Kafka did not get ready: {self.bootstrap_servers} took no commit within "
+                    f"{READY_TIMEOUT:.0f} s ({failure}){self._log_tail()}"
+                )
+            try:
+                # librdkafka would wait longer and longer between its attempts to connect.
+                socket.create_connection((LOOPBACK, self._port), timeout=1).close()
+                # A client that asked too early may stay confused for long.
+                with OffsetsClient(config, timeout=_ATTEMPT) as client:
+                    client.commit(_READY_GROUP, {TopicPartition("__consumer_offsets", 0): 0})
+                    client.delete_groups([_READY_GROUP])
+            except (OSError, BrokerError) as error:
+                failure = str(error)
+                time.sleep(0.05)
+            else:
+                return True
+        return False
 
     def _choose_port(self) -> int:
         given = self._given_port
@@ -179,8 +180,8 @@ class EmbeddedKafka:
         return given or (last if last and is_free(last) else free_port())
 
     def _format(self, configuration: Path) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ("format", "-c", str(configuration), f"--cluster-id={cluster_id}")
+        # The form of Kafka's random-uuid: 16 bytes as Base64 for URLs.
+        arguments = ("format", "-c", str(configuration), f"--cluster-id={secrets.token_urlsafe(16)}")
         done = run_tool("kafka.tools.StorageTool", *arguments, timeout=READY_TIMEOUT)
         if done.returncode != 0:
             output = "\n".join((done.stdout + done.stderr).splitlines()[-_LOG_LINES:])

@@ -35,11 +35,7 @@ class SupervisedProcess:
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        log: Path,
-        directory: Path,
-        environment: Mapping[str, str] | None = None,
+        self, command: Sequence[str], log: Path, directory: Path, environment: Mapping[str, str] | None = None
     ) -> None:
         with log.open("ab") as output:
             self._supervisor = subprocess.Popen(
@@ -65,10 +61,6 @@ class SupervisedProcess:
     def status(self) -> int | None:
         """Exit status, 128 + n for a signal; ``None`` while the program runs."""
         return self._supervisor.poll()
-
-    def wait(self) -> int:
-        """Return the exit status of a program that is ending."""
-        return self._supervisor.wait(supervisor.GRACE + 10)
 
     def end(self) -> None:
         """End the program, by SIGKILL if it takes longer than :data:`supervisor.GRACE`."""

@@ -25,11 +25,7 @@ def java_command(*options: str, progress: Callable[[str], None] = silent) -> lis
 
 
 def run_tool(class_name: str, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """
-    Run a class of Kafka's jars without its log.
-
-    :raises SetupError: if it does not finish in time.
-    """
+    """Run a class of Kafka's jars without its log; one that does not finish in time is a SetupError."""
     options = ("-Xmx256m", "-Dlog4j2.level=OFF", "-Dlog4j2.statusLoggerLevel=OFF")
     try:
         return subprocess.run(
@@ -45,11 +41,7 @@ def run_tool(class_name: str, *arguments: str, timeout: float = 60.0) -> subproc
 
 
 def describe_group(bootstrap_servers: str, group: str) -> str:
-    """
-    Return what ``kafka-consumer-groups --describe --group`` prints.
-
-    :raises SetupError: if the tool reports an error, or does not finish in time.
-    """
+    """Return what ``kafka-consumer-groups --describe --group`` prints; an error is a SetupError."""
     arguments = ("--bootstrap-server", bootstrap_servers, "--describe", "--group", group)
     done = run_tool(CONSUMER_GROUPS, *arguments)
     output = f"{done.stdout}\n{done.stderr}"
