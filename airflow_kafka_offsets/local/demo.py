@@ -34,14 +34,7 @@ _STARTING = re.compile(r"\[DAG TEST\] starting task_id=(\w+)")
 
 
 def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False) -> int:
-    """
-    Run the demo and show its results.
-
-    :param directory: where its files go, and stay; default: a new temporary directory.
-    :param days: number of days to run, from 1 January 2013.
-    :param keep: leave Kafka running and print how to continue.
-    :return: exit status: 0 if everything agrees.
-    """
+    """Run the demo in a directory, by default a new one; return its exit status, 0 if everything agrees."""
     home = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-demo-"))
     home.mkdir(parents=True, exist_ok=True)
     click.echo(f"All files of the demo are in {home}")
@@ -104,8 +97,7 @@ def demo_environment(home: Path, dags: Path, bootstrap_servers: str) -> dict[str
 def migrate_airflow(environment: Mapping[str, str], home: Path) -> None:
     """Create the database of an Airflow."""
     (home / "airflow").mkdir(parents=True, exist_ok=True)
-    for _ in _lines(["airflow", "db", "migrate"], environment, home / "airflow-db-migrate.log"):
-        pass
+    list(_lines(["airflow", "db", "migrate"], environment, home / "airflow-db-migrate.log"))
 
 
 def _run_days(environment: Mapping[str, str], home: Path, dag_file: Path, days: int) -> None:

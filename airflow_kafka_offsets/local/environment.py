@@ -58,12 +58,7 @@ class Library(NamedTuple):
 def check_environment(
     *, packages: Sequence[str] = (), jars: Sequence[str] = (), environ: Mapping[str, str] | None = None
 ) -> list[Check]:
-    """
-    Check everything that a broker and a Spark job need to start.
-
-    :param packages: Maven coordinates that jobs give to ``--packages``; ``jars``: files for ``--jars``.
-    :return: one entry for each check, in the order in which to repair them.
-    """
+    """Check all that a broker and a Spark job with ``--packages`` and ``--jars`` need, first things first."""
     environ = os.environ if environ is None else environ
     pyspark, home = _version("pyspark"), environ.get("SPARK_HOME") or _pyspark_directory()
     installed = sorted(Path(home, "jars").glob("*.jar")) if home else []
@@ -122,8 +117,6 @@ def check_connector(spark: Spark | None, named: Iterable[Library]) -> list[Check
 
     A connector of another Spark version fails with NoSuchMethodError or finds no data source, one of another
     Scala version with NoClassDefFoundError, and a second kafka-clients with whatever class comes first.
-
-    :param named: all libraries that are named anywhere.
     """
     checks = [_check_library(spark, each) for each in named]
     if spark is not None and not any(check.name == _CHECK for check in checks):

@@ -32,7 +32,6 @@ COORDINATES = (
 )
 # Kafka Connect and its web server: only the plugin tools use them, and they would double the download.
 _EXCLUDED = ("org.apache.kafka", "connect-runtime")
-_REQUEST_TIMEOUT = 30
 _TIME_LIMIT = 900.0
 _LARGE = 2_000_000
 
@@ -108,7 +107,7 @@ def _fetch(repository: Path, progress: Progress) -> list[Path]:
             repo_cache=repository,
             # The user's mirrors come first, as with jgo itself.
             remote_repos={**GlobalSettings.load().repositories, **MavenContext().remote_repos},
-            timeout=_REQUEST_TIMEOUT,
+            timeout=30,
         )
         excluded = [context.project(*_EXCLUDED)]
         wanted = [context.create_dependency(name, exclusions=excluded) for name in COORDINATES]
@@ -119,25 +118,15 @@ def _fetch(repository: Path, progress: Progress) -> list[Path]:
         named, others = context.resolver.resolve(wanted)
         needed = [each for each in (*named, *others) if each.scope in (None, "compile", "runtime")]
         jars = [Path(each.artifact.resolve()) for each in needed]
-    except SetupError:
-        raise
-    except Exception as error:  # jgo passes on whatever requests or its XML parser raise
+    # Whatever requests or jgo's XML parser raise. Its text may contain an address with credentials.
+    except Exception as error:
         raise SetupError(
-            f"Kafka's jars could not be fetched ({_kinds(error)}): check the network and the proxy settings "
-            "(HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of jgo's settings "
+            f"Kafka's jars could not be fetched ({type(error).__name__}): check the network and the proxy "
+            "settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of jgo's settings "
             "file ~/.config/jgo.conf; finished files are kept, so a retry continues"
         ) from error
     progress(f"Apache Kafka {KAFKA_VERSION} is complete")
     return jars
-
-
-def _kinds(error: BaseException | None) -> str:
-    """Return the types of an error and its causes; their texts contain addresses, with credentials."""
-    kinds: dict[str, None] = {}
-    while error is not None:
-        kinds[type(error).__name__] = None
-        error = error.__cause__ or error.__context__
-    return " from ".join(kinds)
 
 
 def _remove_partial_files(repository: Path) -> None:
@@ -155,10 +144,7 @@ def _reporter(progress: Progress) -> Callable[[str, int], AbstractContextManager
 
     def check(_arrived: int) -> None:
         if not deadline.left:
-            raise SetupError(
-                f"Kafka's jars were not complete after {_TIME_LIMIT / 60:.0f} minutes: "
-                "try again, finished files are kept"
-            )
+            raise TimeoutError(f"Kafka's jars were not complete after {_TIME_LIMIT:.0f} s")
 
     @contextlib.contextmanager
     def report(name: str, size: int) -> Iterator[Callable[[int], None]]:

@@ -32,7 +32,7 @@ READY_TIMEOUT = 120.0
 _ATTEMPT = 5.0
 """Seconds of one attempt. On a fresh broker the first commit may never be answered, a second client's is."""
 
-_READY_GROUP = "airflow-kafka-offsets-ready"
+_READY = "airflow-kafka-offsets-ready"
 _LOG_LINES = 40
 
 
@@ -45,8 +45,7 @@ class EmbeddedKafka:
 
     :param directory: for configuration, log and data, which :meth:`stop` keeps. Default: a temporary
         directory, which :meth:`stop` removes.
-    :param port: port of the listener; default: that of the last start in ``directory`` if it is free, else a
-        free one.
+    :param port: port of the listener; default: that of the last start if it is free, else a free one.
     :param properties: broker properties that are added to, or replace, the default ones.
     :param heap: the Java heap, as in ``-Xmx``.
     :param progress: called with a line of text now and then while jars are fetched and the broker starts.
@@ -94,8 +93,7 @@ class EmbeddedKafka:
         """
         Start the broker unless it runs, and wait until it takes records and commits.
 
-        :raises SetupError: if Java or the jars are missing, the port is taken, or the broker does not get
-            ready; with the end of the broker's log.
+        :raises SetupError: if it cannot; with the end of the broker's log.
         """
         if not self.running:
             try:
@@ -160,8 +158,8 @@ class EmbeddedKafka:
                 socket.create_connection((LOOPBACK, self._port), timeout=1).close()
                 # A client that asked too early may stay confused for long.
                 with OffsetsClient(config, timeout=_ATTEMPT) as client:
-                    client.commit(_READY_GROUP, {TopicPartition("__consumer_offsets", 0): 0})
-                    client.delete_groups([_READY_GROUP])
+                    client.commit(_READY, {TopicPartition("__consumer_offsets", 0): 0})
+                    client.delete_groups([_READY])
             except (OSError, BrokerError) as error:
                 failure = str(error)
                 time.sleep(0.05)

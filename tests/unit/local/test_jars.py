@@ -129,7 +129,7 @@ def test_two_processes_do_not_fetch_at_once(cache):
 def test_a_download_that_takes_forever_is_ended(monkeypatch):
     monkeypatch.setattr(module, "_TIME_LIMIT", -1.0)
     report = module._reporter(lambda line: None)
-    with report("a.jar", 10) as update, pytest.raises(SetupError, match="not complete"):
+    with report("a.jar", 10) as update, pytest.raises(TimeoutError, match="not complete"):
         update(1)
 
 
