@@ -122,8 +122,8 @@ def _fetch(repository: Path, progress: Progress) -> list[Path]:
     except Exception as error:
         raise SetupError(
             f"Kafka's jars could not be fetched ({type(error).__name__}): check the network and the proxy "
-            "settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of jgo's settings "
-            "file ~/.config/jgo.conf; finished files are kept, so a retry continues"
+            "settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of jgo's "
+            "settings file ~/.config/jgo.conf; finished files are kept, so a retry continues"
         ) from error
     progress(f"Apache Kafka {KAFKA_VERSION} is complete")
     return jars

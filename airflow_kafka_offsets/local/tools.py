@@ -42,8 +42,7 @@ def run_tool(class_name: str, *arguments: str, timeout: float = 60.0) -> subproc
 
 def describe_group(bootstrap_servers: str, group: str) -> str:
     """Return what ``kafka-consumer-groups --describe --group`` prints; an error is a SetupError."""
-    arguments = ("--bootstrap-server", bootstrap_servers, "--describe", "--group", group)
-    done = run_tool(CONSUMER_GROUPS, *arguments)
+    done = run_tool(CONSUMER_GROUPS, "--bootstrap-server", bootstrap_servers, "--describe", "--group", group)
     output = f"{done.stdout}\n{done.stderr}"
     # It exits 0 also when it fails.
     if done.returncode or "\nError: " in f"\n{output}":
