@@ -16,6 +16,7 @@ credential::
     ├── WindowReadError               records of a window are gone from the log, or not in it yet
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
+    │   ├── MisnamedError             names select nothing (also a UsageError)
     │   ├── MoveUnfinishedError       a move of the checkpoint is running, or stopped half-way (retriable)
     │   └── WindowMismatchError       a group or store is neither at a window's start nor at its end
     ├── DriftError                    groups are not where their checkpoints are, or could not be checked
@@ -118,6 +119,10 @@ class PlanRefusedError(KafkaOffsetsError):
         one = len(self.refusals) == 1
         found = self.refusals[0] if one else "".join(f"\n  - {refusal}" for refusal in self.refusals)
         super().__init__(f"nothing was changed: {found}", retriable=retriable)
+
+
+class MisnamedError(PlanRefusedError, UsageError):
+    """Names of groups or topics select nothing of what is moved."""
 
 
 class MoveUnfinishedError(PlanRefusedError):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.topics import plain_names
+from airflow_kafka_offsets.model.parameters import parse_text
+from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
@@ -53,6 +55,8 @@ class KafkaPipeline(Mapping[str, Any]):
     asset_name: str | Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
+        if self.kafka_config_id is None:
+            object.__setattr__(self, "kafka_config_id", type(self).kafka_config_id)
         check_location(self.checkpoint_location)
         self._check_asset_name()
 
@@ -125,7 +129,24 @@ class KafkaPipeline(Mapping[str, Any]):
         return {SPARK_CONF_KEY: json.dumps(dict(self), separators=(",", ":"), default=plain_names)}
 
 
-PIPELINE_PARAMETERS = ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id", "kafka_config_id")
+def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:
+    def read(value: Any, _: str) -> Any:
+        parse(value)
+        return value
+
+    return read
+
+
+NAME_READERS: Mapping[str, Callable[[Any, str], Any]] = {
+    "group_id": _checked(parse_group_id),
+    "topics": _checked(TopicScope.parse),
+    "checkpoint_location": parse_text,
+    "checkpoint_conn_id": parse_text,
+    "kafka_config_id": parse_text,
+}
+"""Reads each name of a pipeline from its value and parameter."""
+
+PIPELINE_PARAMETERS = tuple(NAME_READERS)
 """The parameters that have the same name, type and meaning everywhere."""
 
 

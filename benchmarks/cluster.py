@@ -19,10 +19,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
-from airflow_kafka_offsets.local.jars import classpath_text, kafka_classpath
-from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS
+from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS, java_command
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 RECORDS = 3
@@ -111,11 +109,7 @@ class Cluster:
         """The flags that make Kafka's tool start soonest; its shell script has none of them."""
         log4j = self.directory / "log4j2.properties"
         log4j.write_text(_LOG4J)
-        flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
-        return [
-            *(str(find_java().path), *flags, f"-Dlog4j2.configurationFile={log4j}"),
-            *("-cp", classpath_text(kafka_classpath())),
-        ]
+        return java_command("-Xmx256m", f"-Dlog4j2.configurationFile={log4j}")
 
     def _create(self, name: str, partitions: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})

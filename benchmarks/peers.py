@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from cluster import Cluster
@@ -11,7 +12,6 @@ from kafka import TopicPartition as PythonPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
-from airflow_kafka_offsets.local.tools import parse_describe
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 LOG_END = -1
@@ -94,4 +94,6 @@ class KafkaPython:
 
 def described_lag(cluster: Cluster, *which: str) -> int:
     """Return the total lag that ``kafka-consumer-groups --describe`` prints."""
-    return sum(row["lag"] or 0 for row in parse_describe(cluster.kafka_tool("--describe", *which)))
+    # GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG
+    row = re.compile(r"^\S+ +\S+ +[0-9]+ +[0-9]+ +[0-9]+ +([0-9]+) ", re.MULTILINE)
+    return sum(map(int, row.findall(cluster.kafka_tool("--describe", *which))))

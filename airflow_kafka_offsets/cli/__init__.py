@@ -53,8 +53,7 @@ for command in (checkpoint, drift, group):
 @output_option
 def doctor(packages: Sequence[str], jars: Sequence[str], broker: dict[str, Any], output: str) -> None:
     """Check this machine, and a broker if one is named."""
-    from airflow_kafka_offsets.local.broker_checks import check_broker
-    from airflow_kafka_offsets.local.environment import check_environment
+    from airflow_kafka_offsets.local.environment import check_broker, check_environment
 
     checks = check_environment(packages=packages, jars=jars)
     timeout = broker.pop("timeout")
@@ -78,7 +77,7 @@ def demo(directory: Path | None, days: int, keep: bool) -> None:
     """Run the whole job: real events, a real Kafka, a real Spark, three days of a DAG."""
     from airflow_kafka_offsets.local.demo import run_demo
 
-    raise SystemExit(run_demo(directory=directory, days=days, keep=keep))
+    raise SystemExit(run_demo(directory, days, keep=keep))
 
 
 @cli.group(cls=CommandGroup)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -31,10 +33,33 @@ _CALLS = 4
 
 
 class StrictCommand(click.Command):
-    """A command that refuses options without a value, such as an unset variable of a shell."""
+    """
+    A command that refuses options without a value, such as an unset variable of a shell.
+
+    Its errors name the command line's options in place of parameters.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         """Check the options, then run the command."""
+        try:
+            return self._invoke(ctx)
+        except KafkaOffsetsError as error:
+            error.args = (self._with_options(str(error)), *error.args[1:])
+            raise
+
+    def _with_options(self, text: str) -> str:
+        names = {str(one.name): one.opts[0] for one in self.params if one.param_type_name == "option"}
+        names |= {"group_id": "GROUP", "checkpoint_location": names.get("uri", "the checkpoint")}
+        plain = [name for name in names if "_" not in name]
+        # A word without an underscore is a parameter only with a value, or as what a sentence is about.
+        found = re.compile(
+            rf"""(?<![\w'"./-])(?:({"|".join(names.keys() - plain)})\b(?![-.])"""
+            rf"""|({"|".join(plain)})(?==| names | to '| is (?:missing|empty)|: found))"""
+            r"""(?:=True\b|=(?![\w'"{[-]))?"""
+        )
+        return found.sub(lambda match: names[match[1] or match[2]], text)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         for option in self.params:
             value = ctx.params.get(str(option.name))
             texts = value if isinstance(value, list | tuple) else [value]
@@ -150,6 +175,8 @@ def _airflow(option: str) -> Iterator[None]:
     """Turn what Airflow raises when a connection is looked up into a usage error of an option."""
     # As in Airflow's own commands: without it the SDK does not search the metadata database.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
+    # It logs a traceback each time that it reads an extra that is not JSON; the error says enough.
+    logging.disable(logging.ERROR)
     try:
         # Airflow logs to the standard output, which is for the result.
         with redirect_stdout(sys.stderr):
@@ -165,6 +192,8 @@ def _airflow(option: str) -> Iterator[None]:
             f"{option}: Airflow is not configured ({error if known else type(error).__name__}): see what "
             "'airflow info' says"
         ) from error
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _open_checkpoint(uri: str | None, checkpoint_conn_id: str | None) -> SparkCheckpoint | None:

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel
+from airflow_kafka_offsets.model.parameters import one_of
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Connection:
         self.causes = Causes(self.scrub, partial(probe_listener, config))
         self.commit_responses: list[tuple[KafkaError | None, list[ClientPartition]]] = []
         self._users_error_cb = config.get("error_cb")
+        one_of(isolation_level, IsolationLevel, "isolation_level")
         settings = {
             **_DEFAULTS,
             **config,
@@ -75,7 +77,7 @@ class Connection:
             text = missing_file(config) or reason
             raise BrokerError(
                 f"the client for {config.get(SERVERS)} refused its configuration: {self.scrub(text)}; "
-                "correct the Kafka connection",
+                "correct the Kafka connection, or the file or option that names the broker",
                 code="_INVALID_ARG",
             ) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import socket
 from typing import TYPE_CHECKING
 
@@ -14,19 +15,6 @@ LOOPBACK = "127.0.0.1"
 
 _PORTS = range(20_000, 32_000)
 """Below the ports that Linux and macOS give to outgoing connections, which come and go between two starts."""
-
-LOG4J = """\
-status = error
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = [%d] %p %m (%c)%n
-rootLogger.level = info
-rootLogger.appenderRef.console.ref = console
-# Every configuration object prints some hundred lines of itself.
-logger.config.name = org.apache.kafka.common.config
-logger.config.level = warn
-"""
 
 _FIXED = {
     "process.roles": "broker,controller",
@@ -41,12 +29,9 @@ _FIXED = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
     # Fewer partitions of internal topics and fewer threads: an earlier first response.
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
-    "share.coordinator.state.topic.num.partitions": "3",
     "num.network.threads": "2",
     "num.io.threads": "4",
     # 128 MB of the heap by default.
@@ -72,11 +57,14 @@ def is_free(port: int) -> bool:
 
 def free_port(taken: Collection[int] = ()) -> int:
     """Pick a port that is free now and not in ``taken``."""
-    ports = (port for port in random.sample(_PORTS, 200) if port not in taken and is_free(port))
-    if (port := next(ports, None)) is not None:
-        return port
-    with socket.create_server((LOOPBACK, 0)) as probe:
-        return int(probe.getsockname()[1])
+    return next(port for port in random.sample(_PORTS, 1000) if port not in taken and is_free(port))
+
+
+def listener_port(configuration: Path) -> int | None:
+    """Return the port of the clients' listener in a file of :func:`server_properties`, if there is one."""
+    text = configuration.read_text(encoding="utf-8") if configuration.exists() else ""
+    found = re.search(r"^advertised\.listeners=PLAINTEXT://[0-9.]+:([0-9]+)", text, re.MULTILINE)
+    return int(found[1]) if found else None
 
 
 def server_properties(port: int, controller: int, data: Path) -> dict[str, str]:

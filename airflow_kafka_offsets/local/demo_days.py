@@ -7,31 +7,15 @@ else it prints is Airflow's log.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
-import os
-import signal
 import sys
-import threading
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 MARK = "@@demo "
-
-
-def end_with_parent() -> None:
-    """End this process and its children when the demo is gone, even if killed: its pipe ends then."""
-
-    def watch() -> None:
-        while os.read(0, 1):
-            pass
-        os.killpg(0, signal.SIGKILL)
-
-    # Only as leader of its process group: otherwise the user's shell is in the group too.
-    if os.getpgrp() == os.getpid():
-        threading.Thread(target=watch, daemon=True).start()
 
 
 def run_day(dag: Any, day: date) -> dict[str, Any]:
@@ -47,12 +31,8 @@ def run_day(dag: Any, day: date) -> dict[str, Any]:
 
 def main(dag_file: str, days: list[str]) -> int:
     """Run the days; stop at the first that does not succeed."""
-    spec = importlib.util.spec_from_file_location("daily_flights", Path(dag_file))
-    if spec is None or spec.loader is None:
-        raise SystemExit(f"{dag_file} cannot be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["daily_flights"] = module
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(Path(dag_file).parent))
+    module = importlib.import_module(Path(dag_file).stem)
     for text in days:
         print(f"{MARK}{json.dumps({'begin': text})}", flush=True)
         results = run_day(module.dag, date.fromisoformat(text))
@@ -63,5 +43,4 @@ def main(dag_file: str, days: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    end_with_parent()
     raise SystemExit(main(sys.argv[1], sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""Checks of what the package, its demo and Spark need on this machine."""
+"""Checks of what the package, its demo and Spark need on this machine and of a broker."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.errors import BrokerError, SetupError
+from airflow_kafka_offsets.kafka.admin import Admin
+from airflow_kafka_offsets.kafka.config import RETENTION
+from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.local.java import REMEDY, find_java
+from airflow_kafka_offsets.model.parameters import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,11 +28,9 @@ class Check(NamedTuple):
     """One line of ``airflow-kafka-offsets doctor``."""
 
     name: str
-    """What was checked."""
     status: Literal["ok", "warn", "fail"]
     """``fail``: it will not work; ``warn``: it may not, or not for long."""
     found: str
-    """What is there, and what was expected if that differs."""
     remedy: str | None = None
 
 
@@ -56,13 +58,7 @@ class Library(NamedTuple):
 def check_environment(
     *, packages: Sequence[str] = (), jars: Sequence[str] = (), environ: Mapping[str, str] | None = None
 ) -> list[Check]:
-    """
-    Check everything that a broker and a Spark job need to start.
-
-    :param packages: Maven coordinates that jobs give to ``--packages``.
-    :param jars: jar files that jobs give to ``--jars``.
-    :return: one entry for each check, in the order in which to repair them.
-    """
+    """Check all that a broker and a Spark job with ``--packages`` and ``--jars`` need, first things first."""
     environ = os.environ if environ is None else environ
     pyspark, home = _version("pyspark"), environ.get("SPARK_HOME") or _pyspark_directory()
     installed = sorted(Path(home, "jars").glob("*.jar")) if home else []
@@ -111,9 +107,8 @@ def check_spark_home(home: str | None, spark: Spark | None, pyspark: str | None)
         found = f"{home} is Spark {spark.version}, but pyspark is {pyspark}"
     else:
         return [Check("SPARK_HOME", "ok", f"{home} (Spark {spark.version}, Scala {spark.scala})")]
-    return [
-        Check("SPARK_HOME", "fail", found, "unset SPARK_HOME, or set it to the Spark of pyspark's version")
-    ]
+    remedy = "unset SPARK_HOME, or set it to the Spark of pyspark's version"
+    return [Check("SPARK_HOME", "fail", found, remedy)]
 
 
 def check_connector(spark: Spark | None, named: Iterable[Library]) -> list[Check]:
@@ -122,29 +117,24 @@ def check_connector(spark: Spark | None, named: Iterable[Library]) -> list[Check
 
     A connector of another Spark version fails with NoSuchMethodError or finds no data source, one of another
     Scala version with NoClassDefFoundError, and a second kafka-clients with whatever class comes first.
-
-    :param named: all libraries that are named anywhere.
     """
-    named = list(named)
-    checks = [_check_version(spark, each) for each in named if each.name.startswith(f"{_CONNECTOR}_")]
-    if not checks and spark is not None:
+    checks = [_check_library(spark, each) for each in named]
+    if spark is not None and not any(check.name == _CHECK for check in checks):
         found = f"none is named; the one for Spark {spark.version} is {spark.connector}"
-        checks = [Check(_CHECK, "ok", found)]
-    remedy = "remove it: the connector brings its own version where it is named as a package"
-    return checks + [
-        Check(each.name, "warn", f"{each.name} {each.version} was added by hand ({each.source})", remedy)
-        for each in named
-        if each.name == "kafka-clients"
-    ]
+        return [Check(_CHECK, "ok", found), *checks]
+    return checks
 
 
-def _check_version(spark: Spark | None, connector: Library) -> Check:
-    found = f"{connector.name}:{connector.version} ({connector.source})"
+def _check_library(spark: Spark | None, library: Library) -> Check:
+    name, version, source = library
+    if name == "kafka-clients":
+        remedy = "remove it: the connector brings its own version where it is named as a package"
+        return Check(name, "warn", f"{name} {version} was added by hand ({source})", remedy)
+    found = f"{name}:{version} ({source})"
     if spark is None:
         remedy = "install Spark or set SPARK_HOME"
         return Check(_CHECK, "warn", f"{found}, and no Spark to compare it with", remedy)
-    scala = connector.name.rpartition("_")[2]
-    pairs = (("Scala", scala, spark.scala), ("Spark", connector.version, spark.version))
+    pairs = (("Scala", name.rpartition("_")[2], spark.scala), ("Spark", version, spark.version))
     differs = [f"it is for {of} {it}, expected {right}" for of, it, right in pairs if it != right]
     if not differs:
         return Check(_CHECK, "ok", found)
@@ -165,6 +155,33 @@ def check_demo() -> Check:
     return Check(name, "ok", "its jars will be fetched at the first start (45 MB)")
 
 
+def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> list[Check]:
+    """Ask a broker for its ``offsets.retention.minutes``, within seconds for all of it."""
+    address = client_config.get("bootstrap.servers", "(bootstrap.servers is not set)")
+    try:
+        call = Call("asking the broker", str(address), timeout)
+        number, retention, error = Admin(client_config).brokers(call)
+    except (BrokerError, SetupError) as failed:
+        return [Check("broker", "fail", str(failed))]
+    reached = Check("broker", "ok", f"{address} answers ({number} broker{'s' if number != 1 else ''})")
+    return [reached, check_retention(retention, error)]
+
+
+def check_retention(minutes: str | None, error: str | None = None) -> Check:
+    """Judge how long Kafka keeps the offsets of a group without members; ``error``: why it is unknown."""
+    if minutes is None or not minutes.isdecimal():
+        rights = "let this user describe its configuration (DescribeConfigs on the cluster)"
+        return Check(
+            RETENTION, "warn", f"not known ({error or minutes})", f"ask who runs the broker, or {rights}"
+        )
+    kept, often = duration_text(60 * int(minutes)), "commit at least that often"
+    found = f"{minutes}: a group that nobody joins forgets its offsets {kept} after the last commit"
+    if int(minutes) < 24 * 60:
+        raised = "or have it raised (Kafka's default is 10080, 7 days)"
+        return Check(RETENTION, "warn", found, f"{often}, {raised}")
+    return Check(RETENTION, "ok", f"{found}: {often}")
+
+
 def default_spark(version: str) -> Spark:
     """Return a Spark from PyPI: up to 3.5 it is built for Scala 2.12, from 4 for 2.13."""
     return Spark(version, "2.12" if int(version.split(".", 1)[0]) < 4 else "2.13")
@@ -177,13 +194,14 @@ def spark_in(jar_names: Iterable[str]) -> Spark | None:
 
 
 def libraries(packages: Iterable[str], jars: Iterable[str], source: str = "--jars") -> list[Library]:
-    """Return the libraries of Maven coordinates, and of jar files by their names."""
-    coordinates = [coordinate.strip().split(":") for coordinate in packages]
-    files = [re.fullmatch(r"(?:.*/)?(.+?)-([0-9][^/]*)\.jar", jar.strip()) for jar in jars]
-    return [
+    """Return the connectors and kafka-clients of Maven coordinates, and of jar files by their names."""
+    coordinates = (coordinate.strip().split(":") for coordinate in packages)
+    files = (re.fullmatch(r"(?:.*/)?(.+?)-([0-9][^/]*)\.jar", jar.strip()) for jar in jars)
+    found = [
         *(Library(parts[1], parts[-1], "--packages") for parts in coordinates if len(parts) >= 3),
         *(Library(file[1], file[2], source) for file in files if file),
     ]
+    return [each for each in found if each.name == "kafka-clients" or each.name.startswith(f"{_CONNECTOR}_")]
 
 
 def _version(distribution: str) -> str | None:
@@ -196,4 +214,4 @@ def _version(distribution: str) -> str | None:
 def _pyspark_directory() -> str | None:
     # For a top-level package, find_spec imports nothing.
     found = importlib.util.find_spec("pyspark")
-    return str(Path(found.origin).parent) if found is not None and found.origin else None
+    return str(Path(found.origin).parent) if found and found.origin else None

@@ -7,18 +7,18 @@ A listing, written after the last jar, makes every later start independent of jg
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     Progress = Callable[[str], None]
 
@@ -32,20 +32,23 @@ COORDINATES = (
 )
 # Kafka Connect and its web server: only the plugin tools use them, and they would double the download.
 _EXCLUDED = ("org.apache.kafka", "connect-runtime")
-_REQUEST_TIMEOUT = 30
 _TIME_LIMIT = 900.0
-_REPORT_EVERY = 3.0
+_LARGE = 2_000_000
 
 
-def kafka_classpath(progress: Progress | None = None, directory: Path | None = None) -> list[Path]:
+def silent(line: str) -> None:
+    """Report no progress."""
+
+
+def kafka_classpath(progress: Progress = silent, directory: Path | None = None) -> list[Path]:
     """
     Return the jars of the embedded Kafka, and fetch them if they are missing.
 
     :param directory: where they are kept; default: ``jars`` in the cache directory.
     :raises SetupError: if they have to be fetched and jgo is missing, or they cannot be.
     """
-    directory = directory or cache_directory() / "jars"
     listing = listing_file(directory)
+    directory = listing.parent
     if (jars := read_listing(listing)) is not None:
         return jars
     try:
@@ -53,7 +56,7 @@ def kafka_classpath(progress: Progress | None = None, directory: Path | None = N
         with one_at_a_time(directory / "lock", "fetching Kafka's jars", _TIME_LIMIT, progress):
             # Another process may have fetched them.
             if (jars := read_listing(listing)) is None:
-                jars = _fetch(directory / "repository", progress or silent)
+                jars = _fetch(directory / "repository", progress)
                 write_listing(listing, jars)
     except OSError as error:
         raise SetupError(
@@ -66,10 +69,6 @@ def kafka_classpath(progress: Progress | None = None, directory: Path | None = N
 def listing_file(directory: Path | None = None) -> Path:
     """Return the file that lists the jars of a directory once all are there."""
     return (directory or cache_directory() / "jars") / f"kafka-{KAFKA_VERSION}.classpath"
-
-
-def silent(line: str) -> None:
-    """Report no progress."""
 
 
 def read_listing(listing: Path) -> list[Path] | None:
@@ -91,31 +90,24 @@ def write_listing(listing: Path, jars: list[Path]) -> None:
     draft.replace(listing)
 
 
-def classpath_text(jars: list[Path]) -> str:
-    """Join ``jars`` into the value of Java's ``-cp``."""
-    return os.pathsep.join(map(str, jars))
-
-
 def _fetch(repository: Path, progress: Progress) -> list[Path]:
-    if importlib.util.find_spec("jgo") is None:
+    try:
+        from jgo.config import GlobalSettings
+        from jgo.maven import MavenContext, PythonResolver
+    except ImportError as error:
         raise SetupError(
-            "Kafka's jars are not on this machine yet and jgo, which fetches them, is not installed: "
-            "pip install 'airflow-kafka-offsets[demo]'"
-        )
-    from jgo.config import GlobalSettings
-    from jgo.maven import MavenContext, PythonResolver
-
+            "jgo, which fetches Kafka's jars, is not installed: pip install 'airflow-kafka-offsets[demo]'"
+        ) from error
     _remove_partial_files(repository)
-    meter = _Meter(progress)
     progress(f"fetching Apache Kafka {KAFKA_VERSION} (about 45 MB, once)")
     try:
         context = MavenContext(
-            resolver=PythonResolver(progress_callback=meter.file),
+            resolver=PythonResolver(progress_callback=_reporter(progress)),
             # Not ~/.m2: a partial download there would break Spark's own resolver too.
             repo_cache=repository,
             # The user's mirrors come first, as with jgo itself.
             remote_repos={**GlobalSettings.load().repositories, **MavenContext().remote_repos},
-            timeout=_REQUEST_TIMEOUT,
+            timeout=30,
         )
         excluded = [context.project(*_EXCLUDED)]
         wanted = [context.create_dependency(name, exclusions=excluded) for name in COORDINATES]
@@ -124,28 +116,17 @@ def _fetch(repository: Path, progress: Progress) -> list[Path]:
             # 4.1.0.
             dependency.raw = True
         named, others = context.resolver.resolve(wanted)
-        artifacts = [d.artifact for d in (*named, *others) if d.scope in (None, "compile", "runtime")]
-        meter.expected = len(artifacts)
-        jars = [Path(artifact.resolve()) for artifact in artifacts]
-    except SetupError:
-        raise
-    except Exception as error:  # jgo passes on whatever requests or its XML parser raise
+        needed = [each for each in (*named, *others) if each.scope in (None, "compile", "runtime")]
+        jars = [Path(each.artifact.resolve()) for each in needed]
+    # Whatever requests or jgo's XML parser raise. Its text may contain an address with credentials.
+    except Exception as error:
         raise SetupError(
-            f"Kafka's jars could not be fetched ({_kinds(error)}): check the network and the proxy settings "
-            "(HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of jgo's settings "
-            "file ~/.config/jgo.conf; finished files are kept, so a retry continues"
+            f"Kafka's jars could not be fetched ({type(error).__name__}): check the network and the proxy "
+            "settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of jgo's "
+            "settings file ~/.config/jgo.conf; finished files are kept, so a retry continues"
         ) from error
-    progress(f"Apache Kafka {KAFKA_VERSION} is complete ({meter.megabytes:.0f} MB fetched)")
+    progress(f"Apache Kafka {KAFKA_VERSION} is complete")
     return jars
-
-
-def _kinds(error: BaseException | None) -> str:
-    """Return the types of an error and its causes; their texts contain addresses, with credentials."""
-    kinds: dict[str, None] = {}
-    while error is not None:
-        kinds[type(error).__name__] = None
-        error = error.__cause__ or error.__context__
-    return " from ".join(kinds)
 
 
 def _remove_partial_files(repository: Path) -> None:
@@ -157,31 +138,18 @@ def _remove_partial_files(repository: Path) -> None:
             file.unlink()
 
 
-class _Meter:
-    """Counts fetched bytes, reports them every few seconds, and ends a download that takes too long."""
+def _reporter(progress: Progress) -> Callable[[str, int], AbstractContextManager[Callable[[int], None]]]:
+    """Return jgo's callback for a file: it reports large ones, and ends a download that takes too long."""
+    deadline = Deadline(_TIME_LIMIT)
 
-    def __init__(self, progress: Progress) -> None:
-        self.expected: int | None = None
-        self.megabytes = 0.0
-        self._progress = progress
-        self._jars = 0
-        self._started = self._reported = time.monotonic()
+    def check(_arrived: int) -> None:
+        if not deadline.left:
+            raise TimeoutError(f"Kafka's jars were not complete after {_TIME_LIMIT:.0f} s")
 
     @contextlib.contextmanager
-    def file(self, name: str, _size: int) -> Iterator[Callable[[int], None]]:
-        """Count one file; this is jgo's progress callback."""
-        self._jars += name.endswith(".jar")
-        yield lambda arrived: self._update(name, arrived)
+    def report(name: str, size: int) -> Iterator[Callable[[int], None]]:
+        if size >= _LARGE:
+            progress(f"fetching {name} ({size / 1_000_000:.0f} MB)")
+        yield check
 
-    def _update(self, name: str, arrived: int) -> None:
-        self.megabytes += arrived / 1_000_000
-        now = time.monotonic()
-        if now - self._started > _TIME_LIMIT:
-            raise SetupError(
-                f"Kafka's jars were not complete after {_TIME_LIMIT / 60:.0f} minutes "
-                f"({self.megabytes:.0f} MB): try again, finished files are kept"
-            )
-        if now - self._reported >= _REPORT_EVERY:
-            self._reported = now
-            count = f"jar {self._jars} of {self.expected}" if self.expected else "resolving jars"
-            self._progress(f"{count}: {name} ({self.megabytes:.0f} MB so far)")
+    return report

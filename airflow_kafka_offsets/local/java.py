@@ -43,28 +43,23 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
     :raises SetupError: if there is none, it does not start, or it is too old.
     """
     environ = os.environ if environ is None else environ
-    home, found = environ.get("JAVA_HOME"), shutil.which("java", path=environ.get("PATH", ""))
-    expected = f"expected Java {MINIMUM} or newer: {REMEDY}"
-    if home:
-        path, source = Path(home) / "bin" / "java", "JAVA_HOME"
-        if not path.is_file():
-            raise SetupError(
-                f"JAVA_HOME is {home}, but there is no bin/java in it (correct or unset it); {expected}"
-            )
-    elif found:
-        path, source = Path(found), "PATH"
-    else:
-        raise SetupError(f"no Java was found on PATH, {expected}")
-    try:
-        done = subprocess.run(
-            [str(path), "-version"], capture_output=True, text=True, timeout=30, check=False
+    home, expected = environ.get("JAVA_HOME"), f"expected Java {MINIMUM} or newer: {REMEDY}"
+    found = shutil.which("java", path=f"{home}/bin" if home else environ.get("PATH", ""))
+    if found is None and home:
+        raise SetupError(
+            f"JAVA_HOME is {home}, but there is no bin/java in it (correct or unset it); {expected}"
         )
+    if found is None:
+        raise SetupError(f"no Java was found on PATH, {expected}")
+    named = f"{found} (from {'JAVA_HOME' if home else 'PATH'})"
+    try:
+        done = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SetupError(f"{path} (from {source}) does not start ({error}): {REMEDY}") from error
+        raise SetupError(f"{named} does not start ({error}): {REMEDY}") from error
     version = parse_version(done.stderr + done.stdout)
     if version is None:
         output = (done.stderr or done.stdout).strip()[:200]
-        raise SetupError(f"{path} (from {source}) printed no version, its output is {output!r}: {REMEDY}")
+        raise SetupError(f"{named} printed no version, its output is {output!r}: {REMEDY}")
     if version < MINIMUM:
-        raise SetupError(f"{path} (from {source}) is Java {version}, {expected}")
-    return Java(path, version)
+        raise SetupError(f"{named} is Java {version}, {expected}")
+    return Java(Path(found), version)

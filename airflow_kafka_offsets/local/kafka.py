@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import base64
+import secrets
 import shutil
-import subprocess
+import socket
 import tempfile
-import uuid
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError, SetupError
+from airflow_kafka_offsets.errors import BrokerError, SetupError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local import broker_config
-from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
-from airflow_kafka_offsets.local.jars import classpath_text, kafka_classpath, silent
-from airflow_kafka_offsets.local.java import find_java
-from airflow_kafka_offsets.local.process import SupervisedProcess
-from airflow_kafka_offsets.local.readiness import wait_until_ready
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port, is_free
+from airflow_kafka_offsets.local.jars import silent
+from airflow_kafka_offsets.local.process import SupervisedProcess, find_process
+from airflow_kafka_offsets.local.tools import java_command, run_tool
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
 
+    import psutil
+
 READY_TIMEOUT = 120.0
 """Seconds from the start of the process to the first commit; about 5 are usual."""
 
-_PORT_ATTEMPTS = 3
+_ATTEMPT = 5.0
+"""Seconds of one attempt. On a fresh broker the first commit may never be answered, a second client's is."""
+
+_READY = "airflow-kafka-offsets-ready"
 _LOG_LINES = 40
 
 
@@ -38,7 +45,7 @@ class EmbeddedKafka:
 
     :param directory: for configuration, log and data, which :meth:`stop` keeps. Default: a temporary
         directory, which :meth:`stop` removes.
-    :param port: port of the listener; default: a free one.
+    :param port: port of the listener; default: that of the last start if it is free, else a free one.
     :param properties: broker properties that are added to, or replace, the default ones.
     :param heap: the Java heap, as in ``-Xmx``.
     :param progress: called with a line of text now and then while jars are fetched and the broker starts.
@@ -51,35 +58,26 @@ class EmbeddedKafka:
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
         heap: str = "512m",
-        progress: Callable[[str], None] | None = None,
+        progress: Callable[[str], None] = silent,
     ) -> None:
         self._temporary = directory is None
-        self._directory = Path(directory).absolute() if directory else None
+        self.directory = (directory or Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-"))).absolute()
         self._given_port = port
-        self._port: int | None = None
+        self._port = 0
         self._properties = dict(properties or {})
         self._heap = heap
-        self._progress = progress or silent
+        self._progress = progress
         self._process: SupervisedProcess | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """``host:port`` of the listener, after the start."""
-        if self._port is None:
-            raise SetupError("this Kafka has no address yet: call start() first")
         return f"{LOOPBACK}:{self._port}"
 
     @property
     def pid(self) -> int:
         """The broker's Java process."""
         return self._started().pid
-
-    @property
-    def directory(self) -> Path:
-        """Directory of configuration, log and data."""
-        if self._directory is None:
-            raise SetupError("this Kafka has no directory yet: call start() first")
-        return self._directory
 
     @property
     def log_file(self) -> Path:
@@ -95,8 +93,7 @@ class EmbeddedKafka:
         """
         Start the broker unless it runs, and wait until it takes records and commits.
 
-        :raises SetupError: if Java or the jars are missing, the port is taken, or the broker does not get
-            ready; with the end of the broker's log.
+        :raises SetupError: if it cannot; with the end of the broker's log.
         """
         if not self.running:
             try:
@@ -109,10 +106,8 @@ class EmbeddedKafka:
     def stop(self) -> None:
         """Stop the broker, by SIGKILL if that takes too long, and remove a temporary directory."""
         self._end_process()
-        if self._temporary and self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
-        self._port = None
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def leave_running(self) -> None:
         """Let the broker outlive this process."""
@@ -131,66 +126,61 @@ class EmbeddedKafka:
         return broker_config.server_properties(port, free_port({port}), data) | self._properties
 
     def _start(self) -> None:
-        self._java = self._java_command()
-        for attempt in range(_PORT_ATTEMPTS):
-            self._launch()
-            try:
-                if wait_until_ready(self.bootstrap_servers, READY_TIMEOUT, lambda: self.running):
-                    break
-            except BrokerUnavailableError as error:
-                raise SetupError(f"Kafka did not get ready: {error}{self._log_tail()}") from error
-            status = self._started().wait()
-            # Another program may have taken the port between the choice and the start.
-            taken = b"Address already in use" in self.log_file.read_bytes()
-            if not taken or attempt == _PORT_ATTEMPTS - 1:
-                raise SetupError(f"Kafka ended with status {status} before it was ready{self._log_tail()}")
-            self._end_process()
-            self._port = None
-        self._progress(f"Kafka is ready on {self.bootstrap_servers}")
-
-    def _java_command(self) -> list[str]:
-        java, classpath = find_java().path, classpath_text(kafka_classpath(self._progress))
-        if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-"))
+        self._port = self._choose_port()
         self.directory.mkdir(parents=True, exist_ok=True)
-        logging = self.directory / "log4j2.properties"
-        logging.write_text(broker_config.LOG4J, encoding="utf-8")
-        # The fast compiler only, and a simple collector: ready sooner, smaller.
-        flags = (f"-Xmx{self._heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-        log4j = f"-Dlog4j2.configurationFile={logging}"
-        return [str(java), *flags, process_mark(self.directory), log4j, "-cp", classpath]
-
-    def _launch(self) -> None:
-        if self._port is None and self._given_port and not broker_config.is_free(self._given_port):
-            raise SetupError(
-                f"port {self._given_port} on {LOOPBACK} is taken, expected a free one for Kafka: "
-                "stop the program that listens there, or choose another port (by default a free one is found)"
-            )
-        self._port = self._port or self._given_port or free_port()
         configuration = self.directory / "server.properties"
-        text = broker_config.properties_text(self.server_properties(self._port))
-        configuration.write_text(text, encoding="utf-8")
+        properties = broker_config.properties_text(self.server_properties(self._port))
+        configuration.write_text(properties, encoding="utf-8")
+        options = (_mark(self.directory), f"-Xmx{self._heap}", "-Dlog4j2.level=INFO")
+        command = [*java_command(*options, progress=self._progress), "kafka.Kafka", str(configuration)]
         if not (self.directory / "data" / "meta.properties").exists():
             self._format(configuration)
         self._progress(f"starting Kafka on {self.bootstrap_servers}")
         self.log_file.write_bytes(b"")
-        command = [*self._java, "kafka.Kafka", str(configuration)]
-        try:
-            self._process = SupervisedProcess(command, self.log_file, self.directory)
-        except SetupError as error:
-            raise SetupError(f"{error}{self._log_tail()}") from error
+        self._process = SupervisedProcess(command, self.log_file, self.directory)
+        if not self._wait_until_ready():
+            status = self._process.status
+            raise SetupError(f"Kafka ended with status {status} before it was ready{self._log_tail()}")
+        self._progress(f"Kafka is ready on {self.bootstrap_servers}")
+
+    def _wait_until_ready(self) -> bool:
+        """Wait until a commit is taken, and so a record: a commit is one. ``False``: the broker has ended."""
+        deadline, failure = Deadline(READY_TIMEOUT), "there was no time"
+        config = {"bootstrap.servers": self.bootstrap_servers, "log_level": 0}
+        while self.running:
+            if not deadline.left:
+                raise SetupError(
+                    f"Kafka did not get ready: {self.bootstrap_servers} took no commit within "
+                    f"{READY_TIMEOUT:.0f} s ({failure}){self._log_tail()}"
+                )
+            try:
+                # librdkafka would wait longer and longer between its attempts to connect.
+                socket.create_connection((LOOPBACK, self._port), timeout=1).close()
+                # A client that asked too early may stay confused for long.
+                with OffsetsClient(config, timeout=_ATTEMPT) as client:
+                    client.commit(_READY, {TopicPartition("__consumer_offsets", 0): 0})
+                    client.delete_groups([_READY])
+            except (OSError, BrokerError) as error:
+                failure = str(error)
+                time.sleep(0.05)
+            else:
+                return True
+        return False
+
+    def _choose_port(self) -> int:
+        given = self._given_port
+        if given and not is_free(given):
+            raise SetupError(
+                f"port {given} on {LOOPBACK} is taken, expected a free one for Kafka: "
+                "stop the program that listens there, or choose another port (by default a free one is found)"
+            )
+        last = broker_config.listener_port(self.directory / "server.properties")
+        return given or (last if last and is_free(last) else free_port())
 
     def _format(self, configuration: Path) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = [*self._java, "kafka.tools.StorageTool", "format", "-c", str(configuration)]
-        done = subprocess.run(
-            [*tool, f"--cluster-id={cluster_id}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=READY_TIMEOUT,
-            check=False,
-        )
+        # The form of Kafka's random-uuid: 16 bytes as Base64 for URLs.
+        arguments = ("format", "-c", str(configuration), f"--cluster-id={secrets.token_urlsafe(16)}")
+        done = run_tool("kafka.tools.StorageTool", *arguments, timeout=READY_TIMEOUT)
         if done.returncode != 0:
             output = "\n".join((done.stdout + done.stderr).splitlines()[-_LOG_LINES:])
             raise SetupError(
@@ -214,6 +204,10 @@ class EmbeddedKafka:
         return f"; the end of its log{kept}:\n" + "\n".join(lines or ["(it is empty)"])
 
 
-def process_mark(directory: Path) -> str:
-    """Return the argument that identifies the Java process of the broker in ``directory``."""
+def find_broker(directory: Path) -> psutil.Process | None:
+    """Return the Java process of the broker that runs in a directory."""
+    return find_process(_mark(directory))
+
+
+def _mark(directory: Path) -> str:
     return f"-Dairflow_kafka_offsets.directory={directory}"

@@ -1,9 +1,10 @@
 """
 A program between a parent and a child process that ends the child when the parent is gone, even killed.
 
-``python supervisor.py PARENT_PID LOG PROGRAM ...`` starts the program in its own session, so that Ctrl-C
-reaches the parent only, and prints the program's pid. The end of standard input or a new parent means that
-the parent is gone. After :data:`LET_GO` on standard input the program runs on alone.
+``python supervisor.py PARENT_PID PROGRAM ...`` starts the program in its own process group, so that Ctrl-C
+reaches the parent only, and prints the program's pid; the program writes to standard error. The end of
+standard input or a new parent means that the parent is gone: then the group is ended. After :data:`LET_GO`
+on standard input the program runs on alone.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ _TICK = 0.2
 
 def main(arguments: list[str]) -> int:
     """Start the program of the command line and return its exit status, negative for a signal."""
-    parent, log, *command = arguments
-    with open(log, "ab") as output:  # noqa: PTH123  # pathlib would double the start-up time
-        program = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    parent, *command = arguments
+    program = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, process_group=0)
     print(program.pid, flush=True)
     # A signal to the whole session must not end the supervisor first.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -47,11 +47,12 @@ def _end(program: subprocess.Popen[bytes]) -> None:
         program.send_signal(signal.SIGTERM)
         # A stopped process receives SIGTERM only when it continues.
         program.send_signal(signal.SIGCONT)
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         program.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        program.kill()
-        program.wait()
+    # With what the program has started and left.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(program.pid, signal.SIGKILL)
+    program.wait()
 
 
 if __name__ == "__main__":

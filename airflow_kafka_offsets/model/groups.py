@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import is_nothing
@@ -88,8 +88,8 @@ class Groups:
         A key of ``group_id`` for the source wins over one for the topic.
 
         :param origin: what the offsets come from, for the error text.
-        :raises PlanRefusedError: if names select nothing, see :meth:`misnamed`, or a partition would be held
-            twice by one group.
+        :raises MisnamedError: if names select nothing, see :meth:`misnamed`.
+        :raises PlanRefusedError: if a partition would be held twice by one group.
         """
         by_group: dict[str, Offsets] = {}
         holder: dict[tuple[str, TopicPartition], str] = {}
@@ -114,7 +114,8 @@ class Groups:
             f'group_id={{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
             for (group, first, second), partitions in twice.items()
         ]
-        refusals += self.misnamed(sources, origin, partitions=True)
+        if misnamed := self.misnamed(sources, origin, partitions=True):
+            raise MisnamedError([*refusals, *misnamed])
         if refusals:
             raise PlanRefusedError(refusals)
         return GroupOffsets(by_group, tuple(left_out))

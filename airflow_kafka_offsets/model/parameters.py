@@ -120,7 +120,9 @@ def parse_interval(value: object, parameter: str) -> float | None:
 
 def parse_text(value: object, parameter: str) -> str:
     """Read a text that is not nothing, see :func:`is_nothing`."""
-    if not isinstance(value, str) or is_nothing(value):
+    if not isinstance(value, str):
+        raise UsageError(f"{parameter}: found {type(value).__name__}; expected text")
+    if is_nothing(value):
         raise UsageError(
             f"{parameter}={shorten(repr(value))} is nothing, and it was given: expected a value; leave "
             f"{parameter} out if its default is meant"
@@ -128,12 +130,20 @@ def parse_text(value: object, parameter: str) -> str:
     return value
 
 
-def parse_count(value: object, parameter: str) -> int | None:
-    """Read a number of records: an int from 0 or its digits; ``"1e3"`` and ``10.0`` are not guessed at."""
+def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
+    """Read a regular expression."""
+    try:
+        return re.compile(parse_text(value, parameter))
+    except re.error as error:
+        raise UsageError(f"{parameter}={value!r} is not a regular expression: {error}") from None
+
+
+def parse_count(value: object, parameter: str, *, least: int = 0) -> int | None:
+    """Read a number of records: an int or its digits; ``"1e3"`` and ``10.0`` are not guessed at."""
     number = int(value) if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value) else value
-    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= 0):
+    if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= least):
         return number
-    raise UsageError(f"{parameter}={shorten(value)}: expected 0 or more, as a whole number")
+    raise UsageError(f"{parameter}={shorten(value)}: expected {least} or more, as a whole number")
 
 
 def timestamp_ms(moment: datetime) -> int:

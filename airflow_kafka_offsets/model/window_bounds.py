@@ -71,8 +71,8 @@ class WindowBound:
         return "offsets" if isinstance(self.at, Mapping) else self.as_text()
 
 
-def check_bounds(start: WindowBound, end: WindowBound, now: datetime) -> None:
-    """Refuse a window without length, that ends before it starts, or that ends in the future."""
+def check_bounds(start: WindowBound, end: WindowBound, now: datetime | None = None) -> None:
+    """Refuse a window without length, that ends before it starts, or that ends after ``now``."""
     begins, ends = start.moment, end.moment
     refusals = []
     if begins is not None and begins == ends:
@@ -86,7 +86,7 @@ def check_bounds(start: WindowBound, end: WindowBound, now: datetime) -> None:
             f"start={begins.isoformat()} is after end={ends.isoformat()}: exchange them, or give other times"
         )
     bounds = (("start", begins), ("end", ends))
-    if late := [f"{name}={moment.isoformat()}" for name, moment in bounds if moment and moment > now]:
+    if now and (late := [f"{name}={at.isoformat()}" for name, at in bounds if at and at > now]):
         refusals.append(
             f"{' and '.join(late)} is in the future (it is {now.isoformat(timespec='seconds')}): records of "
             "the window may still come; plan it when the time has passed, or with end='latest'"

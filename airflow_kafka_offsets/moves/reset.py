@@ -18,7 +18,7 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
     unfinished_refusal,
 )
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
-from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
+from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -189,7 +189,7 @@ def plan_checkpoint_seek(
         return PipelinePlan((), plan_seek(checkpoint, unfinished.after, policy, request=request))
     everything = {tp for offsets in sources.values() for tp in offsets}
     if refusals := Groups(None, scope).misnamed(sources, partitions=True):
-        raise PlanRefusedError(refusals)
+        raise MisnamedError(refusals)
     named = given_offsets(scenario, "", scope, 1)
     unknown = sorted(set(named or ()) - everything)
     if unknown:

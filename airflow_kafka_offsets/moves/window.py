@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -20,7 +19,7 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, timestamp_ms
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, parse_pattern, timestamp_ms
 from airflow_kafka_offsets.model.reset_targets import offsets_at_time, starting_points
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -66,8 +65,6 @@ def plan_window(
         raise UsageError(
             "start='committed' needs a group_id; without a group start with 'earliest', a time or offsets"
         )
-    if max_records is not None and max_records < 1:
-        raise UsageError(f"max_records={max_records}: expected 1 or more, or None for all")
     positions = window_positions(client, named)
     partitions = _partitions(client, named.scope, start, end, positions)
     # Before the logs: of a topic that is created again in between the window does not have the new id.
@@ -112,10 +109,7 @@ def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
     :raises UsageError: if it is none.
     :raises PlanRefusedError: if no topic fits.
     """
-    try:
-        fits = re.compile(pattern).fullmatch
-    except re.error as error:
-        raise UsageError(f"topics_pattern={pattern!r} is not a regular expression: {error}") from None
+    fits = parse_pattern(pattern, "topics_pattern").fullmatch
     topics = [topic for topic in client.partitions() if fits(topic)]
     if not topics:
         raise PlanRefusedError(

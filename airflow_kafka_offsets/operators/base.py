@@ -24,14 +24,14 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.parameters import choice, parse_switch
+from airflow_kafka_offsets.model.parameters import choice, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.apply import apply, look_up_times
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
-from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.clears import clear_mark
 from airflow_kafka_offsets.task.failures import failing_at_once
-from airflow_kafka_offsets.task.given import GivenOptions, check_literals, check_names
+from airflow_kafka_offsets.task.given import GivenOptions, check_literals, is_template
 from airflow_kafka_offsets.task.metrics import count_commit, count_refused, count_reset
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -112,11 +112,12 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         self._group_outlets = GroupOutlets(())
         if group_id is None and self.needs_group:
             raise self.misused("group_id is missing: name the consumer group, or **pipeline")
-        check_names(group_id, topics)
+        if checkpoint_location is None:
+            self.check_own("checkpoint_conn_id", kwargs.get("default_args"), "without checkpoint_location")
 
     def check_parameters(self) -> None:
         """Check the parameters that are literals in the DAG's file; each constructor ends with this."""
-        check_literals(self, **self.readers)
+        check_literals(self, **NAME_READERS, **self.readers)
 
     def misused(self, text: str) -> UsageError:
         """Return the error for parameters that do not go together."""
@@ -238,6 +239,7 @@ class MovingOperator(OffsetsOperator):
     readers: ClassVar[Mapping[str, Reader]] = {
         "pending_batch": choice(PendingBatch),
         "sink": parse_sink,
+        "sink_location": parse_text,
         "allow_state": parse_switch,
         "quiet_period": parse_quiet_period,
     }
@@ -272,6 +274,8 @@ class MovingOperator(OffsetsOperator):
         super().check_parameters()
         if self.checkpoint_location is None:
             self.check_unused("without checkpoint_location", **_CHECKPOINT_DEFAULTS)
+        elif self.sink != "file" and not is_template(self.sink):
+            self.check_unused("without sink='file'", sink_location=None)
 
     def checkpoint_policy(self) -> CheckpointPolicy:
         """Return what the parameters allow."""

@@ -9,7 +9,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
 from airflow_kafka_offsets.moves.commit import plan_commits
@@ -74,6 +74,7 @@ class CommitOffsetsOperator(OffsetsOperator):
     )
     readers: ClassVar[Mapping[str, Reader]] = {
         "offsets": parse_offsets,
+        **dict.fromkeys(("store_conn_id", "store_table", "store_pipeline"), parse_text),
         "allow_rewind": parse_switch,
         "allow_new_query": parse_switch,
         "on_out_of_range": choice(OutOfRangePolicy),

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.window_commit import WindowWrite, plan_window_commits, window_targets
 from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
-from airflow_kafka_offsets.task.window_file import load_window
+from airflow_kafka_offsets.task.given import is_template
+from airflow_kafka_offsets.task.window_file import load_window, split_window
 from airflow_kafka_offsets.task.window_memory import CommitMemory
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class CommitOffsetWindowOperator(OffsetsOperator):
         "on_out_of_range",
     )
     readers: ClassVar[Mapping[str, Reader]] = {
+        "window": lambda value, _: split_window(value),
+        "window_conn_id": parse_text,
         "fenced": parse_switch,
         "on_out_of_range": choice(OutOfRangePolicy),
     }
@@ -73,6 +76,8 @@ class CommitOffsetWindowOperator(OffsetsOperator):
         if window is None:
             raise self.misused("window is missing: give the output of PlanOffsetWindowOperator")
         self.check_parameters()
+        if not is_template(window) and not split_window(window)[1]:
+            self.check_own("window_conn_id", kwargs.get("default_args"), "with a window that is in no file")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the window's end, and return the receipt."""

@@ -101,7 +101,9 @@ class CheckOffsetDriftOperator(OffsetsOperator):
 
     template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "on_drift")
     readers: ClassVar[Mapping[str, Reader]] = {
-        "pipelines": lambda value, name: _read_pipelines(value, name),
+        "pipelines": lambda value, name: [
+            _location(_pipeline(entry)) for entry in _read_pipelines(value, name)
+        ],
         "grace": parse_duration,
         "on_drift": choice(DriftPolicy),
     }
@@ -170,11 +172,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
 
     def _check(self, pipeline: KafkaPipeline, cluster: Cluster, grace: timedelta) -> CheckedPipeline:
         try:
-            if not pipeline.checkpoint_location:
-                raise UsageError(
-                    "it has no checkpoint_location, so there is nothing to compare the group with"
-                )
-            checkpoint = spark_checkpoint(pipeline.checkpoint_location, pipeline.checkpoint_conn_id)
+            checkpoint = spark_checkpoint(_location(pipeline), pipeline.checkpoint_conn_id)
             client, retention = cluster(pipeline.kafka_config_id)
             reports = pipeline_drift(
                 client,
@@ -226,6 +224,15 @@ def _pipeline(names: object) -> KafkaPipeline:
     for name, value in given.items():
         check_rendered(f"pipelines, {name}", value, value)
     return KafkaPipeline(**given)
+
+
+def _location(pipeline: KafkaPipeline) -> str:
+    if not pipeline.checkpoint_location:
+        raise UsageError(
+            f"group {shorten(pipeline.group_id)!r} has no checkpoint_location, so there is nothing to "
+            "compare it with"
+        )
+    return pipeline.checkpoint_location
 
 
 def _read_pipelines(value: object, parameter: str) -> Sequence[object]:

@@ -11,7 +11,12 @@ from airflow.sdk import XComArg
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy, choice
+from airflow_kafka_offsets.model.parameters import (
+    OutOfRangePolicy,
+    RestoreMissingCommitPolicy,
+    choice,
+    parse_text,
+)
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import FAILED, Work
 from airflow_kafka_offsets.moves.finished import finished_since
@@ -88,6 +93,10 @@ class RestoreOffsetsOperator(MovingOperator):
     )
     readers: ClassVar[Mapping[str, Reader]] = {
         **MovingOperator.readers,
+        "receipt": lambda value, name: read_receipt(
+            load_json(parse_text(value, name), name) if isinstance(value, str) else value
+        ),
+        "from_file": parse_text,
         "when": choice(When),
         "on_no_commit": choice(RestoreMissingCommitPolicy),
         "on_out_of_range": choice(OutOfRangePolicy),

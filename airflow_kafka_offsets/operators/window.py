@@ -6,15 +6,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, choice, parse_count
+from airflow_kafka_offsets.model.parameters import (
+    MissingCommitPolicy,
+    choice,
+    parse_count,
+    parse_pattern,
+    parse_text,
+)
 from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.model.window_bounds import WindowBound
+from airflow_kafka_offsets.model.window_bounds import WindowBound, check_bounds
 from airflow_kafka_offsets.moves.window import plan_window, topics_like
 from airflow_kafka_offsets.moves.window_checks import check_window
 from airflow_kafka_offsets.operators.base import OffsetsOperator
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
 OnEmpty = Literal["skip", "fail", "continue"]
 """What becomes of a run whose window is empty: what follows is skipped, the task fails, or it goes on."""
 
-WINDOW_XCOM = "window"
+WINDOW_XCOM = "kafka_offsets.window"
 """Key of the XCom that goes into a job's configuration: the window as JSON text, or the URI of its file."""
 
 _ASKED = ("start", "end", "group_id", "topics", "topics_pattern", "max_records", "kafka_config_id")
@@ -67,7 +74,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     Returns :meth:`airflow_kafka_offsets.model.window.OffsetWindow.as_json`; its ``source`` says what was
     asked for, when and by which run. With ``window_file`` it also names the file, and of a window that is too
     large for an argument it holds only ``version``, ``records``, ``partitions``, ``source`` and
-    ``window_file``. The XCom ``window`` is for the job, see :meth:`spark_conf`.
+    ``window_file``. The XCom ``kafka_offsets.window`` is for the job, see :meth:`spark_conf`.
 
     :param topics_pattern: in place of ``topics``, a regular expression for the whole name, as Python has
         them. A topic that appears later counts as one without a commit. (templated)
@@ -97,7 +104,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     readers: ClassVar[Mapping[str, Reader]] = {
         "start": lambda value, _: WindowBound.start(value),
         "end": lambda value, _: WindowBound.end(value),
-        "max_records": parse_count,
+        "topics_pattern": parse_pattern,
+        "max_records": partial(parse_count, least=1),
+        **dict.fromkeys(("window_file", "window_conn_id"), parse_text),
         "on_no_commit": choice(MissingCommitPolicy),
         "on_empty": choice(OnEmpty),
     }
@@ -128,8 +137,13 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         if topics_pattern is not None and self.topics is not None:
             raise self.misused("topics and topics_pattern are both given: expected one of them")
         if window_file is None:
-            self.check_unused("without window_file", window_conn_id=None)
+            self.check_own("window_conn_id", kwargs.get("default_args"), "without window_file")
         self.check_parameters()
+        if not (is_template(start) or is_template(end)):
+            try:
+                check_bounds(*self._bounds())
+            except PlanRefusedError as error:
+                raise self.misused("; ".join(error.refusals)) from None
         if not is_template(start) and self.read("start").at != "committed":
             self.check_unused("with a start that is not 'committed'", on_no_commit="fail")
 

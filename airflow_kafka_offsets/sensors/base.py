@@ -101,6 +101,8 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
         self._wait: Wait | None = None
         self._progress: Progress | None = None
         self._last: Reading | None = None
+        if checkpoint_location is None:
+            self.check_own("checkpoint_conn_id", kwargs.get("default_args"), "without checkpoint_location")
 
     def check_parameters(self) -> None:
         """Refuse literals that cannot be; a constructor calls it at its end."""

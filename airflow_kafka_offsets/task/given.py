@@ -1,8 +1,8 @@
 """
 Checks of a task's options: literals when the DAG is parsed, the others once their templates are rendered.
 
-An option that was not given (``None``) has its default. One that was given and renders to nothing is an
-error: its default would be another thing than what was asked for, such as all topics, or a group called
+An option that was not given, or given as ``None``, has its default. One that was given and renders to nothing
+is an error: its default would be another thing than what was asked for, such as all topics, or a group called
 ``None``.
 """
 
@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from jinja2.nativetypes import NativeEnvironment
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.parameters import is_nothing
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.task.failures import failing_at_once
 
 if TYPE_CHECKING:
     import jinja2
@@ -51,9 +52,33 @@ Where templates are rendered to objects it is quoted, or a group such as ``42`` 
 """
 
 
+def none_is_default(init: Callable[..., None]) -> Callable[..., None]:
+    """
+    Let a constructor read ``None`` as a parameter's default, unless the parameter's type names ``None``.
+
+    The constructor of a mapped task runs with the task: what it refuses is not retried.
+    """
+    defaults = {
+        name
+        for name, parameter in signature(init).parameters.items()
+        if parameter.default not in (None, parameter.empty) and "None" not in str(parameter.annotation)
+    }
+
+    @wraps(init)
+    def make(self: object, **parameters: Any) -> None:
+        given = {name: it for name, it in parameters.items() if it is not None or name not in defaults}
+        mapped = getattr(self, "_BaseOperator__from_mapped", False)
+        with failing_at_once() if mapped else nullcontext():
+            init(self, **given)
+
+    return make
+
+
 class GivenOptions(_Base):
     """
     Remembers the templates of a task's options, and compares them with what they were rendered to.
+
+    A parameter that is ``None`` has its default, see :func:`none_is_default`.
 
     It also gives mapped tasks a name in the UI, see :data:`MAP_INDEX_TEMPLATE`.
 
@@ -61,6 +86,12 @@ class GivenOptions(_Base):
     """
 
     _templates: Mapping[str, object] | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # Before Airflow's metaclass wraps it, which adds the default_args.
+        if "__init__" in vars(cls):
+            cls.__init__ = none_is_default(cls.__init__)  # type: ignore[method-assign]
 
     def _do_render_template_fields(
         self,
@@ -80,6 +111,11 @@ class GivenOptions(_Base):
                 native = isinstance(jinja_env, NativeEnvironment)
                 context["map_index_template"] = MAP_INDEX_TEMPLATE % ("| tojson" if native else "")
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+
+    def check_own(self, name: str, default_args: Mapping[str, object] | None, why: str) -> None:
+        """Refuse a parameter that nothing would read, unless ``default_args`` give it to all tasks."""
+        if getattr(self, name) not in (None, (default_args or {}).get(name)):
+            raise UsageError(f"task {self.task_id}: {name} would be ignored {why}: leave it out")
 
     def check_given(self) -> None:
         """Refuse options that were given and are nothing now, naming the first one and its template."""
@@ -113,14 +149,6 @@ def is_template(value: object) -> bool:
         return any(map(is_template, value))
     # What Airflow resolves or calls, such as the output of another task.
     return callable(value) or (hasattr(value, "resolve") and not isinstance(value, os.PathLike))
-
-
-def check_names(group_id: object, topics: object) -> None:
-    """Refuse names that are written in the DAG's file and cannot be names. Templates are left for later."""
-    if group_id is not None and not is_template(group_id):
-        parse_group_id(group_id)
-    if topics is not None and not is_template(topics):
-        TopicScope.parse(topics)
 
 
 def check_literals(task: BaseOperator, **readers: Callable[[Any, str], object]) -> None:

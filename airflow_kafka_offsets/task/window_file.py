@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
 from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.parameters import parse_text
 from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import check_location
@@ -46,13 +47,21 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
     :raises PlanRefusedError: if the file is gone, or by now holds the window of another run, or another one
         than was planned: the job reads what is in the file.
     """
-    if isinstance(value, str) and value.strip().startswith("{"):
+    window, uri = split_window(value)
+    if isinstance(window, OffsetWindow):
+        return window
+    return _existing(uri, conn_id) if window is None else _in_its_file(window, uri, conn_id)
+
+
+def split_window(value: object) -> tuple[OffsetWindow | Mapping[str, Any] | None, str]:
+    """Return a window as :func:`load_window` takes it, unread if it is in a file, and the file's URI."""
+    if isinstance(value, str):
+        if not value.strip().startswith("{"):
+            return None, parse_text(value.strip(), "window")
         value = load_json(value, "window")
     if isinstance(value, Mapping) and value.get("window_file"):
-        return _in_its_file(value, str(value["window_file"]), conn_id)
-    if isinstance(value, str):
-        return _existing(value.strip(), conn_id)
-    return OffsetWindow.parse(value)
+        return value, str(value["window_file"])
+    return OffsetWindow.parse(value), ""
 
 
 def same_run(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

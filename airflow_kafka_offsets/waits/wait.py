@@ -22,7 +22,7 @@ from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundErro
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.groups import Groups, parse_group_id
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
@@ -32,9 +32,10 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import choice, parse_interval, parse_text
+from airflow_kafka_offsets.model.parameters import choice, parse_interval
 from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
+from airflow_kafka_offsets.pipeline import NAME_READERS
 
 PositionSource = Literal["group", "checkpoint"]
 
@@ -77,14 +78,6 @@ class Reading:
         return _digest(self.news or self.text)
 
 
-def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:
-    def read(value: Any, _: str) -> Any:
-        parse(value)
-        return value
-
-    return read
-
-
 @dataclass(frozen=True)
 class Wait:
     """
@@ -97,11 +90,7 @@ class Wait:
     """
 
     readers: ClassVar[Mapping[str, Callable[[Any, str], Any]]] = {
-        "group_id": _checked(parse_group_id),
-        "topics": _checked(TopicScope.parse),
-        "checkpoint_location": parse_text,
-        "checkpoint_conn_id": parse_text,
-        "kafka_config_id": parse_text,
+        **NAME_READERS,
         "position": choice(PositionSource),
         "isolation_level": choice(IsolationLevel),
         "stalled_after": parse_interval,

@@ -222,20 +222,35 @@ def test_a_commit_takes_over_another_querys_group_only_if_allowed(cli, at, topic
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        ("group", "commit", "GROUP", "--checkpoint", "URI"),
+        ("group", "reset", "GROUP", "--checkpoint", "URI", "--to-earliest", *QUIET),
+        ("checkpoint", "seek", "URI", "--to-earliest", *QUIET),
+        ("drift", "URI", "GROUP"),
+    ],
+)
+def test_a_mistyped_topic_is_exit_2(command, cli, at, group, query, committed):
+    names = {"GROUP": group, "URI": query.location}
+    before = query.files()
+    execute = () if "drift" in command else ("--execute",)
+    done = cli(*(names.get(word, word) for word in command), "--topic", "nowhere", *execute, *at)
+    assert done.code == 2
+    assert "--topic names 'nowhere', which the checkpoint does not have" in done.err
+    assert (query.files(), committed()) == (before, READ)
+
+
+@pytest.mark.parametrize(
     ("command", "says"),
     [
         (("group", "reset", "GROUP", "--checkpoint", "URI", "--to-offset", "5"), "outside its log"),
         (("checkpoint", "seek", "URI", "--to-offset", "5"), "outside its log"),
         (
-            ("checkpoint", "seek", "URI", "--topic", "nowhere", "--to-earliest"),
-            "topics names 'nowhere', which the checkpoint does not have",
-        ),
-        (
             ("checkpoint", "seek", "URI", "--to-batch", "9"),
             "batch 9 is not there as a finished batch; there are 0 to 1",
         ),
         (("group", "reset", "GROUP", "--checkpoint", "URI", "--to-batch", "9"), "batch 9 is not there"),
-        (("checkpoint", "truncate", "URI", "--to-batch", "0"), "set sink to 'idempotent'"),
+        (("checkpoint", "truncate", "URI", "--to-batch", "0"), "set --sink to 'idempotent'"),
         (("checkpoint", "truncate", "URI", "--to-batch", "9", "--sink", "noop"), "batch 9 is not there"),
         (("checkpoint", "undo", "URI"), "found no move to take back; there are: none"),
         (("checkpoint", "undo", "URI", "--archive", "0007-seek"), "found no archive 0007-seek"),

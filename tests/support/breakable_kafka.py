@@ -91,8 +91,8 @@ class BreakableKafka(EmbeddedKafka):
 
     def kill(self) -> None:
         """End the broker by SIGKILL, as a crash would; its data stays for :meth:`restart`."""
-        self._started().kill()
-        self._process = None
+        os.kill(self.pid, signal.SIGKILL)
+        self._end_process()
 
     def freeze(self) -> None:
         """Let the broker be silent, with its connections open (SIGSTOP)."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS, DescribeRow, parse_describe, tool_command
+from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS, run_tool
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+class DescribeRow(TypedDict):
+    """One line of ``kafka-consumer-groups --describe``; ``None`` where the tool prints ``-``."""
+
+    group: str
+    topic: str
+    partition: int
+    current_offset: int | None
+    log_end_offset: int | None
+    lag: int | None
 
 
 class ToolResult(NamedTuple):
@@ -60,15 +71,26 @@ class KafkaTools:
 
     def run(self, class_name: str, *arguments: str, timeout: float = 60.0) -> ToolResult:
         """Run any class of Kafka's jars; the broker is not added to its arguments."""
-        try:
-            done = subprocess.run(
-                [*tool_command(class_name), *arguments],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise SetupError(f"{class_name} did not finish within {timeout:g} s") from error
+        done = run_tool(class_name, *arguments, timeout=timeout)
         return ToolResult(done.stdout, done.stderr, done.returncode)
+
+
+def parse_describe(text: str) -> list[DescribeRow]:
+    """Parse the table of ``kafka-consumer-groups --describe`` and skip the lines around it."""
+    # GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG ...; a group's name may contain spaces.
+    row = re.compile(r"^(\S.*?) +(\S+) +([0-9]+) +(-|[0-9]+) +(-|[0-9]+) +(-|[0-9]+)(?: |$)", re.MULTILINE)
+    return [
+        DescribeRow(
+            group=group,
+            topic=topic,
+            partition=int(partition),
+            current_offset=_number(current),
+            log_end_offset=_number(end),
+            lag=_number(lag),
+        )
+        for group, topic, partition, current, end, lag in row.findall(text)
+    ]
+
+
+def _number(cell: str) -> int | None:
+    return None if cell == "-" else int(cell)

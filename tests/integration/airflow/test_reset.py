@@ -9,6 +9,7 @@ from confluent_kafka import Consumer
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 pytestmark = pytest.mark.integration
 
@@ -227,3 +228,27 @@ def test_clearing_the_task_moves_again(topic, group, holds, context):
     context["ti"].max_tries = 1
     reset(context, group_id=group, topics=f"{topic}:0", shift_by=-1)
     assert holds(group)[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"to_offset": 99, "on_out_of_range": "skip"}, "offset 99 of .*-0.* outside its log.*: left alone"),
+        (
+            {"to_datetime": "2999-01-01T00:00:00Z", "on_out_of_range": "skip"},
+            "to_datetime=2999-01-01.* in the future.*left alone",
+        ),
+        ({"shift_by": -1, "partition": 2, "on_no_commit": "skip"}, "no committed offset, left alone: "),
+    ],
+)
+def test_a_reset_that_skips_everything_is_refused(parameters, says, topic, new_group, holds, context):
+    group = new_group()
+    CommitOffsetsOperator(task_id="c", group_id=group, offsets={topic: {"0": 5, "1": 2}}).execute({})
+    names = {"group_id": group, "topics": f"{topic}:{parameters.get('partition', '0,1')}"}
+    asked = {name: value for name, value in parameters.items() if name != "partition"}
+    task = ResetOffsetsOperator(task_id="reset", **names, **asked)
+    task.outlets = KafkaPipeline(group_id=group).assets
+    with pytest.raises(AirflowFailException, match=f"nothing is left to write: {says}"):
+        task.execute(context)
+    assert holds(group) == {0: 5, 1: 2}
+    assert task.outlets == []  # no event

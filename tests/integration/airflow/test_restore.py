@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError, CheckpointUnavailableError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, CheckpointUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -187,7 +187,7 @@ def test_a_receipt_may_be_json_text(query, committed, reset, restore):
 
 @pytest.mark.parametrize(("receipt", "says"), [("", "receipt='' is nothing"), ({}, "expected a receipt")])
 def test_a_receipt_that_is_empty_is_no_receipt(receipt, says, restore):
-    with pytest.raises(AirflowFailException, match=says):
+    with pytest.raises(UsageError, match=says):
         restore(receipt)
 
 
@@ -212,7 +212,7 @@ def test_what_does_not_fit_is_refused_and_neither_is_changed(
 ):
     before = query.files()
     receipt = {"version": 1, "group_id": group, "before": {topic: {"0": 1}}, "after": {topic: {"0": 5}}}
-    with pytest.raises(AirflowFailException, match=says):
+    with pytest.raises((AirflowFailException, UsageError), match=says):
         restore(**{"receipt": receipt, **parameters})
     assert (query.files(), committed()) == (before, COMMITTED)
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.sdk import DAG
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.operators import window as planning
@@ -97,6 +99,16 @@ def plan(run, **parameters):
     return PlanOffsetWindowOperator(task_id="plan", **parameters).execute(run.context())
 
 
+def plan_rendered(run, **parameters: Any):
+    """Plan with parameters that are known only when the task runs."""
+    with DAG("d", render_template_as_native_obj=True):
+        templates = {name: f"{{{{ {name} }}}}" for name in parameters}
+        task = PlanOffsetWindowOperator(task_id="plan", **templates)
+    context: Any = parameters
+    task.render_template_fields(context)
+    return task.execute(run.context())
+
+
 def commit(window, run=None, **parameters):
     context: Any = run.context() if run else {"ti": TaskInstance(Run())}
     receipt = CommitOffsetWindowOperator(task_id="commit", window=window, **parameters).execute(context)
@@ -153,9 +165,11 @@ def test_a_window_is_where_it_was_asked_for(run, topic, group, bounds, start, en
 
 def test_the_job_gets_it_by_its_configuration(run, topic, group):
     task = PlanOffsetWindowOperator(task_id="plan", group_id=group)
-    assert task.spark_conf() == {WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='plan', key='window') }}"}
+    assert task.spark_conf() == {
+        WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='plan', key='kafka_offsets.window') }}"
+    }
     returned = task.execute(run.context())
-    assert OffsetWindow.parse(run.xcoms["window"]) == OffsetWindow.parse(returned)
+    assert OffsetWindow.parse(run.xcoms["kafka_offsets.window"]) == OffsetWindow.parse(returned)
     assert json.loads(returned["spark_options"]["startingOffsets"]) == {topic: {"0": 5, "1": 2, "2": 0}}
 
 
@@ -217,14 +231,14 @@ def test_a_group_that_stands_elsewhere_is_told_in_the_log(run, topic, group, cap
 )
 def test_what_cannot_be_a_window_is_refused(run, topic, group, bounds, said):
     with pytest.raises(AirflowFailException, match=said):
-        plan(run, group_id=group, **bounds)
+        plan_rendered(run, group_id=group, **bounds)
 
 
 def test_offsets_that_end_before_they_start_are_refused(run, topic, group):
     with pytest.raises(AirflowFailException, match="ends before it starts on .*-0.*from 6 to 5"):
         plan(run, group_id=group, start={topic: {"0": 6}}, end={topic: {"0": 5}})
     with pytest.raises(AirflowFailException, match="start and end name different partitions"):
-        plan(run, group_id=group, start={topic: {"0": 6}}, end={topic: {"1": 5}})
+        plan_rendered(run, group_id=group, start={topic: {"0": 6}}, end={topic: {"1": 5}})
 
 
 @pytest.mark.parametrize(
@@ -385,11 +399,26 @@ def test_a_commit_says_which_run_it_is_of(run, topic, group, broker):
     assert [json.loads(text)["run"] for text in said if text] == ["scheduled__1"] * 2
 
 
+def test_a_commit_that_skips_everything_is_refused_and_not_remembered(run, topic, group, holds):
+    window = plan(Run(), group_id=group)
+    past = window | {"end": {topic: dict.fromkeys("012", 99)}}
+    for _ in range(2):
+        with pytest.raises(
+            AirflowFailException,
+            match="nothing is left to write: offset 99 of .* outside its log.*: left alone",
+        ):
+            commit(past, run, group_id=group, on_out_of_range="skip")
+    assert run.store == {}
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
+    assert commit(window, run, group_id=group)["changed"] == 2
+    assert run.store != {}
+
+
 def test_a_commit_needs_a_window_that_was_planned(group):
     for nothing in ("", "None"):
-        with pytest.raises(AirflowFailException, match="window='.*' is nothing, and it was given"):
+        with pytest.raises(UsageError, match="window='.*' is nothing, and it was given"):
             commit(nothing, group_id=group)
-    with pytest.raises(AirflowFailException, match="expected a window of version 1"):
+    with pytest.raises(UsageError, match="expected a window of version 1"):
         commit({"version": 2}, group_id=group)
 
 
@@ -578,7 +607,7 @@ def test_without_a_memory_a_task_that_has_not_run_before_plans_in_a_cleared_run(
 def test_a_file_keeps_the_window(topic, group, produce, tmp_path, store, holds):
     run, uri = Run(store=store), f"file://{tmp_path}/windows/1.json"
     first = plan(run, group_id=group, window_file=uri)
-    assert first["window_file"] == run.xcoms["window"] == uri
+    assert first["window_file"] == run.xcoms["kafka_offsets.window"] == uri
     produce(topic, {0: 3})
     assert plan(run.clear(), group_id=group, window_file=uri) == first
     assert [file.name for file in (tmp_path / "windows").iterdir()] == ["1.json"]

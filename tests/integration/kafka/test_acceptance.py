@@ -21,11 +21,10 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
-from kafka_shell import ToolResult
+from kafka_shell import ToolResult, parse_describe
 
 from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-from airflow_kafka_offsets.local.tools import parse_describe
 
 pytestmark = pytest.mark.integration
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
 import socket
 import subprocess
 import sys
@@ -11,8 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.background import running, start_background, stop_background
-from airflow_kafka_offsets.local.kafka import process_mark
-from airflow_kafka_offsets.local.process import is_running
+from airflow_kafka_offsets.local.kafka import find_broker
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +38,7 @@ def test_it_outlives_who_started_it_and_keeps_data_and_port_over_a_stop(director
     topic = make_topic(on=found.bootstrap_servers)
 
     assert stop_background(directory)
-    assert not is_running(pid, process_mark(directory))
+    assert find_broker(directory) is None
     assert running(directory) is None
     assert not stop_background(directory)
 
@@ -70,15 +67,19 @@ def test_another_port_is_found_when_the_last_one_was_taken_meanwhile(directory, 
         assert topic in topics
 
 
-def test_a_pid_that_belongs_to_another_program_now_is_left_alone(directory):
+def test_a_configuration_that_cannot_be_read_and_a_program_that_names_the_directory_are_no_broker(directory):
     directory.mkdir()
-    (directory / "running.json").write_text(json.dumps({"version": 1, "pid": os.getpid(), "port": 9092}))
+    (directory / "server.properties").write_text("advertised.listeners=")
+    assert running(directory) is None
+    (directory / "server.properties").write_text("advertised.listeners=PLAINTEXT://127.0.0.1:9092\n")
+    argument = f"-Dairflow_kafka_offsets.directory={directory}"
+    program = "import sys; print('there', flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", program, argument], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout
+    other.stdout.readline()
     assert running(directory) is None
     assert not stop_background(directory)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": null, "port": 1}'])
-def test_a_state_file_that_cannot_be_read_means_that_nothing_runs(directory, text):
-    directory.mkdir()
-    (directory / "running.json").write_text(text)
-    assert running(directory) is None
+    assert other.poll() is None
+    other.communicate()

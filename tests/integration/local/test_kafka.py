@@ -15,8 +15,7 @@ from deadlines import until
 from kafka_shell import KafkaTools
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.kafka import EmbeddedKafka, process_mark
-from airflow_kafka_offsets.local.process import is_running
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka, find_broker
 
 pytestmark = pytest.mark.integration
 
@@ -50,10 +49,12 @@ def test_it_listens_on_loopback_only(kafka):
 
 def test_stopping_ends_the_process_and_removes_the_temporary_directory():
     with EmbeddedKafka() as kafka:
-        pid, directory = kafka.pid, kafka.directory
+        directory = kafka.directory
         port = int(kafka.bootstrap_servers.rpartition(":")[2])
-        assert is_running(pid, process_mark(directory))
-    assert not is_running(pid, process_mark(directory))
+        broker = find_broker(directory)
+        assert broker is not None
+        assert broker.pid == kafka.pid
+    assert find_broker(directory) is None
     assert not listens(port)
     assert not directory.exists()
 
@@ -106,10 +107,12 @@ def test_nothing_is_left_when_the_parent_is_killed(victim, tmp_path):
     assert parent.stdout
     pid, child = (int(number) for number in parent.stdout.readline().split())
     try:
-        assert is_running(pid, process_mark(tmp_path))
+        broker = find_broker(tmp_path)
+        assert broker is not None
+        assert broker.pid == pid
         parent.kill()
         parent.wait(10)
-        until(lambda: not is_running(pid, process_mark(tmp_path)))
+        until(lambda: find_broker(tmp_path) is None)
     finally:
         if child:
             os.kill(child, signal.SIGKILL)
@@ -162,7 +165,7 @@ def test_the_broker_is_ended_even_when_the_one_who_watches_it_was_killed(own_kaf
     )
     os.kill(watcher, signal.SIGKILL)
     kafka.stop()
-    until(lambda: not is_running(pid, process_mark(tmp_path)))
+    until(lambda: find_broker(tmp_path) is None)
 
 
 def test_a_bad_property_shows_what_kafka_said_and_leaves_nothing(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
@@ -90,10 +92,19 @@ def test_literals_are_checked_when_the_dag_is_parsed_and_templates_when_the_task
             {"pipelines": [{"group_id": "g", "checkpoint_location": "s3a://key:secret@b/x"}]},
             "holds a password",
         ),
-        ({"pipelines": [{"group_id": "g"}]}, "it has no checkpoint_location"),
+        ({"pipelines": [{"group_id": "g"}]}, "'g' has no checkpoint_location"),
     ],
 )
 def test_bad_input_fails_at_once_with_a_plain_sentence(parameters, says):
+    with pytest.raises(UsageError, match=f"^task t: .*{says}") as refused:
+        CheckOffsetDriftOperator(task_id="t", **parameters)
+    assert "secret" not in str(refused.value)
+    task = CheckOffsetDriftOperator(task_id="t", pipelines="{{ it | tojson }}")
+    task.render_template_fields({"it": list(map(dict_of, parameters["pipelines"]))})
     with pytest.raises(AirflowFailException, match=says) as error:
-        CheckOffsetDriftOperator(task_id="t", **parameters).execute({})
+        task.execute({})
     assert "secret" not in str(error.value)
+
+
+def dict_of(entry):
+    return dict(entry) if isinstance(entry, Mapping) else entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from airflow.sdk import DAG
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.reset_scenarios import SCENARIOS
+from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
@@ -44,6 +46,8 @@ OPTIONS = [(operator, name) for operator in GIVEN for name in operator.template_
 ALONE: dict[str, dict[str, Any]] = {
     "pipelines": {"group_id": None, "checkpoint_location": None},
     "offsets": {"checkpoint_location": None},
+    "checkpoint_conn_id": {"checkpoint_location": "/cp"},
+    "sink_location": {"sink": "file"},
     "store_table": {"store_conn_id": "db"},
     "store_pipeline": {"store_conn_id": "db"},
     "window_conn_id": {"window_file": "/window.json"},
@@ -112,7 +116,12 @@ def test_a_part_that_renders_to_nothing_is_named(options, named, native):
 
 def test_what_is_given_whole_may_hold_nothings():
     """As a receipt does, of partitions without a commit."""
-    receipt = {"version": 1, "before": {"orders": {"0": None}}, "discarded": [], "source": {"to_offset": ""}}
+    receipt = {
+        "version": 1,
+        "group_id": "orders",
+        "before": {"orders": {"0": None}},
+        "source": {"to_offset": ""},
+    }
     rendered(RestoreOffsetsOperator, **ORDERS, receipt=receipt).check_given()
 
 
@@ -191,9 +200,62 @@ def test_a_pipeline_in_a_list_is_checked_name_by_name(native):
     task = rendered(CheckOffsetDriftOperator, native=native, pipelines=[ORDERS | {"topics": "{{ nothing }}"}])
     with pytest.raises(AirflowFailException, match=r"pipelines\[0\]\['topics'\]={{ nothing }}"):
         task.execute({})
-    task = rendered(CheckOffsetDriftOperator, pipelines='[{"group_id": "g", "checkpoint_conn_id": ""}]')
-    with pytest.raises(AirflowFailException, match="pipelines, checkpoint_conn_id=''"):
-        task.execute({})
+    with pytest.raises(UsageError, match="pipelines, checkpoint_conn_id=''"):
+        rendered(CheckOffsetDriftOperator, pipelines='[{"group_id": "g", "checkpoint_conn_id": ""}]')
+
+
+@pytest.mark.parametrize(("operator", "name"), OPTIONS, ids=lambda value: getattr(value, "__name__", value))
+def test_none_is_the_default(operator, name):
+    alone = {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
+    needed = {key: value for key, value in (GIVEN[operator] | alone).items() if key != name}
+    default = signature(operator).parameters.get(name) or signature(operator.__mro__[1]).parameters.get(name)
+    default = default or signature(OffsetsOperator).parameters[name]
+    if default.default in (default.empty, None):
+        return
+    with DAG("d", default_args={name: None}):
+        for given in ({name: None}, {}):
+            task = operator(task_id=f"t{len(given)}", **needed, **given)
+            assert getattr(task, name) == default.default
+        mapped = operator.partial(task_id="m", **{name: None}).expand_kwargs([needed])
+    assert getattr(mapped.unmap(needed), name) == default.default
+
+
+def test_none_stays_where_it_is_a_value():
+    task = ResetOffsetsOperator(task_id="t", **ORDERS, to_offset=1, max_active_tis_per_dag=None)
+    assert task.max_active_tis_per_dag is None
+
+
+def test_none_is_the_default_of_a_trigger_too():
+    trigger = LagEventTrigger(group_id="g", min_lag=1, **dict.fromkeys(("kafka_config_id", "on_no_commit")))
+    assert trigger.parameters == LagEventTrigger(group_id="g", min_lag=1).parameters
+
+
+@pytest.mark.parametrize(
+    ("operator", "shared", "values", "says"),
+    [
+        (CommitOffsetsOperator, ORDERS, {"on_out_of_range": "clmap"}, "task t: on_out_of_range='clmap'"),
+        (ConsumerGroupLagSensor, {}, ORDERS, "task t: no threshold"),
+    ],
+)
+def test_what_a_mapped_task_refuses_is_not_retried(operator, shared, values, says):
+    with DAG("d"):
+        mapped = operator.partial(task_id="t", **shared).expand_kwargs([values])
+    with pytest.raises(AirflowFailException, match=says):
+        mapped.unmap(values)
+
+
+@pytest.mark.parametrize(
+    ("operator", "needed"),
+    [(ResetOffsetsOperator, {"to_offset": 1}), (ConsumerGroupLagSensor, {"max_lag": 0})],
+)
+def test_the_connection_of_a_checkpoint_that_is_not_named_is_refused(operator, needed):
+    conn = {"checkpoint_conn_id": "lake"}
+    with pytest.raises(UsageError, match="^task t: checkpoint_conn_id would be ignored without checkpoint"):
+        operator(task_id="t", group_id="g", **needed, **conn)
+    with DAG("d", default_args=conn):  # for all tasks, of which some have a checkpoint
+        assert operator(task_id="t", group_id="g", **needed).checkpoint_conn_id == "lake"
+        mapped = operator.partial(task_id="m", **needed).expand(group_id=["g"])
+    assert mapped.unmap({"group_id": "g"}).checkpoint_conn_id == "lake"
 
 
 # -- what is written in the DAG's file --

@@ -162,7 +162,9 @@ def test_a_planned_window_goes_to_the_job_and_to_the_commit():
     with DAG("d"), TaskGroup("g"):
         plan = PlanOffsetWindowOperator(task_id="plan", **ORDERS)
         commit = CommitOffsetWindowOperator(task_id="commit", window=plan.output, **ORDERS)
-    assert plan.spark_conf() == {WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='g.plan', key='window') }}"}
+    assert plan.spark_conf() == {
+        WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='g.plan', key='kafka_offsets.window') }}"
+    }
     assert commit.upstream_task_ids == {"g.plan"}
 
 

@@ -4,6 +4,7 @@ Parameters that are written in the DAG's file are checked when it is parsed, tem
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,10 @@ GROUP: dict[str, Any] = {"group_id": "orders"}
 ORDERS: dict[str, Any] = GROUP | {"checkpoint_location": "/cp/orders"}
 OFFSETS = GROUP | {"offsets": {"orders": {"0": 1}}}
 WINDOW: dict[str, Any] = GROUP | {"window": "/window.json"}
+WHOLE_WINDOW: dict[str, Any] = {
+    "version": 1,
+    **{name: {"orders": {"0": 1}} for name in ("start", "end", "committed")},
+}
 RESET: dict[str, Any] = ORDERS | {"to_offset": "earliest"}
 
 WRONG = [
@@ -56,8 +61,29 @@ WRONG = [
         "=yesterday: expected 'committed', 'earliest', a time",
     ),
     (PlanOffsetWindowOperator, GROUP, "start", "latest", "=latest: expected 'committed', 'earliest'"),
+    (PlanOffsetWindowOperator, GROUP, "max_records", 0, "=0: expected 1 or more"),
+    (PlanOffsetWindowOperator, GROUP, "topics_pattern", "[", r"='\[' is not a regular expression"),
+    (PlanOffsetWindowOperator, GROUP, "window_file", "", "='' is nothing, and it was given"),
+    (CommitOffsetsOperator, ORDERS, "kafka_config_id", "", "='' is nothing, and it was given"),
+    (CommitOffsetsOperator, GROUP, "checkpoint_location", " ", "=' ' is nothing, and it was given"),
+    (CommitOffsetsOperator, GROUP, "checkpoint_location", Path("/cp"), ": found PosixPath; expected text"),
+    (
+        CommitOffsetsOperator,
+        {"checkpoint_location": "/cp"},
+        "group_id",
+        "",
+        ": found ; expected the name of a consumer group",
+    ),
+    (CommitOffsetsOperator, ORDERS, "topics", "", ": found ; expected the name of a topic"),
+    (CommitOffsetsOperator, GROUP | {"store_conn_id": "db"}, "store_table", "", "='' is nothing"),
+    (CommitOffsetsOperator, GROUP | {"store_conn_id": "db"}, "store_pipeline", "", "='' is nothing"),
+    (ResetOffsetsOperator, RESET | {"sink": "file"}, "sink_location", "", "='' is nothing"),
+    (RestoreOffsetsOperator, ORDERS, "receipt", {"a": 1}, "|found {'a': 1}; expected a receipt of version 1"),
+    (RestoreOffsetsOperator, ORDERS, "receipt", "", "='' is nothing, and it was given"),
+    (CommitOffsetWindowOperator, GROUP, "window", {}, ": found {}; expected a window of version 1"),
+    (CommitOffsetWindowOperator, GROUP, "window", "", "='' is nothing, and it was given"),
     (PlanOffsetWindowOperator, GROUP, "end", "earliest", "=earliest: expected 'latest'"),
-    (PlanOffsetWindowOperator, GROUP, "max_records", "many", "=many: expected 0 or more, as a whole number"),
+    (PlanOffsetWindowOperator, GROUP, "max_records", "many", "=many: expected 1 or more, as a whole number"),
 ]
 
 
@@ -150,6 +176,16 @@ def test_templates_may_fill_in_the_scenario(scenarios):
             GROUP | {"topics": "orders", "topics_pattern": "orders.*"},
             "topics and topics_pattern are both given",
         ),
+        (
+            ResetOffsetsOperator,
+            RESET | {"sink": "kafka", "sink_location": "/out"},
+            "sink_location would be ignored without sink='file'",
+        ),
+        (
+            CommitOffsetWindowOperator,
+            GROUP | {"window": WHOLE_WINDOW, "window_conn_id": "lake"},
+            "window_conn_id would be ignored with a window that is in no file",
+        ),
         (ResetOffsetsOperator, RESET | {"on_no_commit": "skip"}, "on_no_commit would be ignored with check"),
         (
             ResetOffsetsOperator,
@@ -181,6 +217,14 @@ def test_templates_may_fill_in_the_scenario(scenarios):
 def test_an_option_that_nothing_would_read_is_refused(operator, parameters, says):
     with pytest.raises(UsageError, match=f"^task t: .*{says}"):
         operator(task_id="t", **parameters)
+
+
+def test_a_window_without_length_is_refused_when_the_dag_is_parsed():
+    noon, later = "2026-03-01T12:00:00Z", "2999-01-01T00:00:00Z"
+    with pytest.raises(UsageError, match="^task t: start and end are both 2026-03-01T12:00:00"):
+        PlanOffsetWindowOperator(task_id="t", group_id="g", start=noon, end=noon)
+    PlanOffsetWindowOperator(task_id="t", group_id="g", start="{{ noon }}", end=noon)
+    PlanOffsetWindowOperator(task_id="t", group_id="g", start=noon, end=later)  # it may run then
 
 
 @pytest.mark.parametrize("batch", [7, "{{ params.batch }}"])

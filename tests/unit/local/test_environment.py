@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from airflow_kafka_offsets.local.broker_checks import check_retention
 from airflow_kafka_offsets.local.environment import (
     Spark,
     check_demo,
     check_environment,
     check_java,
     check_pyspark,
+    check_retention,
     check_spark_home,
 )
 
@@ -83,14 +83,14 @@ def test_a_command_without_the_extra_that_it_needs_names_the_extra(module, libra
 @pytest.mark.parametrize(
     ("minutes", "status", "found"),
     [
-        ("10080", "ok", "10080: a group that nobody joins forgets its offsets 7 days after the last commit"),
-        ("1440", "ok", "1440: a group that nobody joins forgets its offsets 1 day after the last commit"),
+        ("10080", "ok", "10080: a group that nobody joins forgets its offsets 7 d after the last commit"),
+        ("1440", "ok", "1440: a group that nobody joins forgets its offsets 1 d after the last commit"),
         (
             "1439",
             "warn",
-            "1439: a group that nobody joins forgets its offsets 24 hours after the last commit",
+            "1439: a group that nobody joins forgets its offsets 23 h 59 min after the last commit",
         ),
-        ("1", "warn", "1: a group that nobody joins forgets its offsets 1 minute after the last commit"),
+        ("1", "warn", "1: a group that nobody joins forgets its offsets 1 min after the last commit"),
         (None, "warn", "not known (no permission)"),
     ],
 )

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -28,8 +27,8 @@ def cache(tmp_path):
 
 @pytest.fixture
 def without_jgo(monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jgo" else find(name))
+    for name in ("jgo", "jgo.config", "jgo.maven"):
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.fixture
@@ -129,23 +128,19 @@ def test_two_processes_do_not_fetch_at_once(cache):
 
 def test_a_download_that_takes_forever_is_ended(monkeypatch):
     monkeypatch.setattr(module, "_TIME_LIMIT", -1.0)
-    meter = module._Meter(lambda line: None)
-    with meter.file("a.jar", 10) as update, pytest.raises(SetupError, match="not complete"):
+    report = module._reporter(lambda line: None)
+    with report("a.jar", 10) as update, pytest.raises(TimeoutError, match="not complete"):
         update(1)
 
 
-def test_progress_is_told_during_one_long_download(monkeypatch):
-    monkeypatch.setattr(module, "_REPORT_EVERY", 0.0)
-    said = []
-    meter = module._Meter(said.append)
-    meter.expected = 53
-    with meter.file("scala-library.jar", 5_000_000) as update:
-        update(2_000_000)
-        update(3_000_000)
-    assert said == [
-        "jar 1 of 53: scala-library.jar (2 MB so far)",
-        "jar 1 of 53: scala-library.jar (5 MB so far)",
-    ]
+def test_large_files_are_reported_when_their_download_begins():
+    lines = []
+    report = module._reporter(lines.append)
+    with report("scala-library.jar", 5_900_000):
+        assert lines == ["fetching scala-library.jar (6 MB)"]
+    with report("scala-library.pom", 5_900):
+        pass
+    assert len(lines) == 1
 
 
 class TestCacheDirectory:

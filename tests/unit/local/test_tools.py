@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from kafka_shell import ToolResult
-
-from airflow_kafka_offsets.local.tools import parse_describe
+from kafka_shell import ToolResult, parse_describe
 
 DESCRIBED = """
 Consumer group 'daily flights' has no active members.
