@@ -194,7 +194,7 @@ class OffsetsClient:
             raise UsageError(f"{found}; expected milliseconds since 1970, 0 or more")
         wanted = sorted(set(partitions))
         with self._session.asking(f"looking up a time in {summarize(wanted)}") as call:
-            offsets = offsets_at(self._session, call, wanted, timestamp_ms)
+            (offsets,) = offsets_at(self._session, call, wanted, timestamp_ms)
         return {tp: None if offset < 0 else offset for tp, offset in offsets.items()}
 
     def record_times(

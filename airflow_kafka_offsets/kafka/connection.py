@@ -118,23 +118,42 @@ class Connections:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = dict(config)
-        self._kept: dict[tuple[str, IsolationLevel], Connection] = {}
+        self._kept: dict[tuple[str, IsolationLevel, int], Connection] = {}
         self._closing: list[threading.Thread] = []
 
     def get(
         self, group_id: str = OWN_GROUP, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> Connection:
         """Return the connection of a group, a new one if there is none."""
-        key = (group_id, isolation_level)
+        return self._get((group_id, isolation_level, 0))
+
+    def several(self, chunks: int, group_id: str) -> list[Connection]:
+        """
+        Return a connection of a group for each chunk, at most :data:`MAX_KEPT`.
+
+        A Consumer makes one call at a time, so that over a network each would cost a round trip.
+        """
+        numbers = range(min(chunks, MAX_KEPT))
+        return [self._get((group_id, "read_uncommitted", number)) for number in numbers]
+
+    def for_logs(self, chunks: int, requests: int, isolation_level: IsolationLevel) -> list[Connection]:
+        """
+        Return a connection for each chunk, or for each request as far as they are open, at most
+        :data:`MAX_KEPT`.
+
+        The logs can be asked over any connection, so that those of groups are used first.
+        """
+        keys = [(OWN_GROUP, isolation_level, number) for number in range(min(chunks, MAX_KEPT))]
+        kept = [key for key in reversed(self._kept) if key[1] == isolation_level and key not in keys]
+        count = max(len(keys), min(requests, 1 + len(kept)))
+        return [self._get(key) for key in [keys[0], *kept, *keys[1:]][: min(count, MAX_KEPT)]]
+
+    def _get(self, key: tuple[str, IsolationLevel, int]) -> Connection:
         if key not in self._kept and len(self._kept) >= MAX_KEPT:
             self.discard(next(iter(self._kept.values())))
-        connection = self._kept.pop(key, None) or Connection(self._config, group_id, isolation_level)
+        connection = self._kept.pop(key, None) or Connection(self._config, key[0], key[1])
         self._kept[key] = connection
         return connection
-
-    def other_than(self, connection: Connection) -> Connection | None:
-        """Return the connection that was used last besides this one, ``None`` if no other is open."""
-        return next((kept for kept in reversed(self._kept.values()) if kept is not connection), None)
 
     def discard(self, connection: Connection) -> None:
         """Close a connection in the background: with a commit under way this may take a minute."""

@@ -12,7 +12,6 @@ default).
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
@@ -124,9 +123,8 @@ class FencedCommit:
 
     def _read(self, connection: Connection, call: Call) -> Commits:
         commits: dict[TopicPartition, Commit | None] = {}
-        ask = partial(read_commits, connection, timeout=max(0.1, call.left))
-        for found in self._session.in_chunks(sorted(self._window.ranges), ask):
-            commits.update(found)
+        for chunk in self._session.chunks(sorted(self._window.ranges)):
+            commits.update(read_commits(connection, chunk, max(0.1, call.left)))
         return commits
 
     def _compare(self, commits: Commits) -> Offsets:

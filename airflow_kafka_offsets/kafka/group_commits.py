@@ -22,7 +22,7 @@ from airflow_kafka_offsets.kafka.failures import (
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
 from airflow_kafka_offsets.kafka.requests import missing_partitions, read_commits, send_commit
 from airflow_kafka_offsets.kafka.retry import until
-from airflow_kafka_offsets.kafka.session import Session
+from airflow_kafka_offsets.kafka.session import Session, ask_each
 from airflow_kafka_offsets.kafka.topics import OFFSETS_TOPIC, Topics
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, check_partitions
@@ -49,15 +49,18 @@ class GroupCommits:
         wanted = sorted(set(partitions))
         check_partitions(wanted)
         found: dict[TopicPartition, Commit | None] = {}
+        session = self._session
 
-        def question(connection: Connection, timeout: float) -> Commits:
-            missing = [tp for tp in wanted if tp not in found]
-            ask = partial(read_commits, connection, timeout=timeout)
-            for commits in self._session.in_chunks(missing, ask):
+        def question(timeout: float) -> Commits:
+            chunks = session.chunks([tp for tp in wanted if tp not in found])
+            for _, commits in ask_each(connections, chunks, partial(read_commits, timeout=timeout)):
                 found.update(commits)
             return found
 
-        return self._session.ask(call, question, self._connection(), needs) if wanted else {}
+        if not wanted:
+            return {}
+        connections = session.connections.several(len(session.chunks(wanted)), self._group_id)
+        return session.ask_over(connections, call, question, needs)
 
     def read_all(self, call: Call, topics: Topics) -> dict[TopicPartition, Commit]:
         """Return the commits in all topics that the user may see."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
@@ -13,7 +11,7 @@ from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
 from airflow_kafka_offsets.kafka.requests import missing_partitions, read_offsets, without_leader
-from airflow_kafka_offsets.kafka.session import Session
+from airflow_kafka_offsets.kafka.session import Session, ask_each
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     LogRange,
@@ -31,20 +29,10 @@ def read_logs(
     session: Session, call: Call, wanted: Sequence[TopicPartition], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, LogRange]:
     """Return what the logs hold; raises :class:`UnknownTopicPartitionError`."""
-    if not wanted:
-        return {}
-    connection = session.connections.get(isolation_level=isolation_level)
-    # A broker answers the requests of one connection one by one. The log start is the same over any.
-    other = session.connections.other_than(connection) or connection
-
-    def read(timestamp: int, over: Connection) -> Offsets:
-        return offsets_at(session, call, wanted, timestamp, over)
-
     # Two requests: one that names a partition twice gets the last answer for both.
-    with ThreadPoolExecutor(1) as meanwhile:
-        future = meanwhile.submit(read, OFFSET_BEGINNING, other)
-        ends = read(OFFSET_END, connection)
-        starts = future.result()
+    starts, ends = offsets_at(
+        session, call, wanted, OFFSET_BEGINNING, OFFSET_END, isolation_level=isolation_level
+    )
     # Retention may have moved the start of an emptied log past the end that was read for it.
     return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
 
@@ -53,22 +41,41 @@ def offsets_at(
     session: Session,
     call: Call,
     wanted: Sequence[TopicPartition],
-    timestamp: int,
-    connection: Connection | None = None,
-) -> Offsets:
-    """Return the first offset at or after a time (-1: no record is that new), or the log start or end."""
+    *timestamps: int,
+    isolation_level: IsolationLevel = "read_uncommitted",
+) -> list[Offsets]:
+    """
+    Return, for each timestamp, the first offset at or after it (-1: no record is that new).
+
+    ``OFFSET_BEGINNING`` and ``OFFSET_END`` are timestamps too: the log start and end.
+    """
     check_partitions(wanted)
-    found: Offsets = {}
+    found: dict[int, Offsets] = {timestamp: {} for timestamp in timestamps}
     absent: dict[TopicPartition, int] = {}
 
-    def question(connection: Connection, timeout: float) -> Offsets:
+    def tasks() -> list[tuple[int, Sequence[TopicPartition]]]:
+        return [
+            (timestamp, chunk)
+            for timestamp, known in found.items()
+            for chunk in session.chunks([tp for tp in wanted if tp not in known])
+        ]
+
+    def question(timeout: float) -> list[Offsets]:
         failures: dict[TopicPartition, Failure] = {}
-        ask = partial(read_offsets, connection, timestamp=timestamp, timeout=timeout)
-        for got, failed in session.in_chunks([tp for tp in wanted if tp not in found], ask):
-            found.update(got)
+
+        def ask(
+            connection: Connection, task: tuple[int, Sequence[TopicPartition]]
+        ) -> tuple[Offsets, dict[TopicPartition, Failure]]:
+            return read_offsets(connection, task[1], task[0], timeout)
+
+        for (timestamp, _), (got, failed) in ask_each(connections, tasks(), ask):
+            found[timestamp].update(got)
             failures.update(failed)
         unknown = [tp for tp, failure in failures.items() if failure.code in UNKNOWN_PARTITION]
-        missing = missing_partitions(connection, unknown, timeout)
+        missing: list[TopicPartition] = []
+        for connection in connections if unknown else ():
+            # Each of them has metadata of its own, which this updates.
+            missing = missing_partitions(connection, unknown, timeout)
         for tp in missing:
             absent[tp] = absent.get(tp, 0) + 1
         if missing and max(absent[tp] for tp in missing) >= _ABSENT_TWICE:
@@ -80,8 +87,13 @@ def offsets_at(
         # A failure that does not pass first: with it, asking again for the others is of no use.
         for failure in sorted(failures.values(), key=lambda each: each.code in RETRIABLE | UNKNOWN_PARTITION):
             # The client reports a partition without a leader as one that it does not know.
-            hidden = failure.code in UNKNOWN_PARTITION and without_leader(connection, unknown, timeout)
+            hidden = failure.code in UNKNOWN_PARTITION and without_leader(connections[0], unknown, timeout)
             raise Failed(hidden or failure)
-        return found
+        return list(found.values())
 
-    return session.ask(call, question, connection) if wanted else {}
+    if not wanted:
+        return list(found.values())
+    requests = len(tasks())
+    chunks = requests // len(timestamps)
+    connections = session.connections.for_logs(chunks, requests, isolation_level)
+    return session.ask_over(connections, call, question)

@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.config import SERVERS, client_config
-from airflow_kafka_offsets.kafka.connection import Connection, Connections
+from airflow_kafka_offsets.kafka.connection import MAX_KEPT, Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call, Right
-from airflow_kafka_offsets.kafka.failures import Failed
+from airflow_kafka_offsets.kafka.failures import Causes, Failed
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import parse_seconds
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 LONGEST_TIMEOUT = 3_600.0
@@ -26,8 +27,6 @@ LONGEST_TIMEOUT = 3_600.0
 
 _CLOSE = 3.0
 _LEAST = 0.1
-_IN_FLIGHT = 16
-"""Requests of one question that are under way together: over a network each costs a round trip."""
 
 
 class Session:
@@ -103,26 +102,66 @@ class Session:
     ) -> T:
         """Ask until there is an answer; ``question`` makes one attempt, in so many seconds."""
         connection = connection or self.connections.get()
-        # The causes of errors in earlier calls are not causes of this one's.
-        connection.drain()
-        connection.causes.clear()
-        try:
-            return until(call, lambda timeout: question(connection, timeout), lambda: connection.causes)
-        except Failed as error:
-            if connection.causes.final is not None:
-                # The client reports some of them only once, such as a coordinator that must not be asked.
-                self.connections.discard(connection)
-            raise call.explain(error.failure, needs, connection.causes) from None
+        return self.ask_over([connection], call, lambda timeout: question(connection, timeout), needs)
 
-    def in_chunks(
-        self, partitions: Sequence[TopicPartition], ask: Callable[[Sequence[TopicPartition]], T]
-    ) -> Iterator[T]:
-        """Ask for partitions in several requests, which do not wait for one another; in their order."""
-        size = self.chunk_size
-        chunks = [partitions[first : first + size] for first in range(0, len(partitions), size)]
-        if len(chunks) < 2:
-            yield from map(ask, chunks)
-            return
-        with ThreadPoolExecutor(min(len(chunks), _IN_FLIGHT)) as threads:
-            for future in [threads.submit(ask, chunk) for chunk in chunks]:
-                yield future.result()
+    def ask_over(
+        self,
+        connections: Sequence[Connection],
+        call: Call,
+        question: Callable[[float], T],
+        needs: Right = "Describe",
+    ) -> T:
+        """Ask over several connections until there is an answer."""
+        # The causes of errors in earlier calls are not causes of this one's.
+        for connection in connections:
+            connection.drain()
+            connection.causes.clear()
+
+        def causes() -> Causes:
+            each = [connection.causes for connection in connections]
+            return next((found for found in each if found.final is not None), each[0])
+
+        try:
+            return until(call, question, causes)
+        except Failed as error:
+            for connection in connections:
+                if connection.causes.final is not None:
+                    # The client reports some of them only once, such as a coordinator that must not be asked.
+                    self.connections.discard(connection)
+            raise call.explain(error.failure, needs, causes()) from None
+
+    def chunks(self, partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
+        """
+        Cut partitions into those of one request.
+
+        The client takes far longer for many partitions at once, and over a network each request takes a round
+        trip: larger ones are made only when all connections have one.
+        """
+        size = min(self.chunk_size * 2, max(self.chunk_size, -(-len(partitions) // MAX_KEPT)))
+        return [partitions[first : first + size] for first in range(0, len(partitions), size)]
+
+
+def ask_each(
+    connections: Sequence[Connection], tasks: Sequence[K], ask: Callable[[Connection, K], T]
+) -> Iterator[tuple[K, T]]:
+    """
+    Ask over several connections at once; yield each task and its result, then raise the first error.
+
+    :param ask: makes one request.
+    """
+    if min(len(connections), len(tasks)) < 2:
+        for task in tasks:
+            yield task, ask(connections[0], task)
+        return
+    done: list[tuple[K, T]] = []
+    todo = iter(tasks)
+
+    def work(connection: Connection) -> None:
+        for task in todo:
+            done.append((task, ask(connection, task)))  # noqa: PERF401  # what is done before an error counts
+
+    with ThreadPoolExecutor(len(connections)) as threads:
+        futures = [threads.submit(work, connection) for connection in connections]
+    yield from done
+    for future in futures:
+        future.result()

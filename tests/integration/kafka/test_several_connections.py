@@ -1,6 +1,4 @@
-"""
-The log starts of many partitions are asked over a second connection, while the first one asks for the ends.
-"""
+"""Many partitions are asked over several connections at once: those of the group serve for the logs too."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.connection import MAX_KEPT
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
 pytestmark = pytest.mark.integration
@@ -51,8 +50,19 @@ def test_no_connection_is_opened_for_it(client, partitions, new_group):
     client.log_ranges(partitions)
     client.log_ranges(partitions)
     after = list(client._session.connections._kept.values())
-    assert len(after) == 2
-    assert before[0] in after
+    assert len(before) == 3
+    assert len(after) == 4
+    assert set(before) < set(after)
+
+
+def test_the_number_of_connections_is_bounded(bootstrap_servers, make_topic, new_group):
+    topic = make_topic(20)
+    partitions = [TopicPartition(topic, number) for number in range(20)]
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, chunk_size=1) as client:
+        for _ in range(3):
+            assert set(client.committed(new_group(), partitions).values()) == {None}
+            client.log_ranges(partitions)
+            assert len(client._session.connections._kept) == MAX_KEPT
 
 
 def test_a_partition_that_was_added_is_found_over_both(
