@@ -70,7 +70,9 @@ class CommitProgress:
     :param read_back: returns the partitions in which the group has these offsets now, with our metadata.
     """
 
-    def __init__(self, offsets: Offsets, read_back: Callable[[Offsets], Sequence[TopicPartition]]) -> None:
+    def __init__(
+        self, offsets: Mapping[TopicPartition, int], read_back: Callable[[Offsets], Sequence[TopicPartition]]
+    ) -> None:
         self.pending = dict(offsets)
         self.written: list[TopicPartition] = []
         self.refused: dict[TopicPartition, Failure] = {}
@@ -93,7 +95,7 @@ class CommitProgress:
     def look_up(self) -> None:
         """Find out what an attempt without a response has done, before anything is written again."""
         if self.uncertain:
-            self._done(self._read_back(self.pending))
+            self.done(self._read_back(self.pending))
             self.uncertain = False
 
     def take(
@@ -109,13 +111,13 @@ class CommitProgress:
 
         :param missing: returns which of some partitions do not exist.
         """
-        self._done([tp for tp, failure in results.items() if failure is None])
+        self.done([tp for tp, failure in results.items() if failure is None])
         self.last.update({tp: failure for tp, failure in results.items() if failure is not None})
         codes = {failure.code for failure in self.last.values()}
         # A topic that must not be committed to may have the same offsets, committed by somebody else.
         one_topic = len({tp.topic for tp in results}) == 1
         if codes - (OF_WHOLE_GROUP | UNCERTAIN | ({TOPIC_HIDDEN} if one_topic else set())):
-            self._done(self._read_back(self.pending))
+            self.done(self._read_back(self.pending))
         absent = missing([tp for tp in self.pending if self.last[tp].code in UNKNOWN_PARTITION])
         again: Failure | None = None
         for tp in list(self.pending):
@@ -130,7 +132,8 @@ class CommitProgress:
         if again is not None and not self.refused:
             raise Failed(again)
 
-    def _done(self, partitions: Sequence[TopicPartition]) -> None:
+    def done(self, partitions: Sequence[TopicPartition]) -> None:
+        """Note partitions that are written."""
         for tp in partitions:
             if self.pending.pop(tp, None) is not None:
                 self.written.append(tp)

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.kafka.failures import (
     Failure,
 )
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
-from airflow_kafka_offsets.kafka.requests import missing_partitions, read_commits, send_commit
+from airflow_kafka_offsets.kafka.requests import missing_partitions, read_commits, send_commit, send_commits
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.kafka.session import Session, ask_each
 from airflow_kafka_offsets.kafka.topics import OFFSETS_TOPIC, Topics
@@ -81,22 +81,19 @@ class GroupCommits:
             self.read(call, one_each, "Read")
         except BrokerError as error:
             raise error.append("nothing was written") from None
-        written: list[TopicPartition] = []
-        for part in commit_chunks(self._group_id, offsets, metadata):
-            progress = self._commit_part(call, part, metadata)
-            written += progress.written
-            if progress.pending or progress.refused:
-                raise explain_commit(
-                    self._group_id,
-                    offsets,
-                    written,
-                    progress.failures,
-                    lambda failure: call.explain(failure, "Read"),
-                    members=lambda: self._members(call),
-                    uncertain=progress.uncertain,
-                    passes=not progress.refused,
-                    reason=progress.reason,
-                )
+        progress = self._commit(call, offsets, metadata)
+        if progress.pending or progress.refused:
+            raise explain_commit(
+                self._group_id,
+                offsets,
+                progress.written,
+                progress.failures,
+                lambda failure: call.explain(failure, "Read"),
+                members=lambda: self._members(call),
+                uncertain=progress.uncertain,
+                passes=not progress.refused,
+                reason=progress.reason,
+            )
 
     def prove(self, call: Call, topics: Iterable[str]) -> None:
         """Check the right to commit for some topics; nothing is written."""
@@ -128,14 +125,14 @@ class GroupCommits:
             text = "this user may see no topic at all: grant it Describe on the topics that the group reads"
             raise BrokerAuthenticationError(f"{call.what}: {text}", code=error.code) from None
 
-    def _commit_part(self, call: Call, part: Offsets, metadata: str) -> CommitProgress:
+    def _commit(self, call: Call, offsets: Mapping[TopicPartition, int], metadata: str) -> CommitProgress:
         reading = call.about(f"reading back the offsets of group {self._group_id!r}")
 
         def read_back(offsets: Offsets) -> list[TopicPartition]:
             commits = self.read(reading, offsets)
             return [tp for tp, offset in offsets.items() if commits[tp] == Commit(offset, metadata)]
 
-        progress = CommitProgress(part, read_back)
+        progress = CommitProgress(offsets, read_back)
         connection = self._connection()
 
         def attempt(_: float) -> None:
@@ -145,14 +142,16 @@ class GroupCommits:
                 return
             connection = self._connection()
             connection.causes.clear()
+            parts = list(commit_chunks(self._group_id, progress.pending, metadata))
             try:
-                results = send_commit(connection, progress.pending, metadata, min(ATTEMPT, call.left))
+                results = send_commits(connection, parts, metadata, min(ATTEMPT, call.left))
             except Failed as error:
                 progress.fail(error.failure, uncertain=True)
                 # Its response may still come, and would be taken for that of the next commit.
                 self._session.connections.discard(connection)
                 raise
-            # The broker refuses the whole group with these: nothing was written.
+            progress.done([tp for tp, failure in results.items() if failure is None])
+            # The broker refuses a whole request with these.
             if any(failure and failure.code in ACTIVE_GROUP for failure in results.values()):
                 self._wait_if_occupied(call, progress)
             progress.take(results, lambda unknown: missing_partitions(connection, unknown, call.left))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_END
@@ -132,33 +133,45 @@ def read_offsets(
 def send_commit(
     connection: Connection, offsets: Offsets, metadata: str, timeout: float
 ) -> dict[TopicPartition, Failure | None]:
-    """
-    Send one commit and wait for the response for each partition.
+    """Send one commit, see :func:`send_commits`."""
+    return send_commits(connection, [offsets], metadata, timeout)
 
-    :return: partition -> ``None`` if it was committed, else why not. If one of several was refused, the
-        client reports its error for all of them.
+
+def send_commits(
+    connection: Connection, parts: Sequence[Offsets], metadata: str, timeout: float
+) -> dict[TopicPartition, Failure | None]:
+    """
+    Send the parts of a commit, which do not wait for one another, and wait for all responses.
+
+    :return: partition -> ``None`` if it was committed, else why not. If one partition of a part was refused,
+        the client reports its error for the whole part.
     :raises Failed: if there was no response in time; discard the connection then, because it may still come.
     """
-    connection.commit_responses.clear()
-    wanted = [ClientPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in offsets.items()]
-    connection.ask(lambda consumer: consumer.commit(offsets=wanted, asynchronous=True))
+    responses = connection.commit_responses
+    responses.clear()
+    for part in parts:
+        wanted = [ClientPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in part.items()]
+        connection.ask(methodcaller("commit", offsets=wanted, asynchronous=True))
     end = time.monotonic() + timeout
-    pause = _SHORTEST_POLL
-    while not connection.commit_responses:
+    pause, seen = _SHORTEST_POLL, 0
+    while len(responses) < len(parts):
         left = end - time.monotonic()
         if left <= 0 or connection.causes.final is not None:
             raise Failed(Failure("_TIMED_OUT", "no answer to the commit"))
         # The client's poll does not end with the response, only when its time is up.
         connection.drain(min(pause, left))
-        pause = min(pause * 1.5, _LONGEST_POLL)
-    error, partitions = connection.commit_responses.pop()
-    whole = None if error is None else Failure.of(error)
-    missing = whole or Failure("_TIMED_OUT", "no answer for this partition")
-    results: dict[TopicPartition, Failure | None] = dict.fromkeys(offsets, missing)
-    for partition in partitions:
-        failed = whole if partition.error is None else Failure.of(partition.error)
-        results[TopicPartition(partition.topic, partition.partition)] = failed
-    return results
+        pause = _SHORTEST_POLL if len(responses) > seen else min(pause * 1.5, _LONGEST_POLL)
+        seen = len(responses)
+    results: dict[TopicPartition, Failure | None] = {}
+    unanswered = Failure("_TIMED_OUT", "no answer for this partition")
+    for error, partitions in responses:
+        whole = None if error is None else Failure.of(error)
+        unanswered = whole or unanswered
+        for partition in partitions:
+            failed = whole if partition.error is None else Failure.of(partition.error)
+            results[TopicPartition(partition.topic, partition.partition)] = failed
+    responses.clear()
+    return {tp: results.get(tp, unanswered) for part in parts for tp in part}
 
 
 def _about(what: str, error: KafkaError) -> Failure:
