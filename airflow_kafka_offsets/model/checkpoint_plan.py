@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
-from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, plan_text, time_cell
+from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, furthest, plan_text, time_cell
 from airflow_kafka_offsets.model.text import Show, shorten
 
 PendingBatch = Literal["fail", "discard"]
@@ -182,18 +182,26 @@ class CheckpointPlan:
             "archive": self.archive,
         }
 
+    def shown(self) -> tuple[list[tuple[str, TopicPartition, int, int | None]], str]:
+        """Return the rows of a table (source, partition, before, after), and a line about the others."""
+        moves = [
+            (source, tp, offset, self.after.get(source, {}).get(tp))
+            for source, offsets in self.before.items()
+            for tp, offset in sorted(offsets.items())
+        ]
+        return furthest(moves, lambda move: 0 if move[3] is None else move[3] - move[2])
+
     def table(self, *, refused: bool = False) -> str:
         """Return the plan as lines for a log, see :func:`~airflow_kafka_offsets.model.table.plan_text`."""
         header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
-        for source, offsets in self.before.items():
-            for tp, offset in sorted(offsets.items()):
-                after = self.after.get(source, {}).get(tp)
-                moved = ["-", "-"] if after is None else [str(after), f"{after - offset:+d}"]
-                row = [source, tp.topic, str(tp.partition), str(offset), *moved]
-                if self.times:
-                    row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
-                rows.append(row)
+        moves, more = self.shown()
+        for source, tp, offset, after in moves:
+            moved = ["-", "-"] if after is None else [str(after), f"{after - offset:+d}"]
+            row = [source, tp.topic, str(tp.partition), str(offset), *moved]
+            if self.times:
+                row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
+            rows.append(row)
         if not self.steps:
             moved_before = self.resumes or (self.before != self.after and not self.refusals)
             does = "was moved by an earlier try" if moved_before else "stays as it is"
@@ -201,7 +209,7 @@ class CheckpointPlan:
             does = f"goes back from batch {self.batch_id}"
         else:
             does = f"is moved ({self.kind}, batch {self.batch_id})"
-        remarks = []
+        remarks = [more] if more else []
         if self.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, self.discarded))}")
         if self.steps and not self.refusals and not refused:

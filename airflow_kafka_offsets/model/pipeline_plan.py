@@ -105,12 +105,13 @@ class PipelinePlan:
         }
 
     def positions(self) -> set[tuple[TopicPartition, int]]:
-        """Return every partition and offset that the plan comes from or goes to."""
-        of = self.checkpoint
-        each: list[Offsets] = [] if of is None else [*of.before.values(), *of.after.values()]
+        """Return every partition and offset of the plan that its tables show."""
+        moves: list[tuple[TopicPartition, int | None, int | None]] = []
+        if self.checkpoint is not None:
+            moves += [move[1:] for move in self.checkpoint.shown()[0]]
         for plan in self.groups:
-            each += [plan.overwritten, plan.after]
-        return {position for offsets in each for position in offsets.items()}
+            moves += [(move.topic_partition, move.before, move.after) for move in plan.shown()[0]]
+        return {(tp, offset) for tp, *both in moves for offset in both if offset is not None}
 
     def with_times(self, times: RecordTimes) -> PipelinePlan:
         """Return the plan with the times that the log has at its positions."""

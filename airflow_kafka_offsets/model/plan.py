@@ -13,7 +13,14 @@ from typing import Any, Protocol
 from airflow_kafka_offsets.errors import CommitError, PlanRefusedError
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
-from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, offset_cell, plan_text, time_cell
+from airflow_kafka_offsets.model.table import (
+    REFUSED,
+    RecordTimes,
+    furthest,
+    offset_cell,
+    plan_text,
+    time_cell,
+)
 from airflow_kafka_offsets.model.text import printable
 
 
@@ -28,6 +35,11 @@ class PartitionMove:
     """The offset to commit."""
     log: LogRange
     """The partition's log when the plan was made."""
+
+    @property
+    def records(self) -> int:
+        """Records by which it moves, negative for back; without a commit from log start."""
+        return self.after - (self.log.start if self.before is None else self.before)
 
     @property
     def changes(self) -> bool:
@@ -143,8 +155,11 @@ class OffsetPlan:
     @property
     def records(self) -> int:
         """Records by which the group moves, negative for back; without a commit from log start."""
-        starts = (move.log.start if move.before is None else move.before for move in self.moves)
-        return sum(self.after.values()) - sum(starts)
+        return sum(move.records for move in self.moves)
+
+    def shown(self) -> tuple[list[PartitionMove], str]:
+        """Return the moves that a table shows, and a line about the others."""
+        return furthest(self.moves, lambda move: move.records)
 
     def with_before(self, before: Mapping[TopicPartition, int | None]) -> OffsetPlan:
         """Return the plan with where the group was earlier, before an interrupted try of the same move."""
@@ -177,7 +192,8 @@ class OffsetPlan:
         """Return the plan as lines for a log, see :func:`~airflow_kafka_offsets.model.table.plan_text`."""
         header = ["TOPIC", "PARTITION", "FROM", "TO", "CHANGE", "LOG-START", "LOG-END"]
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
-        for move in self.moves:
+        moves, more = self.shown()
+        for move in moves:
             tp, (before, after, log) = move.topic_partition, (move.before, move.after, move.log)
             change = "-" if before is None else f"{after - before:+d}"
             row = [tp.topic, str(tp.partition), offset_cell(before), str(after), change, *map(str, log)]
@@ -187,7 +203,8 @@ class OffsetPlan:
         total = f", {self.records:+d} records" if self.changed else ""
         group = f"group {printable(self.group_id)}{REFUSED if refused else ''}"
         heading = f"{group}: {self.changed} of {len(self.moves)} partitions change{total}"
-        return plan_text(heading, rows, self.notes, self.refusals, refused=refused)
+        remarks = [more, *self.notes] if more else self.notes
+        return plan_text(heading, rows, remarks, self.refusals, refused=refused)
 
 
 class Refusable(Protocol):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time
@@ -15,6 +16,29 @@ Partition and offset -> time of the record there or after, in ms since 1970; ``N
 
 REFUSED = " (refused, not carried out)"
 """What the heading of a plan says that is part of a refused move."""
+
+
+ROWS = 100
+"""Partitions of which a plan's table shows each; of more it shows :data:`FURTHEST`."""
+
+FURTHEST = 20
+
+T = TypeVar("T")
+
+
+def furthest(moves: Sequence[T], change: Callable[[T], int]) -> tuple[list[T], str]:
+    """
+    Return the moves that a table shows, in their order, and a line about the others, ``""`` for none.
+
+    :param change: returns by how many offsets one moves.
+    """
+    if len(moves) <= ROWS:
+        return list(moves), ""
+    numbers = sorted(range(len(moves)), key=lambda number: -abs(change(moves[number])))
+    rest = [change(moves[number]) for number in numbers[FURTHEST:]]
+    changed = len(rest) - rest.count(0)
+    line = f"... and {len(rest)} more partitions: {changed} of them change, {sum(rest):+d} offsets together"
+    return [moves[number] for number in sorted(numbers[:FURTHEST])], line
 
 
 def plan_text(
