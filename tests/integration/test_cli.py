@@ -112,6 +112,37 @@ def test_group_lag_agrees_with_kafkas_own_describe(cli, group, kafka_tools):
     ]
 
 
+def test_the_lag_of_all_groups_is_that_of_each_and_of_kafkas_own_describe(cli, group, kafka_tools):
+    name, _ = group
+    done = cli("group", "lag", "--all-groups", "--output", "json")
+    found = {each["group_id"]: each for each in json.loads(done.stdout)["groups"]}
+    alone = json.loads(cli("group", "lag", name, "--output", "json").stdout)
+    del alone["version"]
+    assert found[name] == alone
+    listed = {
+        each["group_id"] for each in json.loads(cli("group", "list", "--output", "json").stdout)["groups"]
+    }
+    assert set(found) >= {name}
+    assert set(found) <= listed | {name}
+    theirs = sum(row["lag"] or 0 for row in kafka_tools.describe(name))
+    (line,) = [line for line in cli("group", "lag", "--all-groups").stdout.splitlines() if name in line]
+    assert line.split() == [name, "2", str(theirs), "3", "0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "give the GROUP to measure, or --all-groups"),
+        (["g", "--all-groups"], "give the GROUP to measure, or --all-groups"),
+        (["--all-groups", "--topic", "orders"], "leave it out with --all-groups"),
+    ],
+)
+def test_group_lag_wants_one_group_or_all(cli, arguments, says):
+    done = cli("group", "lag", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
 def test_group_lag_of_an_unknown_group_is_exit_1(cli):
     done = cli("group", "lag", "nobody-ever")
     assert done.returncode == 1

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import CommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -74,6 +75,23 @@ def test_the_table_has_a_line_for_each_partition_and_each_refusal():
     assert lines[2].split() == ["orders", "0", "20", "30", "+10", "10", "100"]
     assert lines[3].split() == ["orders", "1", "-", "60", "-", "0", "50"]
     assert lines[4].startswith("refused: offset 60")
+
+
+def test_a_table_of_many_partitions_shows_those_that_move_furthest_and_sums_up_the_others():
+    partitions = [TopicPartition("orders", number) for number in range(1_000)]
+    plan = OffsetPlan.make(
+        "g",
+        {tp: tp.partition for tp in partitions},
+        dict.fromkeys(partitions, 0),
+        dict.fromkeys(partitions, LogRange(0, 1_000)),
+    )
+    lines = plan.table().splitlines()
+    assert [int(line.split()[1]) for line in lines[2:22]] == list(range(980, 1_000))
+    assert lines[22:] == [
+        f"... and 980 more partitions: 979 of them change, {sum(range(980)):+d} offsets together"
+    ]
+    # Nobody reads the times of the others.
+    assert {tp.partition for tp, _ in PipelinePlan([plan]).positions()} == set(range(980, 1_000))
 
 
 def test_a_choice_outside_its_values_is_named():

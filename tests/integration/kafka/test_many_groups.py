@@ -1,0 +1,153 @@
+"""The commits of many groups are read together, in an admin process that stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from deadlines import until
+
+from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, BrokerUnavailableError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
+
+pytestmark = pytest.mark.integration
+
+OFFSET_FETCH = 9
+NOT_COORDINATOR = 16
+
+
+def workers():
+    """The admin processes of this process."""
+    children = psutil.Process().children()
+    return [child for child in children if "admin_worker" in " ".join(child.cmdline())]
+
+
+@pytest.fixture
+def groups(client, make_topic, new_group):
+    """Thirty groups that have committed one of two partitions each, and the partitions."""
+    topic = make_topic(2)
+    names = {new_group(): number for number in range(30)}
+    for name, number in names.items():
+        client.commit(name, {TopicPartition(topic, number % 2): number}, f"text {number}")
+    return names, [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_they_are_those_that_each_group_has(client, groups, named):
+    names, partitions = groups
+    found = client.committed_groups(dict.fromkeys(names, partitions if named else None))
+    assert found == {
+        name: {partitions[number % 2]: Commit(number, f"text {number}")} for name, number in names.items()
+    }
+    for name in list(names)[:3]:
+        alone = client.committed(name, partitions)
+        assert {tp: commit for tp, commit in alone.items() if commit is not None} == found[name]
+
+
+def test_a_group_that_does_not_exist_has_none(client, new_group):
+    group = new_group()
+    assert client.committed_groups({group: None}) == {group: {}}
+
+
+def test_the_process_stays_and_ends_with_its_client(bootstrap_servers, new_group):
+    before = set(workers())
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        client.list_groups()
+        (worker,) = set(workers()) - before
+        client.describe_groups([new_group()])
+        client.committed_groups({new_group(): None})
+        assert set(workers()) - before == {worker}
+    assert not worker.is_running()
+
+
+def test_a_process_that_died_is_replaced(client, new_group):
+    group = new_group()
+    client.list_groups()
+    (worker,) = workers()
+    worker.kill()
+    assert client.committed_groups({group: None}) == {group: {}}
+    assert workers() != [worker]
+
+
+def test_a_process_that_does_not_answer_is_replaced_at_the_deadline(bootstrap_servers, new_group):
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=3) as client:
+        client.list_groups()
+        (worker,) = workers()
+        worker.suspend()
+        began = time.monotonic()
+        with pytest.raises(BrokerUnavailableError, match="within 3 s"):
+            client.describe_groups([new_group()])
+        assert time.monotonic() - began < 7
+        assert not worker.is_running()
+        assert client.list_groups()
+
+
+def test_a_copy_of_the_process_gets_a_worker_of_its_own(client):
+    client.list_groups()
+    (worker,) = workers()
+    pid = os.fork()
+    if not pid:
+        # Neither answers of the other one's worker are taken, nor is it ended.
+        status = 1
+        try:
+            client.list_groups()
+            mine = workers()
+            client._admin.close()
+            status = 0 if len(mine) == 1 and worker not in mine else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert workers() == [worker]
+    assert client.list_groups()
+
+
+def test_the_process_ends_with_one_that_was_killed(bootstrap_servers):
+    program = (
+        "import sys, time\n"
+        "from airflow_kafka_offsets.kafka.client import OffsetsClient\n"
+        f"client = OffsetsClient({{'bootstrap.servers': '{bootstrap_servers}'}})\n"
+        "client.list_groups()\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "ready"
+        (worker,) = psutil.Process(process.pid).children()
+        process.send_signal(signal.SIGKILL)
+    until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, "the worker to end")
+
+
+def test_a_coordinator_that_moves_kills_the_process_and_is_waited_for(proxy, make_topic, new_group):
+    topic = make_topic(partitions=1, on=proxy.bootstrap_servers)
+    group, partition = new_group(), TopicPartition(topic, 0)
+    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
+        client.commit(group, {partition: 7})
+        # librdkafka dies by this answer.
+        proxy.refuse((OFFSET_FETCH,), NOT_COORDINATOR, times=2)
+        assert client.committed_groups({group: None})[group] == {partition: Commit(7, "")}
+
+
+def test_a_right_that_is_missing_is_the_error_of_its_group_only(secured_kafka, make_topic, new_group):
+    topic = make_topic(on=secured_kafka.plain)
+    allowed, denied, partition = new_group(), new_group(), TopicPartition(topic, 0)
+    bob = secured_kafka.user("bob", ("topic", topic, "Read"), ("group", allowed, "Read"))
+    with OffsetsClient(bob) as client:
+        client.commit(allowed, {partition: 3})
+        found = client.committed_groups({allowed: [partition], denied: [partition]})
+        assert found[allowed] == {partition: Commit(3, "")}
+        assert isinstance(found[denied], BrokerAuthenticationError)
+        assert "GROUP_AUTHORIZATION_FAILED" in str(found[denied])
+        secured_kafka.revoke(bob, ("topic", topic, "Read"))
+        hidden = client.committed_groups({allowed: [partition]})[allowed]
+        # A topic that is hidden is not one without a commit.
+        assert isinstance(hidden, BrokerError)
+        assert "TOPIC_AUTHORIZATION_FAILED" in str(hidden)
+        assert client.committed_groups({allowed: None}) == {allowed: {}}
