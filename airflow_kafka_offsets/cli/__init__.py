@@ -10,9 +10,7 @@ from typing import Any
 import click
 
 from airflow_kafka_offsets import __version__
-from airflow_kafka_offsets.cli.checkpoint import checkpoint, drift
 from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, not_written, print_result
-from airflow_kafka_offsets.cli.group_moves import group
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     broker_config,
@@ -28,14 +26,17 @@ PROGRAM = "airflow-kafka-offsets"
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+COMMANDS = {
+    "checkpoint": "airflow_kafka_offsets.cli.checkpoint",
+    "drift": "airflow_kafka_offsets.cli.checkpoint",
+    "group": "airflow_kafka_offsets.cli.group",
+}
+
+
+@click.group(cls=CommandGroup, elsewhere=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=PROGRAM)
 def cli() -> None:
     """Show and move the Kafka consumer offsets of Spark pipelines."""
-
-
-for command in (checkpoint, drift, group):
-    cli.add_command(command)
 
 
 @cli.command()

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 __all__ = ["group"]
 
 
-@click.group(cls=CommandGroup)
+MOVES = "airflow_kafka_offsets.cli.group_moves"
+
+
+@click.group(cls=CommandGroup, elsewhere=dict.fromkeys(("commit", "reset", "restore"), MOVES))
 def group() -> None:
     """Consumer groups."""
 

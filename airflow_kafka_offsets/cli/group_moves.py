@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.execution import Execution, execution_options, move_options
-from airflow_kafka_offsets.cli.group import group
 from airflow_kafka_offsets.cli.options import (
+    StrictCommand,
     checkpoint_option,
     choice_option,
     client_options,
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-__all__ = ["group"]
+__all__ = ["commit", "reset", "restore"]
 
 CHECKPOINT_OPTIONS = ("pending_batch", "sink", "sink_location", "allow_state", "quiet_period")
 """Parameters of :data:`move_options` that only concern a checkpoint."""
 
 
-@group.command("commit")
+@click.command(cls=StrictCommand)
 @groups_argument
 @checkpoint_option("The Spark checkpoint whose newest committed batch is committed.", required=True)
 @out_of_range_option
@@ -55,7 +55,7 @@ CHECKPOINT_OPTIONS = ("pending_batch", "sink", "sink_location", "allow_state", "
 @click.option("--allow-new-query", is_flag=True, help="Take over a group that another query followed.")
 @execution_options
 @client_options
-def group_commit(
+def commit(
     groups: Groups, checkpoint: SparkCheckpoint, execution: Execution, client: OffsetsClient, **policies: Any
 ) -> None:
     """
@@ -73,7 +73,7 @@ def group_commit(
             execution.finish(plan, client, metadata=metadata, known_moves=known_moves)
 
 
-@group.command("reset")
+@click.command(cls=StrictCommand)
 @click.argument("group_ids", metavar="GROUP...", nargs=-1)
 @click.option("--all-groups", is_flag=True, help="Every group of the cluster.")
 @topics_option
@@ -91,7 +91,7 @@ def group_commit(
 @save_option
 @checkpoint_option("Move this Spark checkpoint along; GROUP may then be JSON as {topic: group}.")
 @client_options
-def group_reset(
+def reset(
     group_ids: Sequence[str],
     all_groups: bool,
     topics: Sequence[str] | None,
@@ -141,7 +141,7 @@ def group_reset(
     execution.finish(plan, client, checkpoint, save=save, export=export)
 
 
-@group.command("restore")
+@click.command(cls=StrictCommand)
 @combined("groups", Groups.parse, group_argument)
 @click.option("--receipt", metavar="FILE", help="A receipt, as --output json prints it or XCom has it.")
 @click.option("--from-file", metavar="FILE", help="Kafka's CSV with the offsets to restore.")
@@ -158,7 +158,7 @@ def group_reset(
 )
 @move_options
 @client_options
-def group_restore(
+def restore(
     groups: Groups,
     receipt: str | None,
     from_file: str | None,
@@ -174,7 +174,7 @@ def group_restore(
 
     GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
     """
-    from airflow_kafka_offsets.moves import restore
+    from airflow_kafka_offsets.moves import restore as restores
 
     if [bool(receipt), bool(from_file), bool(archive)].count(True) != 1:
         raise UsageError("give --receipt, --from-file, or --archive: one of them")
@@ -185,11 +185,11 @@ def group_restore(
         policies["on_no_commit"] = on_no_commit
     if from_file:
         refuse_unused("with --from-file, which has no partition without a commit", "on_no_commit")
-        plan = restore.plan_restore_file(client, from_file, checkpoint, groups, **policies)
+        plan = restores.plan_restore_file(client, from_file, checkpoint, groups, **policies)
     elif receipt:
-        plan = restore.plan_restore_receipt(client, _read_receipt(receipt), checkpoint, groups, **policies)
+        plan = restores.plan_restore_receipt(client, _read_receipt(receipt), checkpoint, groups, **policies)
     elif archive and checkpoint:
-        plan = restore.plan_restore_archive(client, archive, checkpoint, groups, **policies)
+        plan = restores.plan_restore_archive(client, archive, checkpoint, groups, **policies)
     else:
         raise UsageError(
             "--archive names a move of a checkpoint: give its location with --checkpoint as well"

@@ -6,9 +6,10 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -50,7 +51,7 @@ class StrictCommand(click.Command):
     def _with_options(self, text: str) -> str:
         names = {str(one.name): one.opts[0] for one in self.params if one.param_type_name == "option"}
         names |= {"group_id": "GROUP", "checkpoint_location": names.get("uri", "the checkpoint")}
-        plain = [name for name in names if "_" not in name]
+        plain = [name for name in names if "_" not in name] or ["(?!)"]
         # A word without an underscore is a parameter only with a value, or as what a sentence is about.
         found = re.compile(
             rf"""(?<![\w'"./-])(?:({"|".join(names.keys() - plain)})\b(?![-.])"""
@@ -71,9 +72,28 @@ class StrictCommand(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group of such commands."""
+    """
+    A group of such commands.
+
+    :param elsewhere: the modules of commands that are imported only when they are used, by name.
+    """
 
     command_class = StrictCommand
+
+    def __init__(self, *args: Any, elsewhere: Mapping[str, str] | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._elsewhere = elsewhere or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted({*super().list_commands(ctx), *self._elsewhere})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; import its module if it has not been."""
+        if cmd_name in self._elsewhere:
+            found: click.Command = getattr(import_module(self._elsewhere[cmd_name]), cmd_name)
+            return found
+        return super().get_command(ctx, cmd_name)
 
 
 def refuse_unused(why: str, *names: str) -> None:

@@ -50,13 +50,15 @@ class OffsetsClient:
 
     Each method ends within ``timeout`` seconds, asks again after errors that pass, and raises a
     :class:`~airflow_kafka_offsets.errors.BrokerError` that names cause and remedy. Connections are kept
-    between calls; calls of several threads wait for each other. Use it as a context manager, or call
-    :meth:`close`.
+    between calls, and so is the admin process: a child process, started when groups are first described,
+    listed, deleted or read together. Calls of several threads wait for each other. Use it as a context
+    manager, or call :meth:`close`.
 
     :param config: librdkafka's configuration; see :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param timeout: seconds for each method.
     :param total: seconds for all calls together, without the time between them; default: no limit.
-    :param chunk_size: partitions in one request: the client takes far longer for many at once.
+    :param chunk_size: partitions in one request, up to twice as many where they are thousands: the client
+        takes far longer for many at once. Requests go over up to eight connections at the same time.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class OffsetsClient:
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """
-        Return the ids of topics: a topic that was created again has another one. Runs an admin process.
+        Return the ids of topics: a topic that was created again has another one.
 
         :return: topic -> its id. Topics of a broker before Kafka 2.8, which has no ids, are not in it.
         :raises BrokerError: if there is no answer for one of them.
@@ -157,7 +159,7 @@ class OffsetsClient:
 
     def assigned(self, group_id: str) -> frozenset[TopicPartition]:
         """
-        Return the partitions that the members of a group read. Runs an admin process, once for each group.
+        Return the partitions that the members of a group read. They are looked up once.
 
         :raises BrokerAuthenticationError: if they read what this user may not see, and the broker reports
             that.
@@ -293,7 +295,7 @@ class OffsetsClient:
         return window.end
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return state and members of groups; one that does not exist is ``Dead``. Runs an admin process."""
+        """Return state and members of groups; one that does not exist is ``Dead``."""
         with self._session.calling("describing groups") as call:
             return self._admin.describe(group_ids, call)
 
@@ -308,7 +310,7 @@ class OffsetsClient:
 
     def list_groups(self, states: Iterable[str] | None = None) -> list[GroupListing]:
         """
-        Return all groups in order of their names. Runs an admin process.
+        Return all groups in order of their names.
 
         :param states: only those in one of these states, as Kafka spells them; default: all.
         """
@@ -317,7 +319,7 @@ class OffsetsClient:
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
         """
-        Delete groups with all their offsets. Runs an admin process.
+        Delete groups with all their offsets.
 
         :return: group -> ``None`` if it was deleted, else the reason.
         """
