@@ -136,6 +136,10 @@ class Connections:
         numbers = range(min(chunks, MAX_KEPT))
         return [self._get((group_id, "read_uncommitted", number)) for number in numbers]
 
+    def crowded(self, group_id: str) -> bool:
+        """Return whether a connection would have to be closed for one of this group."""
+        return len(self._kept) >= MAX_KEPT and (group_id, "read_uncommitted", 0) not in self._kept
+
     def for_logs(self, chunks: int, requests: int, isolation_level: IsolationLevel) -> list[Connection]:
         """
         Return a connection for each chunk, or for each request as far as they are open, at most

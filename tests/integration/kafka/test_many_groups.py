@@ -14,6 +14,7 @@ from deadlines import until
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.connection import MAX_KEPT
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
 pytestmark = pytest.mark.integration
@@ -48,6 +49,16 @@ def test_they_are_those_that_each_group_has(client, groups, named):
     for name in list(names)[:3]:
         alone = client.committed(name, partitions)
         assert {tp: commit for tp, commit in alone.items() if commit is not None} == found[name]
+
+
+def test_groups_that_are_read_one_by_one_keep_few_connections(client, groups):
+    names, partitions = groups
+    for name, number in names.items():
+        other = partitions[1 - number % 2]
+        found = client.committed(name, partitions)
+        assert found == {partitions[number % 2]: Commit(number, f"text {number}"), other: None}
+    assert len(client._session.connections._kept) <= MAX_KEPT
+    assert len(workers()) == 1
 
 
 def test_a_group_that_does_not_exist_has_none(client, new_group):
