@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import airflow_kafka_offsets
-from airflow_kafka_offsets.errors import BrokerAuthenticationError, ClientCrashedError, SetupError
+from airflow_kafka_offsets.errors import BrokerAuthenticationError, ClientCrashedError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.config import scrubber
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
@@ -32,6 +32,7 @@ _CRASHES = 2
 """A worker that dies is started again this often within a call."""
 _GRACE = 1.0
 """Seconds that a worker may take beyond its own deadline, or to end, before it is killed."""
+_CLOSE = 3.0
 _PIPE = 1 << 20
 """Bytes that are read at once."""
 _LEAST_TOKEN = 60.0
@@ -52,11 +53,16 @@ class AdminProcess:
         self._scrub = scrubber(config)
         self._lock = threading.Lock()
         self._worker: Worker | None = None
+        self._closed = False
 
     def close(self) -> None:
-        """End the worker; another call starts a new one."""
-        with self._lock:
-            self._end()
+        """End the worker; waits a few seconds at most. A running call ends it then."""
+        self._closed = True
+        if self._lock.acquire(timeout=_CLOSE):
+            try:
+                self._end()
+            finally:
+                self._lock.release()
 
     def run(self, call: Call, name: str, arguments: Any = None) -> Any:
         """Make one of the worker's ``CALLS``; again if the worker dies or the error passes."""
@@ -114,6 +120,8 @@ class AdminProcess:
         if not self._lock.acquire(timeout=call.left):
             raise Failed(Failure("_TIMED_OUT", "another call of this client took all of the time"))
         try:
+            if self._closed:
+                raise UsageError(f"{call.what}: this client was closed; make a new one")
             if self._worker is not None and not self._worker.usable:
                 self._end()
             if self._worker is None:
@@ -122,6 +130,8 @@ class AdminProcess:
                 self._worker = Worker(json.dumps({"config": plain, "token": token}), token)
             yield self._worker
         finally:
+            if self._closed:
+                self._end()
             self._lock.release()
 
     def _end(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -160,7 +161,8 @@ def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> 
     address = client_config.get("bootstrap.servers", "(bootstrap.servers is not set)")
     try:
         call = Call("asking the broker", str(address), timeout)
-        number, retention, error = Admin(client_config).brokers(call)
+        with closing(Admin(client_config)) as admin:
+            number, retention, error = admin.brokers(call)
     except (BrokerError, SetupError) as failed:
         return [Check("broker", "fail", str(failed))]
     reached = Check("broker", "ok", f"{address} answers ({number} broker{'s' if number != 1 else ''})")
