@@ -24,7 +24,7 @@ def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
         Target(
             f"`group lag` of {size:,} partitions: faster than Kafka's describe",
             times.ratio((_task(size), TOOL), (_task(size), OURS)),
-            3,
+            5,
             at_least=True,
         )
         for size in sizes

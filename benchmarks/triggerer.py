@@ -211,18 +211,20 @@ def measure(
 
         idle = one("nothing", 0, [])
         rows.append(("nothing", idle, 0.0))
-        rows.append(
-            (f"{sensors} tasks that wait for a time", one("tasks that wait for a time", sensors, []), 0.0)
-        )
+        asking_nobody = one("tasks that wait for a time", sensors, [])
+        rows.append((f"{sensors} tasks that wait for a time", asking_nobody, 0.0))
         targets = []
         for size in sizes:
             name = f"{sensors} sensors over {size} groups"
             cost = one(name, sensors, names[:size])
-            rows.append((name, cost, interval_of(names[:size], topic, sensors, on.servers)))
-            megabytes = cost.megabytes - idle.megabytes
+            interval = interval_of(names[:size], topic, sensors, on.servers)
+            rows.append((name, cost, interval))
+            megabytes = cost.megabytes - asking_nobody.megabytes
             targets += [
-                Target(f"{name}: of one core over idle", 100 * (cost.cores - idle.cores), 25, False, "%"),
-                Target(f"{name}: memory over idle", megabytes, 100 if size == 50 else 200, False, "MB"),
+                Target(f"{name}: seconds between polls", interval, POLL * 1.1, False, "s"),
+                Target(f"{name}: of one core over idle", 100 * (cost.cores - idle.cores), 10, False, "%"),
+                Target(f"{name}: memory over tasks that wait for a time", megabytes, 60, False, "MB"),
+                Target(f"{name}: threads", cost.threads, 20, False, "threads"),
             ]
     table = [
         "| a triggerer with | of one core | over idle | MB | over idle | threads | seconds between polls |",

@@ -124,7 +124,7 @@ def test_the_lag_of_all_groups_is_that_of_each_and_of_kafkas_own_describe(cli, g
     }
     assert set(found) >= {name}
     assert set(found) <= listed | {name}
-    theirs = sum(row["lag"] or 0 for row in kafka_tools.describe(name))
+    theirs = sum(row["lag"] or 0 for row in kafka_tools.describe_rows(name))
     (line,) = [line for line in cli("group", "lag", "--all-groups").stdout.splitlines() if name in line]
     assert line.split() == [name, "2", str(theirs), "3", "0"]
 
