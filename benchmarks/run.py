@@ -18,6 +18,7 @@ import imports
 import lag
 import processes
 import report
+import spark_jobs
 import triggerer
 from cluster import cluster, say
 from measuring import Section
@@ -26,7 +27,7 @@ SIZES = [100, 1_000, 10_000]
 PROCESS_SIZES = [100, 10_000]
 
 # In this order: the groups of 200 are to be the only ones on the broker.
-NAMES = ("groups", "lag", "far", "commit", "reset", "process", "checkpoint", "imports", "triggerer")
+NAMES = ("groups", "lag", "far", "commit", "reset", "process", "checkpoint", "imports", "spark", "triggerer")
 
 
 @click.command()
@@ -52,6 +53,7 @@ def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None,
             "process": lambda: processes.measure(on, [100] if quick else PROCESS_SIZES, rounds),
             "checkpoint": lambda: checkpoint.measure(on, 500 if quick else 50_000, rounds),
             "imports": lambda: imports.measure(on, rounds),
+            "spark": lambda: spark_jobs.measure(on, (2,) if quick else spark_jobs.SIZES, rounds),
             "triggerer": lambda: (
                 triggerer.measure(on, sensors=5, sizes=(2,), settle=5, seconds=5)
                 if quick
