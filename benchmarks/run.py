@@ -18,6 +18,7 @@ import imports
 import lag
 import processes
 import report
+import simulated
 import spark_jobs
 import triggerer
 from cluster import cluster, say
@@ -27,7 +28,19 @@ SIZES = [100, 1_000, 10_000]
 PROCESS_SIZES = [100, 10_000]
 
 # In this order: the groups of 200 are to be the only ones on the broker.
-NAMES = ("groups", "lag", "far", "commit", "reset", "process", "checkpoint", "imports", "spark", "triggerer")
+NAMES = (
+    "groups",
+    "lag",
+    "far",
+    "commit",
+    "reset",
+    "process",
+    "checkpoint",
+    "imports",
+    "simulated",
+    "spark",
+    "triggerer",
+)
 
 
 @click.command()
@@ -53,6 +66,9 @@ def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None,
             "process": lambda: processes.measure(on, [100] if quick else PROCESS_SIZES, rounds),
             "checkpoint": lambda: checkpoint.measure(on, 500 if quick else 50_000, rounds),
             "imports": lambda: imports.measure(on, rounds),
+            "simulated": lambda: (
+                simulated.measure(3, 4, 50, rounds) if quick else simulated.measure(100, 200, 1_000, rounds)
+            ),
             "spark": lambda: spark_jobs.measure(on, (2,) if quick else spark_jobs.SIZES, rounds),
             "triggerer": lambda: (
                 triggerer.measure(on, sensors=5, sizes=(2,), settle=5, seconds=5)
