@@ -8,6 +8,7 @@ Exits with 1 if a wait had no reading for more than two intervals beyond its own
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import statistics
@@ -85,13 +86,14 @@ async def _soak(on: Cluster, waits: int, seconds: float, kill_every: float) -> i
         killing = asyncio.create_task(kill())
         await asyncio.gather(*(follow(number, stream) for number, stream in enumerate(streams)))
         killing.cancel()
-    gaps = [later - earlier for each in times for earlier, later in zip(each, each[1:], strict=False)]
+    gaps = [later - earlier for each in times for earlier, later in itertools.pairwise(each)]
     lost = sum(len(each) < 2 for each in times)
     late = lost + sum(gap > 3 * INTERVAL for gap in gaps)
     click.echo(
         f"{waits} waits, {seconds / 60:g} minutes, {kills} kills of the admin process: {len(gaps)} readings, "
-        f"{len(errors)} errors; seconds between two readings of a wait: median {statistics.median(gaps):.1f}, "
-        f"longest {max(gaps):.1f}; waits lost: {lost}; late by more than two intervals: {late}"
+        f"{len(errors)} errors; seconds between two readings of a wait: median "
+        f"{statistics.median(gaps):.1f}, longest {max(gaps):.1f}; waits lost: {lost}; "
+        f"late by more than two intervals: {late}"
     )
     for error in sorted(set(errors))[:5]:
         click.echo(f"error: {error}")
