@@ -29,7 +29,7 @@ from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
 from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION
-from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.table import align, offset_cell
 from airflow_kafka_offsets.model.text import printable
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -92,9 +92,12 @@ def _show_all_lags(client: OffsetsClient, isolation_level: IsolationLevel, outpu
     values: list[dict[str, Any]] = []
     for name, lag in lags.items():
         if isinstance(lag, Lag):
-            counts = map(str, (len(lag.partitions), lag.total, lag.max, lag.lost))
-            rows.append((printable(name), *counts))
-            values.append({"group_id": name, **lag.as_json()})
+            counts = (lag.total, lag.max, lag.lost) if lag.partitions else (None, None, None)
+            rows.append((printable(name), str(len(lag.partitions)), *map(offset_cell, counts)))
+            value = lag.as_json()
+            if not lag.partitions:  # it has no commits, which is not the same as no lag
+                value |= dict.fromkeys(("total_lag", "max_partition_lag", "lost"))
+            values.append({"group_id": name, **value})
         else:
             errors.append(f"{printable(name)}: {lag}")
             values.append({"group_id": name, "error": str(lag)})

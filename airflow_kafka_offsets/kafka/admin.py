@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError
@@ -43,7 +45,8 @@ class Admin:
         found: dict[str, tuple[Any, Failure | None]] = {}
         unanswered: BrokerError | None = None
         try:
-            self._each(call, "commits", arguments, RETRIABLE, found)
+            # The client dies of a coordinator that has just moved, and there is one for many groups.
+            self._each(call, "commits", arguments, RETRIABLE, found, most_crashes=math.inf)
         except BrokerError as error:
             if not found:
                 raise
@@ -53,7 +56,7 @@ class Admin:
             about = call.about(f"reading the offsets of group {group_id!r}")
             results[group_id] = _commits(value) if failure is None else about.explain(failure)
         if unanswered is not None:
-            results |= dict.fromkeys(wanted.keys() - found.keys(), unanswered)
+            results |= {group_id: copy(unanswered) for group_id in wanted.keys() - found.keys()}
         return results
 
     def describe(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
@@ -140,18 +143,20 @@ class Admin:
         wanted: Mapping[str, Any],
         passing: Collection[str],
         found: dict[str, tuple[Any, Failure | None]] | None = None,
+        **options: float,
     ) -> dict[str, tuple[Any, Failure | None]]:
         """
         Make a call that has a result for each name; again for those of which the failure passes.
 
         :param found: takes the results, also if it fails in the end.
+        :param options: those of :meth:`AdminProcess.run`.
         """
         found = {} if found is None else found
 
         def attempt(_: float) -> None:
             again: Failure | None = None
             todo = {each: value for each, value in wanted.items() if each not in found}
-            for each, (value, failed) in self._process.run(call, name, todo).items():
+            for each, (value, failed) in self._process.run(call, name, todo, **options).items():
                 failure = self._process.failure(failed)
                 if failure is not None and failure.code in passing:
                     again = failure

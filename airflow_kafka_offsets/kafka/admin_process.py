@@ -64,8 +64,12 @@ class AdminProcess:
             finally:
                 self._lock.release()
 
-    def run(self, call: Call, name: str, arguments: Any = None) -> Any:
-        """Make one of the worker's ``CALLS``; again if the worker dies or the error passes."""
+    def run(self, call: Call, name: str, arguments: Any = None, *, most_crashes: float = _CRASHES) -> Any:
+        """
+        Make one of the worker's ``CALLS``; again if the worker dies or the error passes.
+
+        :param most_crashes: how often the worker may die before that is the error.
+        """
         causes = Causes(self._scrub)
         crashes: list[str] = []
 
@@ -75,7 +79,7 @@ class AdminProcess:
                 return self._attempt(call, name, arguments, causes)
             except ClientCrashedError as error:
                 crashes.append(str(error))
-                if len(crashes) > _CRASHES:
+                if len(crashes) > most_crashes:
                     raise
                 raise Failed(Failure("_RETRY", str(error))) from None
 
@@ -94,8 +98,16 @@ class AdminProcess:
 
     def _attempt(self, call: Call, name: str, arguments: Any, causes: Causes) -> Any:
         with self._alone(call) as worker:
-            request = {"call": name, "arguments": arguments, "timeout": max(0.5, call.left)}
-            output = worker.ask(json.dumps(request), call.left + _GRACE)
+            # Both processes have the same clock, and the worker may take long to start.
+            end = time.monotonic() + max(0.5, call.left)
+            request = {"call": name, "arguments": arguments, "end": end}
+            try:
+                output = worker.ask(json.dumps(request), call.left + _GRACE)
+            except BaseException:
+                # Such as a signal: the response that is still to come must not be taken for the next one.
+                self._worker = None
+                worker.end(0)
+                raise
             try:
                 response = json.loads(output or "")
             except ValueError:
@@ -173,12 +185,12 @@ class Worker:
         self._owner = os.getpid()
         self._expires = float("inf") if token is None else token[1] - _LEAST_TOKEN
         self._unsent = settings.encode() + b"\n"
-        # Not a pipe, which would be full one day: nobody reads it before the end.
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         root = str(Path(airflow_kafka_offsets.__file__).parents[1])
         # The worker finds the package where this process found it.
         path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
         try:
+            # Not a pipe, which would be full one day: nobody reads it before the end.
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START],
                 bufsize=0,
@@ -188,8 +200,7 @@ class Worker:
                 env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
             )
         except OSError as error:
-            self._errors.close()
-            text = f"{sys.executable} cannot be started ({error}): group calls need it"
+            text = f"{sys.executable} cannot be started ({error}): group calls need it, and a temporary file"
             raise SetupError(text) from error
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)

@@ -48,9 +48,9 @@ class _Session:
         self._end = 0.0
         self.admin: Any = None
 
-    def begin(self, timeout: float) -> None:
-        """Begin a request. The first one makes the client, and waits for its connection."""
-        self._end = time.monotonic() + timeout
+    def begin(self, end: float) -> None:
+        """Begin a request, to end by the monotonic clock. The first one makes the client, and connects it."""
+        self._end = end
         if self.admin is None:
             self.admin = self._client()
             self._connect()
@@ -104,7 +104,7 @@ class _Session:
 
     def part(self, future: Any, value: Callable[[Any], Any]) -> Part:
         try:
-            return value(future.result(self.left)), None
+            return value(future.result(max(0.0, self._end - time.monotonic()))), None
         except Failed as error:
             return None, error.failure
         except KafkaException as error:
@@ -235,7 +235,7 @@ def respond(session: _Session, request: dict[str, Any]) -> dict[str, Any]:
     """Make the call of one request; ``last``: a failure may pass, and a new process should try again."""
     result = failure = None
     try:
-        session.begin(request["timeout"])
+        session.begin(request["end"])
         result = CALLS[request["call"]](session, request["arguments"])
     except Failed as error:
         failure = error.failure
@@ -248,7 +248,7 @@ def respond(session: _Session, request: dict[str, Any]) -> dict[str, Any]:
 def _codes(result: Any) -> list[str]:
     """Return the codes of the parts' failures."""
     parts = result.values() if isinstance(result, Mapping) else ()
-    return [part[1].code for part in parts if isinstance(part, tuple) and part[1] is not None]
+    return [part[1].code for part in parts if type(part) is tuple and part[1] is not None]
 
 
 def main() -> None:
@@ -264,7 +264,7 @@ def main() -> None:
     while not last:
         request = json.loads(lines.get())
         # Ends also a client that no thread can interrupt.
-        signal.alarm(int(request["timeout"]) + 5)
+        signal.alarm(max(1, int(request["end"] - time.monotonic()) + 5))
         response = respond(session, request)
         signal.alarm(0)
         last = response["last"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import check_commit
 from airflow_kafka_offsets.kafka.failures import Failed
@@ -128,10 +129,11 @@ class OffsetsClient:
         session = self._session
         if session.connections.crowded(group_id) and len(wanted) <= session.chunk_size:
             # One of many groups: a connection for each would cost 10 to 30 ms.
-            found = self.committed_groups({group_id: wanted})[group_id]
-            if isinstance(found, BrokerError):
-                raise found
-            return {tp: found.get(tp) for tp in sorted(wanted)}
+            with suppress(ClientCrashedError):  # a Consumer does not die of the same answer
+                found = self.committed_groups({group_id: wanted}, within=session.timeout / 2)[group_id]
+                if isinstance(found, BrokerError):
+                    raise found
+                return {tp: found.get(tp) for tp in sorted(wanted)}
         with session.asking(f"reading the offsets of group {group_id!r}") as call:
             return GroupCommits(session, self._admin, group_id).read(call, wanted)
 

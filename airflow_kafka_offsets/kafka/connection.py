@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -40,6 +40,9 @@ _DEFAULTS = {
     "reconnect.backoff.max.ms": 1_000,
 }
 _DRAIN = 20
+
+_Key = tuple[str, IsolationLevel, int]
+"""Group, isolation level, and number among the connections of these."""
 
 
 class Connection:
@@ -114,11 +117,16 @@ class Connection:
 
 
 class Connections:
-    """At most :data:`MAX_KEPT` Connections; the one that was not used for longest makes room."""
+    """
+    At most :data:`MAX_KEPT` Connections.
+
+    Further connections of one group are made while there is room. They make room for the first one of another
+    group, and then does the one that was not used for longest.
+    """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = dict(config)
-        self._kept: dict[tuple[str, IsolationLevel, int], Connection] = {}
+        self._kept: dict[_Key, Connection] = {}
         self._closing: list[threading.Thread] = []
 
     def get(
@@ -133,12 +141,12 @@ class Connections:
 
         A Consumer makes one call at a time, so that over a network each would cost a round trip.
         """
-        numbers = range(min(chunks, MAX_KEPT))
-        return [self._get((group_id, "read_uncommitted", number)) for number in numbers]
+        return self._most([(group_id, "read_uncommitted", number) for number in range(chunks)])
 
     def crowded(self, group_id: str) -> bool:
-        """Return whether a connection would have to be closed for one of this group."""
-        return len(self._kept) >= MAX_KEPT and (group_id, "read_uncommitted", 0) not in self._kept
+        """Return whether another group's only connection would have to be closed for one of this group."""
+        firsts = {group for group, _, number in self._kept if not number}
+        return len(firsts) >= MAX_KEPT and group_id not in firsts
 
     def for_logs(self, chunks: int, requests: int, isolation_level: IsolationLevel) -> list[Connection]:
         """
@@ -147,14 +155,22 @@ class Connections:
 
         The logs can be asked over any connection, so that those of groups are used first.
         """
-        keys = [(OWN_GROUP, isolation_level, number) for number in range(min(chunks, MAX_KEPT))]
+        keys: list[_Key] = [(OWN_GROUP, isolation_level, number) for number in range(chunks)]
         kept = [key for key in reversed(self._kept) if key[1] == isolation_level and key not in keys]
         count = max(len(keys), min(requests, 1 + len(kept)))
-        return [self._get(key) for key in [keys[0], *kept, *keys[1:]][: min(count, MAX_KEPT)]]
+        return self._most([keys[0], *kept, *keys[1:]][:count])
 
-    def _get(self, key: tuple[str, IsolationLevel, int]) -> Connection:
+    def _most(self, keys: Sequence[_Key]) -> list[Connection]:
+        first, *others = keys[:MAX_KEPT]
+        found = [self._get(first)]
+        # Making room for them would only have others opened again.
+        found += [self._get(key) for key in others if key in self._kept or len(self._kept) < MAX_KEPT]
+        return found
+
+    def _get(self, key: _Key) -> Connection:
         if key not in self._kept and len(self._kept) >= MAX_KEPT:
-            self.discard(next(iter(self._kept.values())))
+            further = (kept for kept in self._kept if kept[2])
+            self.discard(self._kept[next(further, next(iter(self._kept)))])
         connection = self._kept.pop(key, None) or Connection(self._config, key[0], key[1])
         self._kept[key] = connection
         return connection

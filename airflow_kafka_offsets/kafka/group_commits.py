@@ -15,6 +15,7 @@ from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
     OCCUPIED,
     TOPIC_HIDDEN,
+    UNCERTAIN,
     UNKNOWN_PARTITION,
     Failed,
     Failure,
@@ -144,7 +145,7 @@ class GroupCommits:
             connection.causes.clear()
             parts = list(commit_chunks(self._group_id, progress.pending, metadata))
             try:
-                results = send_commits(connection, parts, metadata, min(ATTEMPT, call.left))
+                results = send_commits(connection, parts, metadata, min(ATTEMPT, call.left), call)
             except Failed as error:
                 progress.fail(error.failure, uncertain=True)
                 # Its response may still come, and would be taken for that of the next commit.
@@ -153,7 +154,8 @@ class GroupCommits:
             progress.done([tp for tp, failure in results.items() if failure is None])
             # The broker refuses a whole request with these.
             if any(failure and failure.code in ACTIVE_GROUP for failure in results.values()):
-                self._wait_if_occupied(call, progress)
+                unanswered = any(failure and failure.code in UNCERTAIN for failure in results.values())
+                self._wait_if_occupied(call, progress, uncertain=unanswered)
             progress.take(results, lambda unknown: missing_partitions(connection, unknown, call.left))
 
         try:
@@ -164,12 +166,12 @@ class GroupCommits:
             progress.reason = error
         return progress
 
-    def _wait_if_occupied(self, call: Call, progress: CommitProgress) -> None:
+    def _wait_if_occupied(self, call: Call, progress: CommitProgress, *, uncertain: bool) -> None:
         group = self._described(call)
         # The window's commit may have ended since.
         if group is not None and (group.occupied or not group.active):
             failure = Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}")
-            progress.fail(failure)
+            progress.fail(failure, uncertain=uncertain)
             raise Failed(failure)
 
     def _members(self, call: Call) -> Sequence[GroupMember]:

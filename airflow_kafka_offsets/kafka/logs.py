@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 
+_LEAST = 0.1
 _ABSENT_TWICE = 2
 """A broker that has just learnt of a topic may not know it for a moment."""
 
@@ -66,7 +67,7 @@ def offsets_at(
         def ask(
             connection: Connection, task: tuple[int, Sequence[TopicPartition]]
         ) -> tuple[Offsets, dict[TopicPartition, Failure]]:
-            return read_offsets(connection, task[1], task[0], timeout)
+            return read_offsets(connection, task[1], task[0], max(_LEAST, min(timeout, call.left)))
 
         for (timestamp, _), (got, failed) in ask_each(connections, tasks(), ask):
             found[timestamp].update(got)
@@ -75,7 +76,7 @@ def offsets_at(
         missing: list[TopicPartition] = []
         for connection in connections if unknown else ():
             # Each of them has metadata of its own, which this updates.
-            missing = missing_partitions(connection, unknown, timeout)
+            missing = missing_partitions(connection, unknown, max(_LEAST, min(timeout, call.left)))
         for tp in missing:
             absent[tp] = absent.get(tp, 0) + 1
         if missing and max(absent[tp] for tp in missing) >= _ABSENT_TWICE:

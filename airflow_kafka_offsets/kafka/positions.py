@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
+    BrokerUnavailableError,
     KafkaOffsetsError,
     NoCommitError,
     UnknownTopicPartitionError,
     UsageError,
 )
+from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.kafka.reader import OffsetsReader, PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.lag import Lag
@@ -133,10 +135,15 @@ def lag_of(
 def lags_of_all_groups(
     client: OffsetsClient, *, isolation_level: IsolationLevel = "read_uncommitted"
 ) -> dict[str, Lag | KafkaOffsetsError]:
-    """Return the lag of every group of the cluster, or why it has none; all groups are asked together."""
+    """
+    Return the lag of every group of the cluster, or why it is unknown; all groups are asked together.
+
+    :return: group -> its lag; without partitions if it has no commits.
+    """
     found = client.committed_groups({group.group_id: None for group in client.list_groups()})
     # Before the logs: then a live group can only seem further behind.
-    on_broker = client.partitions()
+    on_broker: dict[str, list[int]] = client.partitions()
+    on_broker |= client.partitions(_topics(found) - on_broker.keys())  # Kafka's own
     results: dict[str, Lag | KafkaOffsetsError] = {}
     positions: dict[str, Positions] = {}
     for group_id, commits in sorted(found.items()):
@@ -144,9 +151,23 @@ def lags_of_all_groups(
             positions[group_id] = _positions_of_all(client, group_id, commits, on_broker)
         except KafkaOffsetsError as error:  # noqa: PERF203  # each group has its own
             results[group_id] = error
-    logs = client.log_ranges(set().union(*positions.values()), isolation_level=isolation_level)
-    results |= {group_id: Lag.measure(group_id, each, logs) for group_id, each in positions.items()}
+    try:
+        logs = client.log_ranges(set().union(*positions.values()), isolation_level=isolation_level)
+        results |= {group_id: Lag.measure(group_id, each, logs) for group_id, each in positions.items()}
+    except BrokerError as error:
+        if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
+            raise
+        # A topic that was deleted in this moment, or that has no leader, is a matter of its groups.
+        for group_id, each in positions.items():
+            try:
+                results[group_id] = lag_of(client, group_id, each, isolation_level=isolation_level)
+            except BrokerError as own:  # noqa: PERF203  # each group has its own
+                results[group_id] = own
     return dict(sorted(results.items()))
+
+
+def _topics(found: Mapping[str, Mapping[TopicPartition, Commit] | BrokerError]) -> set[str]:
+    return {tp.topic for each in found.values() if not isinstance(each, BrokerError) for tp in each}
 
 
 def _positions_of_all(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection
-from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, Failed, Failure
+from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, Deadline, Failed, Failure
 from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
@@ -138,40 +138,55 @@ def send_commit(
 
 
 def send_commits(
-    connection: Connection, parts: Sequence[Offsets], metadata: str, timeout: float
+    connection: Connection,
+    parts: Sequence[Offsets],
+    metadata: str,
+    timeout: float,
+    deadline: Deadline | None = None,
 ) -> dict[TopicPartition, Failure | None]:
     """
     Send the parts of a commit, which do not wait for one another, and wait for all responses.
 
+    :param timeout: seconds for each next response.
+    :param deadline: for all of them.
     :return: partition -> ``None`` if it was committed, else why not. If one partition of a part was refused,
         the client reports its error for the whole part.
     :raises Failed: if there was no response in time; discard the connection then, because it may still come.
     """
-    responses = connection.commit_responses
-    responses.clear()
+    connection.commit_responses.clear()
     for part in parts:
         wanted = [ClientPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in part.items()]
         connection.ask(methodcaller("commit", offsets=wanted, asynchronous=True))
-    end = time.monotonic() + timeout
-    pause, seen = _SHORTEST_POLL, 0
-    while len(responses) < len(parts):
-        left = end - time.monotonic()
-        if left <= 0 or connection.causes.final is not None:
+    numbers = {tp: number for number, part in enumerate(parts) for tp in part}
+    left = set(range(len(parts)))
+    results: dict[TopicPartition, Failure | None] = {}
+    end, pause = time.monotonic() + timeout, _SHORTEST_POLL
+    while left:
+        now = time.monotonic()
+        if now >= end or (deadline and not deadline.left) or connection.causes.final is not None:
             raise Failed(Failure("_TIMED_OUT", "no answer to the commit"))
         # The client's poll does not end with the response, only when its time is up.
-        connection.drain(min(pause, left))
-        pause = _SHORTEST_POLL if len(responses) > seen else min(pause * 1.5, _LONGEST_POLL)
-        seen = len(responses)
+        connection.drain(min(pause, end - now))
+        pause = min(pause * 1.5, _LONGEST_POLL)
+        while connection.commit_responses:
+            found, answered = _response(*connection.commit_responses.pop(0), numbers)
+            results |= found
+            left -= answered
+            end, pause = time.monotonic() + timeout, _SHORTEST_POLL
+    missing = Failure("_TIMED_OUT", "no answer for this partition")
+    return {tp: results.get(tp, missing) for part in parts for tp in part}
+
+
+def _response(
+    error: KafkaError | None, partitions: Sequence[ClientPartition], numbers: Mapping[TopicPartition, int]
+) -> tuple[dict[TopicPartition, Failure | None], set[int]]:
+    """Return the results in one response, and the parts that they belong to."""
+    whole = None if error is None else Failure.of(error)
     results: dict[TopicPartition, Failure | None] = {}
-    unanswered = Failure("_TIMED_OUT", "no answer for this partition")
-    for error, partitions in responses:
-        whole = None if error is None else Failure.of(error)
-        unanswered = whole or unanswered
-        for partition in partitions:
-            failed = whole if partition.error is None else Failure.of(partition.error)
-            results[TopicPartition(partition.topic, partition.partition)] = failed
-    responses.clear()
-    return {tp: results.get(tp, unanswered) for part in parts for tp in part}
+    for partition in partitions:
+        failed = whole if partition.error is None else Failure.of(partition.error)
+        results[TopicPartition(partition.topic, partition.partition)] = failed
+    return results, {numbers[tp] for tp in results if tp in numbers}
 
 
 def _about(what: str, error: KafkaError) -> Failure:

@@ -118,8 +118,10 @@ class Session:
             connection.causes.clear()
 
         def causes() -> Causes:
-            each = [connection.causes for connection in connections]
-            return next((found for found in each if found.final is not None), each[0])
+            first, *others = (connection.causes for connection in connections)
+            for other in others:
+                first.add(other.seen)
+            return first
 
         try:
             return until(call, question, causes)

@@ -7,6 +7,8 @@ import re
 import socket
 from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.errors import SetupError
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
@@ -57,7 +59,10 @@ def is_free(port: int) -> bool:
 
 def free_port(taken: Collection[int] = ()) -> int:
     """Pick a port that is free now and not in ``taken``."""
-    return next(port for port in random.sample(_PORTS, 1000) if port not in taken and is_free(port))
+    for port in random.sample(_PORTS, 1000):
+        if port not in taken and is_free(port):
+            return port
+    raise SetupError(f"{LOOPBACK} has no free port from {_PORTS.start} to {_PORTS.stop}: free some")
 
 
 def listener_port(configuration: Path) -> int | None:

@@ -58,8 +58,14 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
 
 def _find_dag() -> Path:
     """Return the DAG's file: beside the package in a checkout, inside it where it was installed."""
-    places = (place / "dags_examples" / "daily_flights.py" for place in Path(__file__).parents)
-    return next(file for file in places if file.is_file())
+    here = Path(__file__).parent
+    for place in (here.parents[1], here):
+        if (file := place / "dags_examples" / "daily_flights.py").is_file():
+            return file
+    raise SetupError(
+        "dags_examples/daily_flights.py is missing: run the demo from a checkout, or install the package "
+        "again"
+    )
 
 
 def _check_machine() -> None:

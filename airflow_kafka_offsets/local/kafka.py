@@ -34,6 +34,7 @@ _ATTEMPT = 5.0
 
 _READY = "airflow-kafka-offsets-ready"
 _LOG_LINES = 40
+_PORT_ATTEMPTS = 3
 
 
 class EmbeddedKafka:
@@ -61,7 +62,8 @@ class EmbeddedKafka:
         progress: Callable[[str], None] = silent,
     ) -> None:
         self._temporary = directory is None
-        self.directory = (directory or Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-"))).absolute()
+        temporary = Path(tempfile.gettempdir(), f"airflow-kafka-offsets-{secrets.token_hex(8)}")
+        self.directory = (directory or temporary).absolute()
         self._given_port = port
         self._port = 0
         self._properties = dict(properties or {})
@@ -95,12 +97,17 @@ class EmbeddedKafka:
 
         :raises SetupError: if it cannot; with the end of the broker's log.
         """
-        if not self.running:
+        for attempt in range(_PORT_ATTEMPTS):
+            if self.running:
+                break
             try:
                 self._start()
-            except BaseException:
+            except BaseException as error:
                 self.stop()
-                raise
+                # Another program was quicker.
+                taken = self._given_port is None and "Address already in use" in str(error)
+                if not taken or attempt == _PORT_ATTEMPTS - 1:
+                    raise
         return self
 
     def stop(self) -> None:
@@ -127,7 +134,7 @@ class EmbeddedKafka:
 
     def _start(self) -> None:
         self._port = self._choose_port()
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         configuration = self.directory / "server.properties"
         properties = broker_config.properties_text(self.server_properties(self._port))
         configuration.write_text(properties, encoding="utf-8")

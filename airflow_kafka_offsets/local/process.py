@@ -53,7 +53,8 @@ class SupervisedProcess:
             undo.callback(self._close)
             first_line = self._supervisor.stdout.readline() if self._supervisor.stdout else b""
             if not first_line:
-                raise SetupError(f"{command[0]} could not be started: see the end of {log}")
+                last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+                raise SetupError(f"{command[0]} could not be started: {last or 'it said nothing'}")
             self.pid = int(first_line)
             undo.pop_all()
 
@@ -82,10 +83,13 @@ class SupervisedProcess:
             self._supervisor.communicate()
 
 
-def find_process(first_argument: str) -> psutil.Process | None:
-    """Return the live process, not a zombie, of which this is the first argument."""
-    processes = psutil.process_iter(["cmdline"])
-    return next((each for each in processes if (each.info["cmdline"] or ())[1:2] == [first_argument]), None)
+def find_process(argument: str) -> psutil.Process | None:
+    """Return the live process, not a zombie, that has this argument; its supervisor has it too."""
+    for process in psutil.process_iter(["cmdline"]):
+        arguments = process.info["cmdline"] or ()
+        if argument in arguments and supervisor.__file__ not in arguments:
+            return process
+    return None
 
 
 def end_process(process: psutil.Process) -> None:

@@ -89,8 +89,9 @@ class GivenOptions(_Base):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Before Airflow's metaclass wraps it, which adds the default_args.
-        if "__init__" in vars(cls):
+        # Before Airflow's metaclass wraps it, which adds the default_args. What None means to the subclass of
+        # a user is for the user to say.
+        if "__init__" in vars(cls) and cls.__module__.startswith("airflow_kafka_offsets."):
             cls.__init__ = none_is_default(cls.__init__)  # type: ignore[method-assign]
 
     def _do_render_template_fields(

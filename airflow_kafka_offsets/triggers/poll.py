@@ -17,7 +17,12 @@ from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 
-from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, UnknownTopicPartitionError
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    BrokerUnavailableError,
+    ClientCrashedError,
+    UnknownTopicPartitionError,
+)
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.triggers.poll_request import FLOOR, PollRequest
 from airflow_kafka_offsets.triggers.shared_poller import SharedPoller
@@ -32,7 +37,7 @@ CALL = 10.0
 STALE = 300.0
 """Seconds without an answer after which the connection is read again: the brokers may have moved."""
 
-_NO_REFUSAL = (BrokerUnavailableError, UnknownTopicPartitionError)
+_NO_REFUSAL = (BrokerUnavailableError, ClientCrashedError, UnknownTopicPartitionError)
 
 _pollers: dict[str, SharedPoller] = {}
 _guard = threading.RLock()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
+from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, SetupError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel, LogRange, TopicPartition
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -112,13 +113,18 @@ class CachedReader:
         wanted = {group_id: self._commits.before(group_id) for group_id in group_ids}
         try:
             found = self._client.committed_groups(wanted, within=_TOGETHER)
-        except BrokerError as error:
-            self._together = dict.fromkeys(group_ids, error)
-            return
+        except (BrokerError, SetupError, OSError) as error:
+            # Also where no process can be started at the moment: that is no reason to end a wait.
+            found = dict.fromkeys(
+                group_ids, error if isinstance(error, BrokerError) else BrokerUnavailableError(str(error))
+            )
         for group_id, commits in found.items():
-            self._together[group_id] = commits if isinstance(commits, BrokerError) else None
             if not isinstance(commits, BrokerError):
+                self._together[group_id] = None
                 self._commits.put(group_id, {**dict.fromkeys(wanted[group_id] or ()), **commits})
+            elif isinstance(commits, BrokerUnavailableError | ClientCrashedError):
+                self._together[group_id] = commits
+            # Else each wait asks for its own partitions: one of another wait may be the reason.
 
     def partitions(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
         """Return the partitions of topics, as they were at most :data:`METADATA_AGE` ago."""
@@ -144,7 +150,7 @@ class CachedReader:
         if group_id not in self._together:
             return self._client.committed(group_id, partitions)
         if (error := self._together[group_id]) is not None:
-            raise error
+            raise copy(error)
         # Not by a connection to the group: there may be as many groups as have a partition without a commit.
         wanted = list(partitions)
         commits = self._client.committed_groups({group_id: wanted})[group_id]
@@ -160,8 +166,18 @@ class CachedReader:
             commits = sorted(self.committed(group_id, wanted).items())
             if found := {tp: commit for tp, commit in commits if commit is not None}:
                 return found
-        everywhere = self._client.committed_everywhere(group_id)
+        everywhere = self._read_everywhere(group_id)
         self._topics_of[group_id] = (time.monotonic(), frozenset(tp.topic for tp in everywhere))
+        return everywhere
+
+    def _read_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
+        if group_id not in self._together:
+            return self._client.committed_everywhere(group_id)
+        if (error := self._together[group_id]) is not None:
+            raise copy(error)
+        everywhere = self._client.committed_groups({group_id: None})[group_id]
+        if isinstance(everywhere, BrokerError):
+            raise everywhere
         return everywhere
 
     def sees_all_topics(self) -> bool:
