@@ -188,9 +188,9 @@ class Worker:
         root = str(Path(airflow_kafka_offsets.__file__).parents[1])
         # The worker finds the package where this process found it.
         path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
+        # Not a pipe, which would be full one day: nobody reads it before the end.
+        self._errors = _temporary_file()
         try:
-            # Not a pipe, which would be full one day: nobody reads it before the end.
-            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START],
                 bufsize=0,
@@ -200,8 +200,8 @@ class Worker:
                 env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
             )
         except OSError as error:
-            text = f"{sys.executable} cannot be started ({error}): group calls need it, and a temporary file"
-            raise SetupError(text) from error
+            self._errors.close()
+            raise SetupError(f"{sys.executable} cannot be started ({error}): group calls need it") from error
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)
         os.set_blocking(self._stdin.fileno(), False)
@@ -253,6 +253,15 @@ class Worker:
         """
         self._finalizer.detach()
         return _end(self._process, self._errors, self._owner, patience)
+
+
+def _temporary_file() -> IO[bytes]:
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise SetupError(
+            f"no temporary file can be made ({error}): set TMPDIR; group calls need one"
+        ) from error
 
 
 def _end(

@@ -9,9 +9,12 @@ import time
 import pytest
 
 from airflow_kafka_offsets.errors import BrokerError, ClientCrashedError, SetupError
+from airflow_kafka_offsets.kafka import admin_process
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
+from airflow_kafka_offsets.kafka.admin_worker import _codes
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.explain import Call
+from airflow_kafka_offsets.kafka.failures import Failure
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hunter2hunter2"}
 
@@ -52,6 +55,32 @@ def test_a_child_that_died_is_replaced(python, tmp_path):
     )
     with OffsetsClient(CONFIG, timeout=10) as client:
         assert client.describe_groups(["g"])["g"].state == "Empty"
+
+
+def test_a_call_that_a_signal_interrupts_leaves_no_response_for_the_next_one(python, tmp_path, monkeypatch):
+    answer = '{"result": [], "failure": null, "causes": [], "last": false}'
+    python(f"echo x >> {tmp_path}/runs; read -r settings; while read -r line; do echo '{answer}'; done")
+    real = admin_process.Worker.ask
+
+    def interrupted(self, request, timeout):
+        real(self, request, timeout)
+        raise KeyboardInterrupt
+
+    with OffsetsClient(CONFIG, timeout=10) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(admin_process.Worker, "ask", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                client.list_groups()
+        assert client.list_groups() == []
+        assert client.list_groups() == []
+    # The first one was ended with the call.
+    assert (tmp_path / "runs").read_text().count("x") == 2
+
+
+def test_a_part_that_is_a_failure_itself_is_no_result_that_failed():
+    answer = {"number": 1, "retention": None, "failure": Failure("CLUSTER_AUTHORIZATION_FAILED", "no")}
+    assert _codes(answer) == []
+    assert _codes({"g": (None, Failure("NOT_COORDINATOR", "moved"))}) == ["NOT_COORDINATOR"]
 
 
 def test_a_child_that_hangs_is_killed_at_the_deadline(python, tmp_path):

@@ -134,9 +134,10 @@ def test_a_connection_that_is_no_database_is_refused():
 
 def test_a_connection_whose_template_came_out_empty_is_refused():
     task = CommitOffsetsOperator(
-        task_id="publish", group_id="shop", store_conn_id="", checkpoint_location="file:///nowhere"
+        task_id="publish", group_id="shop", store_conn_id="{{ '' }}", checkpoint_location="file:///nowhere"
     )
-    with pytest.raises(AirflowFailException, match="store_conn_id='' is nothing, and it was given"):
+    task.render_template_fields({})
+    with pytest.raises(AirflowFailException, match="store_conn_id=.* which is nothing"):
         task.execute({})
 
 

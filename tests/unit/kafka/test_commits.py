@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import BrokerError, UsageError
+from airflow_kafka_offsets.kafka import group_commits
 from airflow_kafka_offsets.kafka.commits import (
     MAX_BYTES,
     MAX_PARTITIONS,
@@ -12,7 +16,9 @@ from airflow_kafka_offsets.kafka.commits import (
     check_commit,
     commit_chunks,
 )
-from airflow_kafka_offsets.kafka.failures import Failed, Failure
+from airflow_kafka_offsets.kafka.explain import Call
+from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -90,3 +96,29 @@ def test_after_an_uncertain_answer_what_was_written_is_looked_up_first():
     assert progress.pending == {A: 1}
     assert progress.written == [B]
     assert not progress.uncertain
+
+
+def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monkeypatch):
+    connection = SimpleNamespace(causes=Causes())
+    connections = SimpleNamespace(get=lambda _: connection, discard=lambda _: None)
+    group = GroupDescription("g", "Stable", "classic", (GroupMember("m", "x-window-commit", "h", ()),))
+    assert group.occupied
+    session: Any = SimpleNamespace(connections=connections)
+    admin: Any = SimpleNamespace(describe=lambda *_: {"g": group})
+    commits = group_commits.GroupCommits(session, admin, "g")
+    reads = []
+
+    def read(call, offsets, _="Describe"):
+        reads.append(call.what)
+        return dict.fromkeys(offsets)
+
+    def send(_, parts, *__):
+        codes = ["_TIMED_OUT", "UNKNOWN_MEMBER_ID"]
+        return {tp: Failure(codes[n], "") for n, part in enumerate(parts) for tp in part}
+
+    monkeypatch.setattr(commits, "read", read)
+    monkeypatch.setattr(group_commits, "send_commits", send)
+    offsets = {TopicPartition("orders", number): 5 for number in range(MAX_PARTITIONS + 1)}
+    with pytest.raises(BrokerError, match="it is not known whether"):
+        commits.commit(Call("committing", "kafka-1:9092", 1.0), offsets, "")
+    assert sum("reading back" in what for what in reads) > 1
