@@ -33,6 +33,7 @@ _ATTEMPT = 5.0
 """Seconds of one attempt. On a fresh broker the first commit may never be answered, a second client's is."""
 
 _READY = "airflow-kafka-offsets-ready"
+_MAIN = "kafka.Kafka"
 _LOG_LINES = 40
 _PORT_ATTEMPTS = 3
 
@@ -139,7 +140,7 @@ class EmbeddedKafka:
         properties = broker_config.properties_text(self.server_properties(self._port))
         configuration.write_text(properties, encoding="utf-8")
         options = (_mark(self.directory), f"-Xmx{self._heap}", "-Dlog4j2.level=INFO")
-        command = [*java_command(*options, progress=self._progress), "kafka.Kafka", str(configuration)]
+        command = [*java_command(*options, progress=self._progress), _MAIN, str(configuration)]
         if not (self.directory / "data" / "meta.properties").exists():
             self._format(configuration)
         self._progress(f"starting Kafka on {self.bootstrap_servers}")
@@ -213,7 +214,7 @@ class EmbeddedKafka:
 
 def find_broker(directory: Path) -> psutil.Process | None:
     """Return the Java process of the broker that runs in a directory."""
-    return find_process(_mark(directory))
+    return find_process(_mark(directory), _MAIN)
 
 
 def _mark(directory: Path) -> str:

@@ -83,11 +83,11 @@ class SupervisedProcess:
             self._supervisor.communicate()
 
 
-def find_process(argument: str) -> psutil.Process | None:
-    """Return the live process, not a zombie, that has this argument; its supervisor has it too."""
+def find_process(*wanted: str) -> psutil.Process | None:
+    """Return the live process, not a zombie, that has these arguments; its supervisor has them too."""
     for process in psutil.process_iter(["cmdline"]):
         arguments = process.info["cmdline"] or ()
-        if argument in arguments and supervisor.__file__ not in arguments:
+        if set(wanted) <= set(arguments) and supervisor.__file__ not in arguments:
             return process
     return None
 

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from running_airflow import make_database
 from spark_session import QUICK_JAVA
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
+from airflow_kafka_offsets.local.demo import demo_environment
 from airflow_kafka_offsets.local.demo_days import MARK
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -45,7 +46,7 @@ def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
     environment = demo_environment(home, EXAMPLES, bootstrap_servers)
     # The fast compiler only: no job runs long enough for the other one.
     environment |= dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), QUICK_JAVA)
-    migrate_airflow(environment, home)
+    make_database(environment, home)
 
     def run(*arguments, log=None, **variables):
         """Run Python; with a log the output goes there, to be watched meanwhile."""

@@ -85,6 +85,7 @@ def test_every_flight_is_in_the_table_of_its_day(planned, home):
         assert rows.num_rows == len(set(rows.column("id").to_pylist())) == flights
 
 
+@pytest.mark.long
 def test_a_bad_day_is_read_again_and_no_group_moves(planned, run_dag, variables, home, topic, kafka_tools):
     good, before = {day: table(home, day) for day in LEFT}, kafka_tools.describe_rows(GROUP)
     file = home / "planned" / "flights" / f"day={SECOND}" / "flights.parquet"

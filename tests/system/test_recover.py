@@ -107,6 +107,7 @@ def test_the_bad_day_is_corrected_and_the_others_come_out_identical(recovered, t
     assert {day: found["rows"] for day, found in compared["after"].items()} == LEFT
 
 
+@pytest.mark.long
 def test_a_recovery_whose_job_fails_is_a_failed_run_and_everything_is_put_back(
     recovered, three_days, run_dag, stands, kafka_tools
 ):

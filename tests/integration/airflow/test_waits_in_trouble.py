@@ -19,6 +19,7 @@ AWAY = 20.0
 DEADLINE = 60.0
 
 
+@pytest.mark.long
 def test_a_wait_goes_on_after_a_broker_was_stopped_or_silent_for_20_seconds(
     own_kafka, make_topic, produce, new_group, monkeypatch
 ):

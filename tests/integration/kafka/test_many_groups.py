@@ -23,10 +23,16 @@ OFFSET_FETCH = 9
 NOT_COORDINATOR = 16
 
 
-def workers():
-    """The admin processes of this process."""
+def admin_processes():
     children = psutil.Process().children()
     return [child for child in children if "admin_worker" in " ".join(child.cmdline())]
+
+
+@pytest.fixture
+def workers():
+    """workers() -> the admin processes that this process has started since the test began."""
+    before = set(admin_processes())
+    return lambda: [each for each in admin_processes() if each not in before]
 
 
 @pytest.fixture
@@ -51,7 +57,7 @@ def test_they_are_those_that_each_group_has(client, groups, named):
         assert {tp: commit for tp, commit in alone.items() if commit is not None} == found[name]
 
 
-def test_groups_that_are_read_one_by_one_keep_few_connections(client, groups):
+def test_groups_that_are_read_one_by_one_keep_few_connections(client, groups, workers):
     names, partitions = groups
     for name, number in names.items():
         other = partitions[1 - number % 2]
@@ -66,18 +72,17 @@ def test_a_group_that_does_not_exist_has_none(client, new_group):
     assert client.committed_groups({group: None}) == {group: {}}
 
 
-def test_the_process_stays_and_ends_with_its_client(bootstrap_servers, new_group):
-    before = set(workers())
+def test_the_process_stays_and_ends_with_its_client(bootstrap_servers, new_group, workers):
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         client.list_groups()
-        (worker,) = set(workers()) - before
+        (worker,) = workers()
         client.describe_groups([new_group()])
         client.committed_groups({new_group(): None})
-        assert set(workers()) - before == {worker}
+        assert workers() == [worker]
     assert not worker.is_running()
 
 
-def test_a_process_that_died_is_replaced(client, new_group):
+def test_a_process_that_died_is_replaced(client, new_group, workers):
     group = new_group()
     client.list_groups()
     (worker,) = workers()
@@ -86,7 +91,7 @@ def test_a_process_that_died_is_replaced(client, new_group):
     assert workers() != [worker]
 
 
-def test_a_process_that_does_not_answer_is_replaced_at_the_deadline(bootstrap_servers, new_group):
+def test_a_process_that_does_not_answer_is_replaced_at_the_deadline(bootstrap_servers, new_group, workers):
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=3) as client:
         client.list_groups()
         (worker,) = workers()
@@ -99,7 +104,7 @@ def test_a_process_that_does_not_answer_is_replaced_at_the_deadline(bootstrap_se
         assert client.list_groups()
 
 
-def test_a_copy_of_the_process_gets_a_worker_of_its_own(client):
+def test_a_copy_of_the_process_gets_a_worker_of_its_own(client, workers):
     client.list_groups()
     (worker,) = workers()
     pid = os.fork()
