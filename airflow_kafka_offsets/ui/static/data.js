@@ -1,0 +1,92 @@
+// The server's answers, asked for with addresses relative to this file.
+
+export const ROOT = new URL("../", import.meta.url);
+const DEADLINE = 20_000;
+
+/** An answer that is no result; `status` is 0 if there was no answer. */
+export class Refused extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+/** Ask for JSON at an address below the page's root. */
+export async function get(address) {
+  let response;
+  try {
+    response = await fetch(new URL(address, ROOT), {
+      headers: { Accept: "application/json" },
+      redirect: "error",
+      signal: AbortSignal.timeout(DEADLINE),
+    });
+  } catch {
+    throw new Refused(0, "Airflow does not answer.");
+  }
+  if (response.ok) {
+    try {
+      return await response.json();
+    } catch {
+      throw new Refused(0, "Airflow's answer could not be read.");
+    }
+  }
+  const body = await response.json().catch(() => ({}));
+  const detail = typeof body.detail === "string" ? body.detail : `Airflow answers with status ${response.status}.`;
+  throw new Refused(response.status, detail);
+}
+
+/** Write an address below the page's root; each part is escaped. */
+export const path = (...parts) => parts.map(encodeURIComponent).join("/");
+
+export const dagPath = (dagId) => path("dags", dagId);
+export const movePath = (move) =>
+  path("dags", move.dag_id, "runs", move.run_id, "tasks", move.task_id, move.map_index ?? -1);
+
+export const link = (address) => new URL(address, ROOT).href;
+
+/** Say what a refusal means to the reader. */
+export function explain(refused) {
+  if (refused.status === 401) return "You are not logged in to Airflow, or the login has expired: log in and reload this page.";
+  if (refused.status === 403) return "You have no right to read this: it needs the right to read the DAG's XComs.";
+  if (refused.status === 404) return "There is nothing to see here, or you have no right to read it.";
+  return refused.message;
+}
+
+/** Call an asynchronous function every so often, but only while the page is visible. */
+export function whileVisible(seconds, refresh) {
+  let timer;
+  let last = Date.now();
+  let running = false;
+  const due = async () => {
+    clearTimeout(timer);
+    if (running || document.hidden) return;
+    const wait = last + seconds * 1000 - Date.now();
+    if (wait > 0) {
+      timer = setTimeout(due, wait);
+      return;
+    }
+    running = true;
+    try {
+      await refresh();
+    } finally {
+      running = false;
+      last = Date.now();
+      timer = setTimeout(due, seconds * 1000);
+    }
+  };
+  document.addEventListener("visibilitychange", due);
+  due();
+  return () => {
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", due);
+  };
+}
+
+/** Run asynchronous jobs, a few at a time. */
+export async function inTurn(jobs, width = 4) {
+  const rest = [...jobs];
+  const worker = async () => {
+    while (rest.length && !document.hidden) await rest.shift()();
+  };
+  await Promise.all(Array.from({ length: width }, worker));
+}

@@ -1,0 +1,100 @@
+// Elements and texts. Everything that others have named reaches the page as text only.
+
+/** Make an element. Attributes that are `undefined`, `null` or `false` are left out; `on…` are listeners. */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029]/gu;
+
+/** Show a name that anybody may have chosen: isolated, and without characters that change their surroundings. */
+export function name(text) {
+  const escape = (found) => `\\u{${found.codePointAt(0).toString(16)}}`;
+  return h("bdi", { class: "name" }, String(text).replace(UNPRINTABLE, escape));
+}
+
+/** Join names by commas, at most `limit` of them. */
+export function names(texts, limit = 5) {
+  const shown = texts.slice(0, limit).flatMap((text, index) => (index ? [", ", name(text)] : [name(text)]));
+  if (texts.length > limit) shown.push(` and ${count(texts.length - limit)} more`);
+  return shown;
+}
+
+export const NONE = "–";
+const NUMBER = new Intl.NumberFormat("en");
+const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const count = (value) => (value === null || value === undefined ? NONE : NUMBER.format(value));
+export const compact = (value) => (value === null || value === undefined ? NONE : COMPACT.format(value));
+export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+
+const UNITS = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
+
+/** Write a number of seconds with its two largest units, such as `6 d 4 h`. */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return NONE;
+  if (seconds < 1) return seconds > 0 ? "< 1 s" : "0 s";
+  const first = UNITS.findIndex(([, size]) => seconds >= size);
+  let [unit, size] = UNITS[first];
+  if (unit === "s") return `${seconds < 10 ? Number(seconds.toFixed(1)) : Math.round(seconds)} s`;
+  const [small, part] = UNITS[first + 1];
+  const parts = Math.round(seconds / part);
+  const rest = parts % (size / part);
+  const whole = Math.floor(parts / (size / part));
+  return rest ? `${whole} ${unit} ${rest} ${small}` : `${whole} ${unit}`;
+}
+
+/** Airflow keeps the time zone that the user has chosen in its page's storage. */
+export const timeZone = (() => {
+  try {
+    const chosen = (localStorage.getItem("timezone") ?? "").replaceAll('"', "");
+    return new Intl.DateTimeFormat("en", chosen ? { timeZone: chosen } : {}).resolvedOptions().timeZone;
+  } catch {
+    return new Intl.DateTimeFormat("en").resolvedOptions().timeZone;
+  }
+})();
+
+const CLOCK = new Intl.DateTimeFormat("sv", { dateStyle: "short", timeStyle: "medium", timeZone });
+
+/** Write a moment, which is ISO 8601 text, in the user's time zone. */
+export function clock(moment) {
+  const date = new Date(moment ?? NaN);
+  return Number.isNaN(date.getTime()) ? NONE : CLOCK.format(date);
+}
+
+export function time(moment) {
+  const text = clock(moment);
+  return text === NONE ? text : h("time", { datetime: moment, title: `${moment} (shown in ${timeZone})` }, text);
+}
+
+/** Write how long ago a moment was. */
+export function ago(moment) {
+  const seconds = (Date.now() - Date.parse(moment)) / 1000;
+  if (Number.isNaN(seconds)) return NONE;
+  return seconds < 1 ? "now" : `${duration(Math.floor(seconds)).split(" ").slice(0, 2).join(" ")} ago`;
+}
+
+/** Show a text as a notice; `bad` ones are read out at once. */
+export function notice(kind, ...children) {
+  return h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : "status" }, ...children);
+}
+
+/** Show facts as pairs; what has no value is left out, and what is nested is shown as JSON. */
+export function facts(entries) {
+  const list = h("dl", { class: "facts" });
+  for (const [label, value] of entries) {
+    if (value === null || value === undefined || value === "" || value.length === 0) continue;
+    const nested = typeof value === "object" && !(value instanceof Node) && !Array.isArray(value);
+    const shown = nested ? h("pre", { tabindex: "0" }, JSON.stringify(value, null, 1)) : value;
+    const children = Array.isArray(shown) ? shown : [shown instanceof Node ? shown : String(shown)];
+    list.append(h("div", {}, h("dt", {}, label), h("dd", {}, ...children)));
+  }
+  return list;
+}

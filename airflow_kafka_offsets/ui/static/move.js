@@ -1,0 +1,104 @@
+// One task instance: what it moved, found or waited for, and the command that takes it back.
+
+import { ROOT, dagPath, get, link, path } from "./data.js";
+import { NONE, count, facts, h, name, notice, time } from "./dom.js";
+import { table } from "./table.js";
+import { tone } from "./verdicts.js";
+
+/** Make a block of text with a button that copies it. */
+export function copyable(text) {
+  const code = h("code", {}, text);
+  const said = h("span", { role: "status", class: "quiet" });
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      said.textContent = "copied";
+    } catch {
+      // Without TLS there is no clipboard: then the text is marked, to be copied by the keyboard.
+      getSelection().selectAllChildren(code);
+      said.textContent = "marked: press Ctrl+C";
+    }
+  };
+  return h("div", { class: "copy" },
+    h("pre", { tabindex: "0" }, code),
+    h("p", {}, h("button", { type: "button", onclick: copy }, "Copy"), " ", said));
+}
+
+/** Turn columns of one length into rows. */
+export function rowsOf(columns) {
+  const keys = Object.keys(columns ?? {}).filter((key) => Array.isArray(columns[key]));
+  const length = Math.max(0, ...keys.map((key) => columns[key].length));
+  return Array.from({ length }, (_, index) => Object.fromEntries(keys.map((key) => [key, columns[key][index]])));
+}
+
+const COLUMNS = [
+  { label: "Topic", value: (row) => row.topic, cell: (_, value) => name(value) },
+  { label: "Partition", numeric: true, value: (row) => row.partition, cell: (_, value) => String(value) },
+  { label: "Before", numeric: true, value: (row) => row.before },
+  { label: "After", numeric: true, value: (row) => row.after },
+  { label: "Records", numeric: true, value: (row) => row.records },
+  { label: "Log start", numeric: true, value: (row) => row.log_start },
+  { label: "Log end", numeric: true, value: (row) => row.log_end },
+  { label: "Time before", value: (row) => row.times_before, cell: (_, value) => time(value) },
+  { label: "Time after", value: (row) => row.times_after, cell: (_, value) => time(value) },
+];
+
+function receiptOf(receipt, move) {
+  const moved = move?.kind ?? "move";
+  const rows = rowsOf(receipt.partitions);
+  // A receipt without times, or without a log, has no empty columns for them.
+  const columns = COLUMNS.filter((column, index) =>
+    index < 5 || rows.some((row) => column.value(row) !== null && column.value(row) !== undefined));
+  const partitions = table({
+    caption: "What was moved", columns, key: (row) => `${row.topic} ${row.partition}`,
+    limit: 100, empty: "No partition.",
+  });
+  partitions.update(rows);
+  const changed = receipt.plan_only ? "would change" : "changed";
+  return [
+    receipt.plan_only ? notice("warn", `This is a plan only: nothing was moved by this ${moved}.`) : null,
+    facts([
+      ["Group", receipt.group_id ? name(receipt.group_id) : null],
+      ["Partitions", `${count(receipt.changed)} ${changed}, of ${count(rows.length)}`],
+      ["Records", move?.records === null || move?.records === undefined ? null : count(move.records)],
+      ["Where the offsets come from", receipt.source],
+      ...Object.entries(receipt.totals ?? {}).map(([key, value]) => [key.replaceAll("_", " "), plain(value)]),
+    ]),
+    partitions.element,
+  ];
+}
+
+const plain = (value) => (typeof value === "number" ? count(value) : typeof value === "boolean" ? (value ? "yes" : "no") : value);
+const report = (values) => facts(Object.entries(values).map(([key, value]) => [key.replaceAll("_", " "), plain(value)]));
+
+/** Show the page of a task instance. */
+export async function show(page, { dagId, runId, taskId, mapIndex }) {
+  const found = await get(path("api", "dags", dagId, "runs", runId, "tasks", taskId, mapIndex));
+  const { move, receipt, reading, drift } = found;
+  const inAirflow = new URL(`../${path("dags", dagId, "runs", runId, "tasks", taskId)}`, ROOT);
+  // Inside Airflow's own page the task is around this frame.
+  const alone = window.top === window;
+  page.replaceChildren(
+    h("nav", { "aria-label": "Where you are" },
+      h("a", { href: link("") }, "Kafka offsets"), " / ", h("a", { href: link(dagPath(dagId)) }, name(dagId))),
+    h("h1", {}, move ? `${move.kind[0].toUpperCase()}${move.kind.slice(1)} by ` : "", name(taskId)),
+    ...found.problems.map((problem) => notice("warn", problem)),
+    facts([
+      ["Run", alone ? h("a", { href: inAirflow.href }, name(runId)) : name(runId)],
+      ["Map index", Number(mapIndex) >= 0 ? mapIndex : null],
+      ["Operator", found.operator ? name(found.operator) : null],
+      ["State", found.state ?? "not run yet"],
+      ["When", move?.at ? time(move.at) : null],
+      ["Try", move?.try ?? null],
+    ]),
+    ...(receipt ? [h("section", {}, h("h2", {}, "Receipt"), ...receiptOf(receipt, move).filter(Boolean))] : []),
+    ...(found.undo ? [h("section", {}, h("h2", {}, "Take it back"),
+      h("p", {}, "This page changes nothing. To put back what was there before, run:"), copyable(found.undo))] : []),
+    ...(reading ? [h("section", {}, h("h2", {}, "Last reading"), report(reading))] : []),
+    ...(drift ? [h("section", {}, h("h2", {}, "Drift"),
+      drift.verdict ? h("p", {}, h("span", { class: `tag ${tone(drift.verdict)}` }, drift.verdict)) : "", report(drift))] : []),
+    receipt || reading || drift ? "" : h("p", { class: "quiet" },
+      "This task has stored no receipt and no reading: it has not run yet, or it does not move or wait for Kafka offsets."),
+  );
+  document.title = `${taskId} – Kafka offsets`;
+}

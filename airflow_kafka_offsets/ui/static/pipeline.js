@@ -1,0 +1,274 @@
+// One pipeline: where it is now, how it came there, and each of its partitions.
+
+import { explain, get, link, movePath, path, whileVisible } from "./data.js";
+import { NONE, ago, clock, count, duration, facts, h, name, names, notice, plural, time } from "./dom.js";
+import { rowsOf } from "./move.js";
+import { plot } from "./plots.js";
+import { skew, strips } from "./strip.js";
+import { table } from "./table.js";
+import { headroom, tone } from "./verdicts.js";
+
+const REFRESH = 10;
+const HISTORY = 60;
+const MARKED = new Set(["reset", "restore"]);
+
+/** A move is also a link to its page. */
+const moveLink = (move) => h("a", { href: link(movePath(move)) }, move.kind);
+
+const PARTITION_COLUMNS = [
+  { label: "Topic", value: (row) => row.topic, cell: (_, value) => name(value) },
+  { label: "Partition", numeric: true, value: (row) => row.partition, cell: (_, value) => String(value) },
+  { label: "Committed", numeric: true, value: (row) => row.committed },
+  { label: "Checkpoint", numeric: true, value: (row) => row.checkpoint },
+  { label: "Log start", numeric: true, value: (row) => row.log_start },
+  { label: "Log end", numeric: true, value: (row) => row.log_end },
+  { label: "Lag", numeric: true, value: (row) => row.lag, cell: (row, value) => [bar(row), count(value)] },
+  { label: "Behind", numeric: true, value: (row) => row.time_lag, cell: (_, value) => duration(value) },
+  { label: "Headroom", numeric: true, value: (row) => row.headroom, cell: (_, value) => duration(value) },
+  {
+    label: "Drift", value: (row) => row.verdict,
+    cell: (_, value) => (value ? h("span", { class: `tag ${tone(value)}` }, value) : NONE),
+  },
+];
+
+/** Draw a partition's part of the largest lag. */
+function bar(row) {
+  const inner = h("span", { class: "bar-part", "aria-hidden": "true" });
+  inner.style.width = `${Math.round(row.part * 48)}px`;
+  return inner;
+}
+
+const MOVE_COLUMNS = [
+  { label: "Time", value: (move) => move.at, cell: (move) => time(move.at) },
+  {
+    label: "Move", value: (move) => move.kind,
+    cell: (move) => [moveLink(move), move.plan_only ? h("span", { class: "tag warn" }, "plan only") : null].filter(Boolean),
+  },
+  { label: "Run", value: (move) => move.run_id, cell: (_, value) => name(value) },
+  { label: "Task", value: (move) => move.task_id, cell: (move) => name(move.map_index >= 0 ? `${move.task_id} [${move.map_index}]` : move.task_id) },
+  { label: "Records", numeric: true, value: (move) => move.records },
+  { label: "Lag", numeric: true, value: (move) => move.lag },
+  { label: "State", value: (move) => move.state, cell: (_, value) => value ?? NONE },
+];
+
+const MEMBER_COLUMNS = [
+  { label: "Member", value: (member) => member.member_id, cell: (_, value) => name(value) },
+  { label: "Client", value: (member) => member.client_id, cell: (_, value) => name(value) },
+  { label: "Host", value: (member) => member.host, cell: (_, value) => name(value) },
+  { label: "Partitions", numeric: true, value: (member) => member.partitions },
+];
+
+function card(label) {
+  const value = h("dd", { class: "value" });
+  const hint = h("dd", { class: "quiet" });
+  return {
+    element: h("div", { class: "card" }, h("dt", {}, label), value, hint),
+    set([text, kind = "", small = ""]) {
+      value.className = `value ${kind}`;
+      value.replaceChildren(...[text].flat());
+      hint.replaceChildren(...[small].flat());
+    },
+  };
+}
+
+function cards() {
+  const all = Object.fromEntries(["Lag", "Behind", "Headroom", "Drift", "Group", "Checkpoint", "Last move"]
+    .map((label) => [label, card(label)]));
+  const element = h("dl", { class: "cards" }, ...Object.values(all).map((each) => each.element));
+
+  function update(now, pipeline) {
+    const { totals, checkpoint, provenance, members } = now;
+    const known = totals?.lag !== null && totals?.lag !== undefined;
+    all.Lag.set([known ? count(totals.lag) : NONE, "", known
+      ? `records in ${plural(totals.partitions ?? 0, "partition")}` +
+        (totals.without_commit ? `, ${count(totals.without_commit)} without a commit` : "")
+      : "not known"]);
+    all.Behind.set([duration(totals?.time_lag), "", "age of the oldest record not read"]);
+    all.Headroom.set(known || totals?.headroom_is === "lost" ? headroom(totals, duration) : [NONE, "quiet", "not known"]);
+    const verdict = now.drift?.verdict;
+    all.Drift.set([verdict ?? NONE, tone(verdict), now.drift?.text ?? (pipeline.checkpoint ? "not known" : "no checkpoint to compare with")]);
+    all.Group.set([now.state ?? NONE, "", members?.length ? plural(members.length, "member")
+      : now.state ? "no members: Spark does not join it" : "not known"]);
+    all.Checkpoint.set(checkpoint
+      ? [checkpoint.batch === null ? "no batch yet" : `batch ${checkpoint.batch}`, "", [
+        checkpoint.age === null ? "" : `${duration(checkpoint.age)} old`,
+        checkpoint.pending_batch === null ? "" : `${checkpoint.age === null ? "" : ", "}batch ${checkpoint.pending_batch} is pending`,
+      ]]
+      : [NONE, "quiet", pipeline.checkpoint ? "not known" : "no checkpoint is named"]);
+    const move = pipeline.last_move;
+    if (provenance?.dag_id || provenance?.by) {
+      all["Last move"].set([provenance.at ? ago(provenance.at) : NONE, "", [
+        provenance.run_id ? ["by run ", provenance.task_id
+          ? h("a", { href: link(movePath(provenance)) }, name(provenance.run_id)) : name(provenance.run_id)] : [],
+        provenance.by ? [" triggered by ", name(provenance.by)] : []].flat(2)]);
+    } else if (move) {
+      all["Last move"].set([ago(move.at), "", [moveLink(move), " by run ", name(move.run_id)]]);
+    } else all["Last move"].set([NONE, "quiet", "no run has moved it yet"]);
+  }
+  return { element, update };
+}
+
+function plots() {
+  const position = plot({ title: "Offsets, sum of the partitions" });
+  const lag = plot({ title: "Lag in records" });
+  const records = plot({ title: "Records per batch" });
+  const durations = plot({ title: "Duration of a batch", write: duration, short: duration });
+  const element = h("div", { class: "plots" }, ...[position, lag, records, durations].map((each) => each.element));
+
+  function update(history, now) {
+    const moved = history.moves.filter((move) => !move.plan_only);
+    const marked = moved.filter((move) => MARKED.has(move.kind));
+    const points = (rows, column) => rows.map((row) => [row.at, row[column]]);
+    const sum = (column) => now?.partitions?.[column]?.reduce((all, each) => all + (each ?? 0), 0) ?? null;
+    const live = (value) => (now && !now.error && !now.stale_since ? [[now.read_at, value]] : []);
+    position.update([
+      { label: "Log end", colour: "--quiet", points: [...points(moved, "log_end"), ...live(sum("log_end"))] },
+      { label: "Committed", colour: "--accent", points: [...points(moved, "offset"), ...live(sum("committed"))] },
+      { label: "Checkpoint", colour: "--second", points: points(history.batches, "offset") },
+    ], marked);
+    lag.update([
+      { label: "Lag", colour: "--accent", zero: true, points: [...points(history.moves, "lag"), ...live(now?.totals?.lag ?? null)] },
+    ], marked);
+    records.update([{ label: "Records", colour: "--accent", bars: true, points: points(history.batches, "records") }], marked);
+    durations.update([{ label: "Duration", colour: "--second", bars: true, points: points(history.batches, "duration") }], marked);
+  }
+  return { element, update };
+}
+
+/** Say what is known of Kafka's answer: nothing where it is well. */
+function answer(now) {
+  if (now.error) {
+    return notice("bad", `Kafka has not answered since ${clock(now.error.since)} (${ago(now.error.since)}): `,
+      name(now.error.message), now.stale_since
+        ? ` The numbers are those of ${clock(now.read_at)}.` : " What follows is history only.");
+  }
+  return now.stale_since
+    ? notice("warn", `Kafka has not answered since ${clock(now.stale_since)}: the numbers are those of ${clock(now.read_at)}.`)
+    : null;
+}
+
+/** Make a pipeline's part of the page; `stop()` ends its refreshing. */
+function pipelineView(pipeline) {
+  const address = path("api", "dags", pipeline.dag_id, "pipelines", pipeline.key);
+  const trouble = h("div");
+  const past = h("div");
+  const read = h("p", { class: "quiet" }, "Asking Kafka …");
+  const numbers = cards();
+  const drawn = plots();
+  const strip = strips();
+  const skewed = h("p", {});
+  const partitions = table({
+    caption: "Partitions", columns: PARTITION_COLUMNS, sort: { column: 6, descending: true },
+    key: (row) => `${row.topic} ${row.partition}`, empty: "No partition is known.",
+  });
+  const moves = table({
+    caption: "Moves and waits", columns: MOVE_COLUMNS, sort: { column: 0, descending: true },
+    key: (move) => JSON.stringify([move.run_id, move.task_id, move.map_index, move.at]),
+    limit: 20, empty: "No run has moved or read it yet.",
+  });
+  const members = table({ caption: "Members of the group", columns: MEMBER_COLUMNS, key: (member) => member.member_id });
+  const membersPart = h("section", { hidden: true }, h("h2", {}, "Members"), members.element);
+  const partitionsPart = h("section", { hidden: true }, h("h2", {}, "Partitions"), skewed, strip.element, partitions.element);
+
+  const element = h("article", {},
+    facts([
+      ["Group", names(pipeline.groups)],
+      ["Topics", pipeline.topics ? names(pipeline.topics) : "those of the checkpoint, or of the group's commits"],
+      ["Checkpoint", pipeline.checkpoint ? name(pipeline.checkpoint) : null],
+      ["Connection", name(pipeline.kafka_config_id)],
+      ["Tasks", names(pipeline.tasks.map((task) => task.task_id), 8)],
+    ]),
+    pipeline.unresolved.length ? notice("warn",
+      "Not known until a task has run, since Airflow fills it in then: ", ...names(pipeline.unresolved)) : "",
+    trouble, numbers.element, read,
+    h("section", {}, h("h2", {}, "Over time"), past, drawn.element),
+    partitionsPart,
+    h("section", {}, h("h2", {}, "Moves"), moves.element),
+    membersPart);
+
+  let now = null;
+  let history = { batches: [], moves: [] };
+  let said = "";
+
+  function showTrouble(found) {
+    // The same trouble is not read out again.
+    const text = found?.textContent ?? "";
+    if (text !== said) trouble.replaceChildren(...(found ? [found] : []));
+    said = text;
+  }
+
+  async function refreshNow() {
+    try {
+      now = await get(`${address}/now`);
+    } catch (refused) {
+      showTrouble(notice("bad", explain(refused), now ? ` The numbers are those of ${clock(now.read_at)}.` : ""));
+      if (!now) read.textContent = "";
+      return;
+    }
+    showTrouble(answer(now));
+    read.replaceChildren("Read at ", time(now.read_at), `; again every ${REFRESH} s while this page is visible.`);
+    numbers.update(now, pipeline);
+    const rows = rowsOf(now.partitions);
+    const most = Math.max(1, ...rows.map((row) => row.lag ?? 0));
+    for (const row of rows) row.part = (row.lag ?? 0) / most;
+    partitionsPart.hidden = !rows.length;
+    skewed.replaceChildren(...skew(rows));
+    strip.update(rows);
+    partitions.update(rows);
+    membersPart.hidden = !now.members?.length;
+    members.update(now.members ?? []);
+    drawn.update(history, now);
+  }
+
+  async function refreshHistory() {
+    try {
+      history = await get(`${address}/history`);
+    } catch (refused) {
+      past.replaceChildren(notice("warn", "The history could not be read: ", explain(refused)));
+      return;
+    }
+    past.replaceChildren(...history.problems.map((problem) => notice("warn", problem)));
+    moves.update(history.moves);
+    drawn.update(history, now);
+  }
+
+  moves.update([]);
+  drawn.update(history, null);
+  refreshNow();
+  refreshHistory();
+  const stops = [whileVisible(REFRESH, refreshNow), whileVisible(HISTORY, refreshHistory)];
+  return { element, stop: () => stops.forEach((stop) => stop()) };
+}
+
+/** Show the pipelines of a DAG: one at a time, chosen by the address' fragment. */
+export async function show(page, { dagId }) {
+  const { pipelines, problems } = await get(path("api", "dags", dagId, "pipelines"));
+  const heading = h("h1", {}, "Offsets of ", name(dagId));
+  const way = h("nav", { "aria-label": "Where you are" }, h("a", { href: link("") }, "Kafka offsets"), " / ", name(dagId));
+  const shown = problems.map((problem) => notice("warn", problem));
+  document.title = `${dagId} – Kafka offsets`;
+  if (!pipelines.length) {
+    page.replaceChildren(way, heading, ...shown, h("p", { class: "quiet" },
+      "No task of this DAG names a Kafka pipeline: none of its operators and sensors is of this provider."));
+    return;
+  }
+  const label = (pipeline) => [pipeline.groups.join(", ") || pipeline.checkpoint || pipeline.key,
+    pipeline.topics?.join(", ")].filter(Boolean).join(" · ");
+  const choice = h("select", { id: "pipeline", onchange: () => { location.hash = choice.value; } },
+    ...pipelines.map((pipeline) => h("option", { value: pipeline.key }, label(pipeline))));
+  const place = h("div");
+  let view = null;
+  const choose = () => {
+    const wanted = location.hash.slice(1);
+    const pipeline = pipelines.find(({ key }) => key === wanted) ?? pipelines[0];
+    choice.value = pipeline.key;
+    view?.stop();
+    view = pipelineView(pipeline);
+    place.replaceChildren(view.element);
+  };
+  page.replaceChildren(way, heading, ...shown,
+    pipelines.length > 1 ? h("div", { class: "bar" }, h("label", { for: "pipeline" }, "Pipeline"), choice) : "",
+    place);
+  addEventListener("hashchange", choose);
+  choose();
+}

@@ -1,0 +1,98 @@
+// A table that sorts by the buttons in its header, and shows the first rows only until it is asked for all.
+
+import { count, h } from "./dom.js";
+
+const ORDER = new Intl.Collator("en", { numeric: true });
+
+function compare(a, b) {
+  // What is not known comes last, whichever way the table is sorted.
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  return ORDER.compare(String(a), String(b));
+}
+
+/**
+ * Make a table.
+ *
+ * A column is `{label, value(row), cell(row, value), numeric, sortable}`; `value` is what is sorted by, `cell`
+ * gives what is shown. The first column names the row.
+ *
+ * @param key of a row, the same when the row comes again with other values.
+ * @param sort `{column, descending}`: the order at first; without it the rows' own.
+ */
+export function table({ caption, columns, key, sort = null, limit = 50, empty = "Nothing to show." }) {
+  let rows = [];
+  let all = false;
+  const body = h("tbody");
+  const known = new Map();
+  const more = h("button", { type: "button", class: "more", onclick: () => { all = true; show(); } });
+  const buttons = columns.map((column, index) =>
+    h("button", { type: "button", onclick: () => sortBy(index) }, column.label));
+  const heads = columns.map((column, index) =>
+    h("th", { scope: "col", class: column.numeric ? "number" : null },
+      column.sortable === false ? column.label : buttons[index]));
+  const element = h("div", { class: "table" },
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+      h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, ...heads)), body)),
+    more);
+
+  function sortBy(index) {
+    const again = sort?.column === index;
+    sort = { column: index, descending: again ? !sort.descending : Boolean(columns[index].numeric) };
+    show();
+  }
+
+  function sorted() {
+    if (!sort) return rows;
+    const { value } = columns[sort.column];
+    const sign = sort.descending ? -1 : 1;
+    const keyed = rows.map((row) => [value(row), row]);
+    const unknown = ([found]) => found === null || found === undefined;
+    const known_ = keyed.filter((pair) => !unknown(pair)).sort(([a], [b]) => sign * compare(a, b));
+    return [...known_, ...keyed.filter(unknown)].map(([, row]) => row);
+  }
+
+  function line(row) {
+    const values = columns.map((column) => column.value(row));
+    const id = key(row);
+    const signature = JSON.stringify([values, row.version]);
+    const before = known.get(id);
+    // A row that says the same stays, with the focus that may be in it.
+    if (before?.signature === signature) return before.element;
+    const cells = columns.map((column, index) => {
+      const shown = column.cell ? column.cell(row, values[index]) : count(values[index]);
+      const attributes = { class: column.numeric ? "number" : null };
+      return index === 0
+        ? h("th", { scope: "row", ...attributes }, ...[shown].flat())
+        : h("td", attributes, ...[shown].flat());
+    });
+    const made = h("tr", {}, ...cells);
+    known.set(id, { signature, element: made });
+    return made;
+  }
+
+  function show() {
+    heads.forEach((head, index) => {
+      if (sort?.column === index) head.setAttribute("aria-sort", sort.descending ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    });
+    const visible = all ? sorted() : sorted().slice(0, limit);
+    const lines = visible.map(line);
+    const same = lines.length === body.children.length && lines.every((each, index) => each === body.children[index]);
+    if (!same) body.replaceChildren(...lines);
+    if (!lines.length) {
+      body.replaceChildren(h("tr", {}, h("td", { colspan: columns.length, class: "quiet" }, empty)));
+    }
+    more.hidden = all || rows.length <= limit;
+    more.textContent = `Show all ${count(rows.length)}`;
+  }
+
+  return {
+    element,
+    /** Show these rows, in the order that was chosen. */
+    update(newRows) {
+      rows = newRows;
+      show();
+    },
+    visible: () => (all ? sorted() : sorted().slice(0, limit)),
+  };
+}
