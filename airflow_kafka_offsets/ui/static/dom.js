@@ -14,11 +14,12 @@ export function h(tag, attributes = {}, ...children) {
 
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029]/gu;
 
-/** Show a name that anybody may have chosen: isolated, and without characters that change their surroundings. */
-export function name(text) {
-  const escape = (found) => `\\u{${found.codePointAt(0).toString(16)}}`;
-  return h("bdi", { class: "name" }, String(text).replace(UNPRINTABLE, escape));
-}
+/** Escape the characters of a name that cannot be seen or that change their surroundings. */
+export const printable = (text) =>
+  String(text).replace(UNPRINTABLE, (found) => `\\u{${found.codePointAt(0).toString(16)}}`);
+
+/** Show a name that anybody may have chosen. */
+export const name = (text) => h("bdi", { class: "name" }, printable(text));
 
 /** Join names by commas, at most `limit` of them. */
 export function names(texts, limit = 5) {
@@ -86,13 +87,20 @@ export function notice(kind, ...children) {
   return h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : "status" }, ...children);
 }
 
-/** Show facts as pairs; what has no value is left out, and what is nested is shown as JSON. */
+/** Show an object as a line for each of its keys. */
+function pairs(object) {
+  const write = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+  return Object.entries(object).flatMap(([key, value], index) =>
+    [index ? h("br") : "", name(`${key}: ${write(value)}`)]);
+}
+
+/** Show facts as pairs; what has no value is left out, and an object is shown as a line for each key. */
 export function facts(entries) {
   const list = h("dl", { class: "facts" });
   for (const [label, value] of entries) {
     if (value === null || value === undefined || value === "" || value.length === 0) continue;
     const nested = typeof value === "object" && !(value instanceof Node) && !Array.isArray(value);
-    const shown = nested ? h("pre", { tabindex: "0" }, JSON.stringify(value, null, 1)) : value;
+    const shown = nested ? pairs(value) : value;
     const children = Array.isArray(shown) ? shown : [shown instanceof Node ? shown : String(shown)];
     list.append(h("div", {}, h("dt", {}, label), h("dd", {}, ...children)));
   }

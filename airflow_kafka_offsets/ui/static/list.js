@@ -40,7 +40,7 @@ const COLUMNS = [
   },
   {
     label: "Last move", value: (row) => row.pipeline.last_move?.at ?? null,
-    cell: ({ pipeline: { last_move: move } }) => (move
+    cell: ({ pipeline: { last_move: move } }) => (move?.run_id
       ? [h("a", { href: link(movePath(move)) }, move.kind), ` ${ago(move.at)}`] : NONE),
   },
   {

@@ -1,7 +1,7 @@
 // One task instance: what it moved, found or waited for, and the command that takes it back.
 
 import { ROOT, dagPath, get, link, path } from "./data.js";
-import { NONE, count, facts, h, name, notice, time } from "./dom.js";
+import { NONE, count, facts, h, name, names, notice, time } from "./dom.js";
 import { table } from "./table.js";
 import { tone } from "./verdicts.js";
 
@@ -39,18 +39,16 @@ const COLUMNS = [
   { label: "Records", numeric: true, value: (row) => row.records },
   { label: "Log start", numeric: true, value: (row) => row.log_start },
   { label: "Log end", numeric: true, value: (row) => row.log_end },
-  { label: "Time before", value: (row) => row.times_before, cell: (_, value) => time(value) },
-  { label: "Time after", value: (row) => row.times_after, cell: (_, value) => time(value) },
 ];
 
 function receiptOf(receipt, move) {
   const moved = move?.kind ?? "move";
   const rows = rowsOf(receipt.partitions);
-  // A receipt without times, or without a log, has no empty columns for them.
-  const columns = COLUMNS.filter((column, index) =>
-    index < 5 || rows.some((row) => column.value(row) !== null && column.value(row) !== undefined));
+  const several = receipt.groups.length > 1;
+  const columns = several
+    ? [...COLUMNS, { label: "Group", value: (row) => row.group, cell: (_, value) => name(value ?? NONE) }] : COLUMNS;
   const partitions = table({
-    caption: "What was moved", columns, key: (row) => `${row.topic} ${row.partition}`,
+    caption: "What was moved", columns, key: (row) => JSON.stringify([row.group, row.topic, row.partition]),
     limit: 100, empty: "No partition.",
   });
   partitions.update(rows);
@@ -58,11 +56,13 @@ function receiptOf(receipt, move) {
   return [
     receipt.plan_only ? notice("warn", `This is a plan only: nothing was moved by this ${moved}.`) : null,
     facts([
-      ["Group", receipt.group_id ? name(receipt.group_id) : null],
-      ["Partitions", `${count(receipt.changed)} ${changed}, of ${count(rows.length)}`],
-      ["Records", move?.records === null || move?.records === undefined ? null : count(move.records)],
+      [several ? "Groups" : "Group", names(receipt.groups)],
+      ["Partitions", `${count(receipt.changed)} ${changed}, of ${count(receipt.totals.partitions)}`],
+      ["Records", plain(receipt.totals.records)],
+      ["Lag after it", plain(receipt.totals.lag)],
+      ["Read back", receipt.plan_only ? null : receipt.verified ? "yes, the commit was verified" : "no: the task failed before that"],
       ["Where the offsets come from", receipt.source],
-      ...Object.entries(receipt.totals ?? {}).map(([key, value]) => [key.replaceAll("_", " "), plain(value)]),
+      ["Checkpoint", receipt.checkpoint],
     ]),
     partitions.element,
   ];
@@ -89,7 +89,7 @@ export async function show(page, { dagId, runId, taskId, mapIndex }) {
       ["Operator", found.operator ? name(found.operator) : null],
       ["State", found.state ?? "not run yet"],
       ["When", move?.at ? time(move.at) : null],
-      ["Try", move?.try ?? null],
+      ["Try", move?.try_number ?? null],
     ]),
     ...(receipt ? [h("section", {}, h("h2", {}, "Receipt"), ...receiptOf(receipt, move).filter(Boolean))] : []),
     ...(found.undo ? [h("section", {}, h("h2", {}, "Take it back"),

@@ -1,7 +1,7 @@
 // One pipeline: where it is now, how it came there, and each of its partitions.
 
 import { explain, get, link, movePath, path, whileVisible } from "./data.js";
-import { NONE, ago, clock, count, duration, facts, h, name, names, notice, plural, time } from "./dom.js";
+import { NONE, ago, clock, count, duration, facts, h, name, names, notice, plural, printable, time } from "./dom.js";
 import { rowsOf } from "./move.js";
 import { plot } from "./plots.js";
 import { skew, strips } from "./strip.js";
@@ -13,7 +13,7 @@ const HISTORY = 60;
 const MARKED = new Set(["reset", "restore"]);
 
 /** A move is also a link to its page. */
-const moveLink = (move) => h("a", { href: link(movePath(move)) }, move.kind);
+const moveLink = (move) => (move.run_id ? h("a", { href: link(movePath(move)) }, move.kind) : move.kind);
 
 const PARTITION_COLUMNS = [
   { label: "Topic", value: (row) => row.topic, cell: (_, value) => name(value) },
@@ -24,7 +24,13 @@ const PARTITION_COLUMNS = [
   { label: "Log end", numeric: true, value: (row) => row.log_end },
   { label: "Lag", numeric: true, value: (row) => row.lag, cell: (row, value) => [bar(row), count(value)] },
   { label: "Behind", numeric: true, value: (row) => row.time_lag, cell: (_, value) => duration(value) },
-  { label: "Headroom", numeric: true, value: (row) => row.headroom, cell: (_, value) => duration(value) },
+  {
+    label: "Headroom", numeric: true, value: (row) => row.headroom,
+    cell: (row) => {
+      const [text, kind] = headroom(row, duration);
+      return h("span", { class: kind === "good" ? null : kind }, text);
+    },
+  },
   {
     label: "Drift", value: (row) => row.verdict,
     cell: (_, value) => (value ? h("span", { class: `tag ${tone(value)}` }, value) : NONE),
@@ -44,8 +50,11 @@ const MOVE_COLUMNS = [
     label: "Move", value: (move) => move.kind,
     cell: (move) => [moveLink(move), move.plan_only ? h("span", { class: "tag warn" }, "plan only") : null].filter(Boolean),
   },
-  { label: "Run", value: (move) => move.run_id, cell: (_, value) => name(value) },
-  { label: "Task", value: (move) => move.task_id, cell: (move) => name(move.map_index >= 0 ? `${move.task_id} [${move.map_index}]` : move.task_id) },
+  { label: "Run", value: (move) => move.run_id, cell: (_, value) => name(value ?? NONE) },
+  {
+    label: "Task", value: (move) => move.task_id,
+    cell: (move) => name(move.map_index >= 0 ? `${move.task_id} [${move.map_index}]` : move.task_id ?? NONE),
+  },
   { label: "Records", numeric: true, value: (move) => move.records },
   { label: "Lag", numeric: true, value: (move) => move.lag },
   { label: "State", value: (move) => move.state, cell: (_, value) => value ?? NONE },
@@ -53,6 +62,7 @@ const MOVE_COLUMNS = [
 
 const MEMBER_COLUMNS = [
   { label: "Member", value: (member) => member.member_id, cell: (_, value) => name(value) },
+  { label: "Group", value: (member) => member.group_id, cell: (_, value) => name(value) },
   { label: "Client", value: (member) => member.client_id, cell: (_, value) => name(value) },
   { label: "Host", value: (member) => member.host, cell: (_, value) => name(value) },
   { label: "Partitions", numeric: true, value: (member) => member.partitions },
@@ -117,6 +127,7 @@ function plots() {
 
   function update(history, now) {
     const moved = history.moves.filter((move) => !move.plan_only);
+    const ended = history.batches.filter((batch) => !batch.pending);
     const marked = moved.filter((move) => MARKED.has(move.kind));
     const points = (rows, column) => rows.map((row) => [row.at, row[column]]);
     const sum = (column) => now?.partitions?.[column]?.reduce((all, each) => all + (each ?? 0), 0) ?? null;
@@ -124,13 +135,13 @@ function plots() {
     position.update([
       { label: "Log end", colour: "--quiet", points: [...points(moved, "log_end"), ...live(sum("log_end"))] },
       { label: "Committed", colour: "--accent", points: [...points(moved, "offset"), ...live(sum("committed"))] },
-      { label: "Checkpoint", colour: "--second", points: points(history.batches, "offset") },
+      { label: "Checkpoint", colour: "--second", points: points(ended, "offset") },
     ], marked);
     lag.update([
       { label: "Lag", colour: "--accent", zero: true, points: [...points(history.moves, "lag"), ...live(now?.totals?.lag ?? null)] },
     ], marked);
-    records.update([{ label: "Records", colour: "--accent", bars: true, points: points(history.batches, "records") }], marked);
-    durations.update([{ label: "Duration", colour: "--second", bars: true, points: points(history.batches, "duration") }], marked);
+    records.update([{ label: "Records", colour: "--accent", bars: true, points: points(ended, "records") }], marked);
+    durations.update([{ label: "Duration", colour: "--second", bars: true, points: points(ended, "duration") }], marked);
   }
   return { element, update };
 }
@@ -159,7 +170,7 @@ function pipelineView(pipeline) {
   const skewed = h("p", {});
   const partitions = table({
     caption: "Partitions", columns: PARTITION_COLUMNS, sort: { column: 6, descending: true },
-    key: (row) => `${row.topic} ${row.partition}`, empty: "No partition is known.",
+    key: (row) => JSON.stringify([row.group, row.topic, row.partition]), empty: "No partition is known.",
   });
   const moves = table({
     caption: "Moves and waits", columns: MOVE_COLUMNS, sort: { column: 0, descending: true },
@@ -190,10 +201,10 @@ function pipelineView(pipeline) {
   let history = { batches: [], moves: [] };
   let said = "";
 
-  function showTrouble(found) {
+  function showTrouble(notices) {
     // The same trouble is not read out again.
-    const text = found?.textContent ?? "";
-    if (text !== said) trouble.replaceChildren(...(found ? [found] : []));
+    const text = notices.map((each) => each.textContent).join("\n");
+    if (text !== said) trouble.replaceChildren(...notices);
     said = text;
   }
 
@@ -201,12 +212,13 @@ function pipelineView(pipeline) {
     try {
       now = await get(`${address}/now`);
     } catch (refused) {
-      showTrouble(notice("bad", explain(refused), now ? ` The numbers are those of ${clock(now.read_at)}.` : ""));
+      showTrouble([notice("bad", explain(refused), now?.read_at ? ` The numbers are those of ${clock(now.read_at)}.` : "")]);
       if (!now) read.textContent = "";
       return;
     }
-    showTrouble(answer(now));
-    read.replaceChildren("Read at ", time(now.read_at), `; again every ${REFRESH} s while this page is visible.`);
+    showTrouble([answer(now), ...(now.problems ?? []).map((problem) => notice("warn", name(problem)))].filter(Boolean));
+    read.replaceChildren(...(now.read_at
+      ? ["Read at ", time(now.read_at), `; again every ${REFRESH} s while this page is visible.`] : []));
     numbers.update(now, pipeline);
     const rows = rowsOf(now.partitions);
     const most = Math.max(1, ...rows.map((row) => row.lag ?? 0));
@@ -255,7 +267,7 @@ export async function show(page, { dagId }) {
   const label = (pipeline) => [pipeline.groups.join(", ") || pipeline.checkpoint || pipeline.key,
     pipeline.topics?.join(", ")].filter(Boolean).join(" · ");
   const choice = h("select", { id: "pipeline", onchange: () => { location.hash = choice.value; } },
-    ...pipelines.map((pipeline) => h("option", { value: pipeline.key }, label(pipeline))));
+    ...pipelines.map((pipeline) => h("option", { value: pipeline.key }, printable(label(pipeline)))));
   const place = h("div");
   let view = null;
   const choose = () => {

@@ -7,6 +7,14 @@ const HEIGHT = 200;
 const colour = (variable) => getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
 const seconds = (moment) => Date.parse(moment) / 1000;
 
+// {increment, ticks, and below them at a new year, month, day}: ISO 8601 and 24 hours, as everywhere on the page.
+const DAY = "\n{YYYY}-{MM}-{DD}";
+const TIMES = [
+  [86_400, "{MM}-{DD}", "\n{YYYY}", null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", DAY, null, DAY, null, null, null, 1],
+  [0.001, "{HH}:{mm}:{ss}", DAY, null, DAY, null, null, null, 1],
+];
+
 /** Draw moves as vertical lines. */
 function marks(moves) {
   return (plot) => {
@@ -16,27 +24,33 @@ function marks(moves) {
     pen.lineWidth = devicePixelRatio;
     pen.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
     pen.strokeStyle = pen.fillStyle = colour("--mark");
-    for (const move of moves) {
+    pen.textAlign = "left";
+    let free = 0;
+    for (const move of [...moves].sort((a, b) => seconds(a.at) - seconds(b.at))) {
       const x = plot.valToPos(seconds(move.at), "x", true);
       if (x < bbox.left || x > bbox.left + bbox.width) continue;
       pen.beginPath();
       pen.moveTo(x, bbox.top);
       pen.lineTo(x, bbox.top + bbox.height);
       pen.stroke();
-      const right = x > bbox.left + bbox.width * 0.85;
-      pen.textAlign = right ? "right" : "left";
-      pen.fillText(move.kind, x + (right ? -4 : 4) * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
+      // Where marks are close together the first one's name is enough.
+      const width = pen.measureText(move.kind).width;
+      const left = Math.min(Math.max(x - width / 2, bbox.left), bbox.left + bbox.width - width);
+      if (left < free) continue;
+      pen.fillText(move.kind, left, bbox.top - 5 * devicePixelRatio);
+      free = left + width + 6 * devicePixelRatio;
     }
     pen.restore();
   };
 }
 
-function axis(write) {
+function axis(more) {
   return {
+    font: "12px system-ui, sans-serif",
     stroke: () => colour("--quiet"),
     grid: { stroke: () => colour("--line"), width: 1 },
     ticks: { stroke: () => colour("--line"), width: 1 },
-    ...(write ? { values: (_, values) => values.map(write), size: 62 } : {}),
+    ...more,
   };
 }
 
@@ -95,10 +109,11 @@ export function plot({ title, write = count, short = compact }) {
       height: HEIGHT,
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), timeZone),
       scales: { y: { range: (_, low, high) => around(low, high, series) } },
-      axes: [axis(), axis(short)],
+      axes: [axis({ values: TIMES, space: 70 }), axis({ values: (_, values) => values.map(short), size: 62 })],
+      padding: [18, 12, 0, 0],
       cursor: { y: false, drag: { setScale: true, x: true, y: false } },
       series: [
-        { value: (_, at) => (at === null ? "" : clock(new Date(at * 1000).toISOString())) },
+        { label: "Time", value: (_, at, __, index) => moment(index === null ? data[0].at(-1) : at) },
         ...series.map((each) => ({
           label: each.label,
           stroke: () => colour(each.colour),
@@ -107,7 +122,8 @@ export function plot({ title, write = count, short = compact }) {
           spanGaps: true,
           points: { show: !each.bars && each.points.length < 60, size: 5 },
           paths: each.bars ? uPlot.paths.bars({ size: [0.7, 24] }) : undefined,
-          value: (_, value) => write(value),
+          // While nothing is pointed at, the newest.
+          value: (_, value, __, index) => write(index === null ? newest(each)[1] : value),
         })),
       ],
       hooks: { draw: [marks(moves)] },
@@ -142,11 +158,14 @@ export function plot({ title, write = count, short = compact }) {
   };
 }
 
+const moment = (at) => (at === null || at === undefined ? "" : clock(new Date(at * 1000).toISOString()));
+const newest = ({ points }) => points.reduce((a, b) => (seconds(b[0]) >= seconds(a[0]) ? b : a), points[0] ?? [null, null]);
+
 function told({ label, points }, write) {
   if (!points.length) return `${label}: nothing known.`;
-  const newest = points.reduce((a, b) => (seconds(b[0]) >= seconds(a[0]) ? b : a));
+  const last = newest({ points });
   const most = points.reduce((a, b) => (b[1] > a[1] ? b : a));
-  return `${label}: ${plural(points.length, "value")}, the newest ${write(newest[1])} at ${clock(newest[0])}, ` +
+  return `${label}: ${plural(points.length, "value")}, the newest ${write(last[1])} at ${clock(last[0])}, ` +
     `the highest ${write(most[1])} at ${clock(most[0])}.`;
 }
 

@@ -1,0 +1,93 @@
+"""A headless Chromium for tests: the machine's own, or Debian's, which a CI installs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, ConsoleMessage, Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+UPDATE, INSTALL = 120, 300
+# In a container there is neither a user namespace nor room in /dev/shm.
+ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
+
+
+@cache
+def find_chromium() -> str:
+    """Return the path of a Chromium; without one a CI fails, and others skip the test."""
+    if found := _installed():
+        return found
+    if not os.environ.get("CI"):
+        pytest.skip("no Chromium is here: install one (apt-get install chromium), or name it in CHROMIUM")
+    if shutil.which("apt-get") and os.geteuid() == 0:
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command, seconds in (
+            (["apt-get", "update", "-q"], UPDATE),
+            (["apt-get", "install", "-q", "-y", "--no-install-recommends", "chromium"], INSTALL),
+        ):
+            subprocess.run(command, check=True, timeout=seconds, env=quiet, stdout=subprocess.DEVNULL)
+    found = _installed()
+    assert found, "no Chromium is here, and apt-get has not installed one: name one in CHROMIUM"
+    return found
+
+
+def _installed() -> str | None:
+    if named := os.environ.get("CHROMIUM"):
+        return named
+    for name in NAMES:
+        if found := shutil.which(name):
+            return found
+    with sync_playwright() as playwright:
+        own = playwright.chromium.executable_path
+    return own if Path(own).exists() else None
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run a headless Chromium."""
+    path = find_chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def quiet_page(browser: Browser, *, allowed: tuple[str, ...] = (), **context: object) -> Iterator[Page]:
+    """
+    Open a page in a context of its own, and fail if it writes an error to the console or breaks its policy.
+
+    :param allowed: parts of messages that the test expects.
+    """
+    said: list[str] = []
+    with browser.new_context(**context) as opened:  # type: ignore[arg-type]
+        page = opened.new_page()
+
+        def listen(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning"):
+                said.append(f"{message.text} ({message.location.get('url')})")
+
+        page.on("console", listen)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        yield page
+        unexpected = [text for text in said if not any(part in text for part in allowed)]
+    assert not unexpected, unexpected
+
+
+def overflow(page: Page) -> int:
+    """Return by how many pixels the page is wider than its window."""
+    return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
