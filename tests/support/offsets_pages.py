@@ -1,4 +1,4 @@
-"""A server of the Offsets pages with answers that a test has chosen, for states that a real one rarely has."""
+"""A server of the Offsets pages whose answers a test chooses, for states that a real one rarely has."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class OffsetsPages:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, *_: object) -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

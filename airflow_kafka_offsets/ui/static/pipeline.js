@@ -4,7 +4,7 @@ import { explain, get, link, movePath, path, whileVisible } from "./data.js";
 import { NONE, ago, clock, count, duration, facts, h, name, names, notice, plural, printable, time } from "./dom.js";
 import { rowsOf } from "./move.js";
 import { plot } from "./plots.js";
-import { skew, strips } from "./strip.js";
+import { alarms, skew, strips } from "./strip.js";
 import { table } from "./table.js";
 import { headroom, tone } from "./verdicts.js";
 
@@ -167,7 +167,7 @@ function pipelineView(pipeline) {
   const numbers = cards();
   const drawn = plots();
   const strip = strips();
-  const skewed = h("p", {});
+  const skewed = h("div");
   const partitions = table({
     caption: "Partitions", columns: PARTITION_COLUMNS, sort: { column: 6, descending: true },
     key: (row) => JSON.stringify([row.group, row.topic, row.partition]), empty: "No partition is known.",
@@ -224,7 +224,7 @@ function pipelineView(pipeline) {
     const most = Math.max(1, ...rows.map((row) => row.lag ?? 0));
     for (const row of rows) row.part = (row.lag ?? 0) / most;
     partitionsPart.hidden = !rows.length;
-    skewed.replaceChildren(...skew(rows));
+    skewed.replaceChildren(h("p", {}, ...skew(rows)), ...alarms(rows));
     strip.update(rows);
     partitions.update(rows);
     membersPart.hidden = !now.members?.length;

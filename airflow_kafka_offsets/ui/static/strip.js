@@ -1,6 +1,6 @@
 // A heat strip: one cell for each partition, the darker the further behind.
 
-import { count, h, name, plural } from "./dom.js";
+import { count, h, name, names, plural } from "./dom.js";
 import { BAD } from "./verdicts.js";
 
 const MANY_TOPICS = 12;
@@ -21,6 +21,16 @@ export function skew(rows) {
       `half of the lag is in ${plural(half, "partition")}. The largest is `,
     name(`${behind[0].topic} ${behind[0].partition}`), ` with ${count(behind[0].lag)} records (${share} %).`,
   ];
+}
+
+/** Name the partitions whose verdict is bad: a lag does not show them. */
+export function alarms(rows) {
+  const found = new Map();
+  for (const row of rows) {
+    if (BAD.has(row.verdict)) found.set(row.verdict, [...(found.get(row.verdict) ?? []), `${row.topic} ${row.partition}`]);
+  }
+  return [...found].map(([verdict, partitions]) =>
+    h("p", { class: "bad" }, `${verdict}: ${plural(partitions.length, "partition")} (`, ...names(partitions, 3), ")"));
 }
 
 /** Make the strips; `update(rows)` draws them. */

@@ -1,0 +1,287 @@
+"""The pages of the Offsets tab in states that a test chooses; the real ones are in ``tests/system``."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+
+import pytest
+from browser import overflow, quiet_page
+from offsets_pages import OffsetsPages, columns, history, moment, move, now, pipeline, slowly, task_instance
+from playwright.sync_api import expect
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+RIGHT_TO_LEFT = "\u202egnp.exe"
+REFUSED = "Failed to load resource"
+
+
+def test_nothing_is_there_yet(browser, pages):
+    pages.give()
+    with quiet_page(browser) as page:
+        page.goto(pages.url)
+        expect(page.get_by_role("heading", name="No pipelines yet")).to_be_visible()
+        expect(page.get_by_text("CommitOffsetsOperator(")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (401, "You are not logged in"),
+        (403, "You have no right"),
+        (404, "nothing to see here"),
+        (500, "broken"),
+    ],
+)
+def test_a_refusal_is_explained_and_can_be_tried_again(browser, pages, status, text):
+    pages.give(pipeline())
+    listed = pages.answers["pipelines"]
+    pages.answers["pipelines"] = (status, {"detail": "broken"})
+    with quiet_page(browser, allowed=(REFUSED,)) as page:
+        page.goto(pages.url)
+        expect(page.get_by_role("alert")).to_contain_text(text)
+        pages.answers["pipelines"] = listed
+        page.get_by_role("button", name="Try again").press("Enter")
+        expect(page.get_by_role("link", name="orders-etl-0")).to_be_visible()
+
+
+def test_names_of_others_are_text(browser, pages):
+    named = pipeline(groups=[HOSTILE, RIGHT_TO_LEFT], topics=[HOSTILE], unresolved=[HOSTILE])
+    rows = columns(3, topic=HOSTILE)
+    member = {
+        "group_id": HOSTILE,
+        "member_id": HOSTILE,
+        "client_id": HOSTILE,
+        "host": HOSTILE,
+        "partitions": 1,
+    }
+    error = {"message": HOSTILE, "since": moment(90)}
+    pages.give(
+        named, now=now(rows, members=[member], error=error, problems=[HOSTILE]), history=history()
+    )  # fmt: skip
+    with quiet_page(browser) as page:
+        for address in ("", "dags/orders"):
+            page.goto(pages.url + address)
+            expect(page.locator("main")).to_contain_text(HOSTILE)
+            expect(page.locator("main")).to_contain_text("\\u{202e}gnp.exe")
+            assert not page.locator("main img, main script").count()
+        expect(page.get_by_role("heading", name="Members")).to_be_visible()
+
+
+def test_a_dead_broker_leaves_the_history(browser, pages):
+    unknown = {"lag": None, "time_lag": None, "headroom": None, "headroom_is": "unknown"}
+    answer = now(
+        error={"message": "the broker does not answer", "since": moment(61)},
+        totals={**unknown, "partitions": None, "without_commit": None},
+        state=None, members=None, drift=None, checkpoint=None, provenance=None, read_at=None,
+    )  # fmt: skip
+    answer["partitions"] = None
+    pages.give(pipeline(), now=answer, history=history())
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        alert = page.get_by_role("alert")
+        expect(alert).to_contain_text("Kafka has not answered since 2026-03-02")
+        expect(alert).to_contain_text("the broker does not answer")
+        expect(page.locator(".plot canvas")).to_have_count(4)
+        expect(page.get_by_role("region", name="Moves and waits")).to_contain_text("restore")
+        page.goto(pages.url)
+        expect(page.get_by_role("row", name=re.compile("orders-etl-0"))).to_contain_text("no answer")
+
+
+def test_old_numbers_say_so(browser, pages):
+    answer = now(stale_since=moment(61), error={"message": "timed out", "since": moment(61)})
+    pages.give(pipeline(), now=answer, history=history())
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_role("alert")).to_contain_text("The numbers are those of 2026-03-02")
+        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+
+
+def test_a_slow_broker_does_not_hold_up_the_history(browser, pages):
+    pages.give(pipeline(), now=slowly(now(), 3), history=history())
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.locator(".plot canvas")).to_have_count(4, timeout=2_000)
+        expect(page.get_by_text("Asking Kafka")).to_be_visible()
+        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+
+
+def test_records_that_are_lost_are_named_although_the_lag_is_small(browser, pages):
+    rows = columns(500)
+    rows["verdict"][499], rows["headroom_is"][499] = "records lost", "lost"
+    totals = {**now(rows)["totals"], "headroom": None, "headroom_is": "lost"}
+    pages.give(pipeline(), now=now(rows, totals=totals), history=history())
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("records lost: 1 partition (orders 499)")).to_be_visible()
+        expect(page.locator(".cards .value.bad")).to_have_text("records lost")
+
+
+@pytest.mark.parametrize(
+    ("totals", "text"),
+    [
+        ({"headroom_is": "none"}, "no limit"),
+        ({"headroom_is": "unknown", "headroom": None}, "unknown"),
+        ({"headroom": 1_800.0}, "30 min"),
+    ],
+)
+def test_headroom(browser, pages, totals, text):
+    pages.give(pipeline(), now=now(totals={**now()["totals"], **totals}), history=history())
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.locator(".cards > div", has_text="Headroom").locator(".value")).to_have_text(text)
+
+
+def test_a_table_is_sorted_with_the_keyboard(browser, pages):
+    pages.give(pipeline(), now=now(columns(120)), history=history())
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        region = page.get_by_role("region", name="Partitions")
+        header = region.get_by_role("columnheader", name="Partition", exact=True)
+        first = region.locator("tbody tr").first.locator("td").first
+        expect(region.get_by_role("columnheader", name="Lag")).to_have_attribute("aria-sort", "descending")
+        header.get_by_role("button").focus()
+        page.keyboard.press("Enter")
+        expect(header).to_have_attribute("aria-sort", "descending")
+        expect(first).to_have_text("119")
+        page.keyboard.press("Space")
+        expect(header).to_have_attribute("aria-sort", "ascending")
+        expect(first).to_have_text("0")
+        expect(region.locator("tbody tr")).to_have_count(50)
+        page.get_by_role("button", name="Show all 120").press("Enter")
+        expect(region.locator("tbody tr")).to_have_count(120)
+
+
+def test_each_plot_has_a_table_and_a_sentence(browser, pages):
+    pages.give(pipeline(), now=now(), history=history())
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        lag = page.get_by_role("img", name=re.compile("Lag in records. Lag: "))
+        expect(lag).to_be_visible()
+        page.locator("summary", has_text="Table: lag in records").press("Enter")
+        table = page.get_by_role("region", name="Lag in records")
+        expect(table.locator("tbody tr").first).to_contain_text("2026-03-02")
+        strip = page.get_by_role("img", name=re.compile("partitions? of 6 "))
+        expect(strip).to_be_visible()
+
+
+def test_what_is_open_and_focused_stays_when_the_numbers_come_again(browser, pages):
+    pages.give(
+        pipeline(), now=lambda: now(read_at=datetime.now(tz=timezone.utc).isoformat()), history=history()
+    )
+    with quiet_page(browser) as page:
+        page.clock.install()
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+        page.get_by_role("region", name="Moves and waits").get_by_role("link").first.focus()
+        page.locator("summary", has_text="Table: records per batch").click()
+        page.get_by_role("region", name="Moves and waits").get_by_role("link").first.focus()
+        before = sum("/now" in address for address in pages.asked)
+        page.clock.run_for(11_000)
+        expect(page.locator("details[open]")).to_have_count(1)
+        assert sum("/now" in address for address in pages.asked) == before + 1
+        assert page.evaluate("document.activeElement.tagName") == "A"
+
+
+def test_a_hidden_page_asks_nothing(browser, pages):
+    pages.give(pipeline(), now=now(), history=history())
+    with quiet_page(browser) as page:
+        page.clock.install()
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+        page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+        page.clock.run_for(60_000)
+        assert sum("/now" in address for address in pages.asked) == 1
+        page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        page.clock.run_for(100)
+        page.wait_for_timeout(200)
+        assert sum("/now" in address for address in pages.asked) == 2
+
+
+def test_the_receipt_of_a_reset(browser, pages):
+    run = "manual__2026-03-02T12:00:00+00:00"
+    pages.answers[f"dags/orders/runs/{run}/tasks/reset/-1"] = task_instance()
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders/runs/{run.replace('+', '%2B')}/tasks/reset/-1")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Reset by reset")
+        rows = page.get_by_role("region", name="What was moved").locator("tbody tr")
+        expect(rows.nth(0)).to_contain_text("1,000")
+        expect(rows.nth(1)).to_contain_text("\u2013")
+        expect(page.locator("code")).to_have_text(task_instance()["undo"])
+        assert page.get_by_role("button").all_inner_texts()[-1] == "Copy"
+
+
+def test_a_plan_is_marked_and_needs_no_undo(browser, pages):
+    values = task_instance(undo=None, move=move("reset", plan_only=True))
+    values["receipt"]["plan_only"] = True
+    pages.answers["dags/orders/runs/r/tasks/reset/-1"] = values
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders/runs/r/tasks/reset/-1")
+        expect(page.get_by_text("This is a plan only: nothing was moved")).to_be_visible()
+        expect(page.get_by_text("2 would change, of 2")).to_be_visible()
+        expect(page.get_by_text("Take it back")).to_have_count(0)
+
+
+def test_another_kind_of_task_has_nothing_to_show(browser, pages):
+    nothing = task_instance(operator="BashOperator", move=None, receipt=None, undo=None)
+    pages.answers["dags/orders/runs/r/tasks/other/-1"] = nothing
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders/runs/r/tasks/other/-1")
+        expect(page.get_by_text("has stored no receipt and no reading")).to_be_visible()
+
+
+def test_the_list_is_filtered_and_sorted(browser, pages):
+    pages.give(*(pipeline(number) for number in range(40)), now=now(), history=history())
+    with quiet_page(browser) as page:
+        page.goto(pages.url)
+        expect(page.get_by_role("status")).to_have_text("40 pipelines")
+        page.get_by_label("Filter").fill("ETL-3")
+        expect(page.get_by_role("status")).to_have_text("11 pipelines of 40")
+        page.get_by_role("button", name="Pipeline", exact=True).click()
+        page.get_by_role("button", name="Pipeline", exact=True).click()
+        expect(page.locator("tbody tr").first).to_contain_text("orders-etl-39")
+        page.locator("tbody a").first.click()
+        expect(page.get_by_label("Pipeline")).to_have_value("key39")
+        assert all("partitions=false" in address for address in pages.asked if "key0/now" in address)
+
+
+def test_airflows_theme_wins_over_the_systems(browser, pages):
+    pages.give(pipeline(), now=now(), history=history())
+    background = "getComputedStyle(document.documentElement).backgroundColor"
+    with quiet_page(browser, color_scheme="light") as page:
+        page.goto(pages.url)
+        assert page.evaluate(background) == "rgb(255, 255, 255)"
+        page.evaluate("localStorage.setItem('theme', 'dark')")
+        page.reload()
+        assert page.evaluate(background) == "rgb(17, 17, 17)"
+
+
+def test_two_thousand_partitions_are_there_in_a_second(browser, pages):
+    pages.give(*(pipeline(number) for number in range(40)), now=now(columns(2_000)), history=history())
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_role("button", name="Show all 2,000")).to_be_visible()
+        ends = "performance.getEntriesByType('resource').map((entry) => entry.responseEnd)"
+        took = page.evaluate(f"performance.now() - Math.max(...{ends})")
+        print(f"shown {took:.0f} ms after the data were there")
+        assert took < 1_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280, 3840])
+def test_nothing_is_wider_than_the_window(browser, scheme, width):
+    with OffsetsPages("/behind/a/sub-path") as pages:
+        long = "x" * 249
+        pages.give(
+            pipeline(groups=[long], topics=[long], checkpoint=f"s3a://{long}"),
+            pipeline(1), now=now(columns(300, topic=long)), history=history(),
+        )  # fmt: skip
+        pages.answers["dags/orders/runs/r/tasks/reset/-1"] = task_instance(
+            undo=f"airflow-kafka-offsets {long}"
+        )
+        viewport = {"width": width, "height": width * 9 // 16 if width > 400 else 740}
+        with quiet_page(browser, color_scheme=scheme, viewport=viewport) as page:
+            for address in ("", "dags/orders", "dags/orders/runs/r/tasks/reset/-1"):
+                page.goto(pages.url + address)
+                expect(page.locator("main")).to_have_attribute("aria-busy", "false")
+                expect(page.locator("main")).to_contain_text(long)
+                assert overflow(page) == 0, address
