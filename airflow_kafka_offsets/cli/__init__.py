@@ -74,11 +74,12 @@ def doctor(packages: Sequence[str], jars: Sequence[str], broker: dict[str, Any],
 @click.option("--directory", type=DIRECTORY, help="Directory for its files. Default: a new one.")
 @click.option("--days", type=click.IntRange(1, 28), default=3, show_default=True, help="Days to run.")
 @click.option("--keep", is_flag=True, help="Leave Kafka running, and print commands to try on it.")
-def demo(directory: Path | None, days: int, keep: bool) -> None:
+@click.option("--ui", is_flag=True, help="Then show it in Airflow's UI, on the Offsets tab, until Ctrl-C.")
+def demo(directory: Path | None, days: int, keep: bool, ui: bool) -> None:
     """Run the whole job: real events, a real Kafka, a real Spark, three days of a DAG."""
     from airflow_kafka_offsets.local.demo import run_demo
 
-    raise SystemExit(run_demo(directory, days, keep=keep))
+    raise SystemExit(run_demo(directory, days, keep=keep, ui=ui))
 
 
 @cli.group(cls=CommandGroup)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 import time
@@ -20,6 +21,7 @@ from pathlib import Path
 import click
 
 from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.local.airflow_ui import show_ui
 from airflow_kafka_offsets.local.demo_days import MARK
 from airflow_kafka_offsets.local.environment import check_environment
 from airflow_kafka_offsets.local.java import find_java
@@ -29,11 +31,14 @@ from airflow_kafka_offsets.local.tools import describe_group
 
 GROUP = "flights-daily"
 FIRST_DAY = date(2013, 1, 1)
+SINCE = '{"since": "2013-01-02T00:00:00-05:00"}'
+PAGE = "dags/daily_flights/plugin/kafka-offsets-dag"
+"""The Offsets tab of the demo's DAG, in Airflow's UI."""
 _COMMAND = Path(sys.executable).with_name("airflow-kafka-offsets")
 _STARTING = re.compile(r"\[DAG TEST\] starting task_id=(\w+)")
 
 
-def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False) -> int:
+def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False, ui: bool = False) -> int:
     """Run the demo in a directory, by default a new one; return its exit status, 0 if everything agrees."""
     home = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="airflow-kafka-offsets-demo-"))
     home.mkdir(parents=True, exist_ok=True)
@@ -41,12 +46,15 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
     try:
         _check_machine()
         with EmbeddedKafka(home / "kafka", progress=click.echo) as kafka:
-            dag_file = _find_dag()
+            dag_file = _copy_dags(_find_dag(), home / "dags") if ui else _find_dag()
             environment = demo_environment(home, dag_file.parent, kafka.bootstrap_servers)
             click.echo("migrating a private database of Airflow")
             migrate_airflow(environment, home)
             _run_days(environment, home, dag_file, days)
             agrees = _report(home, kafka.bootstrap_servers)
+            if ui:
+                _recover(environment, home)
+                show_ui(home, environment, PAGE)
             if keep:
                 _print_next_steps(environment, home, kafka)
                 kafka.leave_running()
@@ -66,6 +74,16 @@ def _find_dag() -> Path:
         "dags_examples/daily_flights.py is missing: run the demo from a checkout, or install the package "
         "again"
     )
+
+
+def _copy_dags(dag_file: Path, target: Path) -> Path:
+    """Copy the DAGs that belong to the demo, so that the UI shows no others, and return the first one."""
+    (target / "jobs").mkdir(parents=True, exist_ok=True)
+    for name in (dag_file.name, "recover_flights.py", "one_bad_day.py"):
+        shutil.copy(dag_file.with_name(name), target)
+    for job in dag_file.parent.glob("jobs/flights*.py"):
+        shutil.copy(job, target / "jobs")
+    return target / dag_file.name
 
 
 def _check_machine() -> None:
@@ -144,6 +162,13 @@ def _lines(command: list[str], environment: Mapping[str, str], log: Path) -> Ite
         )
 
 
+def _recover(environment: Mapping[str, str], home: Path) -> None:
+    """Go back to the second day and forward again, so that there is a reset to see."""
+    click.echo("running recover_flights, which goes back to the second day and reads it again")
+    command = ["airflow", "dags", "test", "recover_flights", "--conf", SINCE]
+    list(_lines(command, environment, home / "airflow-recovery.log"))
+
+
 def _report(home: Path, servers: str) -> bool:
     output, checkpoint = home / "flights" / "output", home / "flights" / "checkpoint"
     # Those of an earlier demo in this directory too.
@@ -167,9 +192,8 @@ def _print_next_steps(environment: Mapping[str, str], home: Path, kafka: Embedde
     ours = {name: value for name, value in sorted(environment.items()) if os.environ.get(name) != value}
     exports = (f"export {name}={shlex.quote(value)}\n" for name, value in ours.items())
     file.write_text("".join(exports), encoding="utf-8")
-    since = '{"since": "2013-01-02T00:00:00-05:00"}'
     click.echo(
-        f"Next:  . {file}; airflow dags test recover_flights --conf '{since}'\n"
+        f"Next:  . {file}; airflow dags test recover_flights --conf '{SINCE}'\n"
         f"       {_COMMAND} group lag {GROUP} --bootstrap-server {kafka.bootstrap_servers}\n"
         f"Kafka still runs as process {kafka.pid}; end it with: kill {kafka.pid}"
     )

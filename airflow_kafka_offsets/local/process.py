@@ -71,6 +71,17 @@ class SupervisedProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
+    def end_all(self) -> None:
+        """End the program with all that it has started, also what is in process groups of its own."""
+        started: list[psutil.Process] = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            started = psutil.Process(self.pid).children(recursive=True)
+        self.end()
+        # Each is known as itself, not by a number that may be used again.
+        for process in psutil.wait_procs(started, timeout=1)[1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
     def leave_running(self) -> None:
         """Let the program outlive this process."""
         self._close(supervisor.LET_GO)

@@ -148,22 +148,16 @@ class RunningAirflow:
         process = self._running.pop(component, None)
         if process is None:
             return
-        started = []
         with contextlib.suppress(psutil.NoSuchProcess):
-            ending = psutil.Process(process.pid)
-            started = ending.children(recursive=True)
             if component == TRIGGERER:
                 # It may overlook for ten seconds that its triggers have ended, which they do in a process of
                 # their own.
+                ending = psutil.Process(process.pid)
+                started = ending.children(recursive=True)
                 ending.terminate()
                 self._wait(lambda: all(map(has_ended, started)), "the triggers to end")
                 ending.kill()
-        process.end()
-        # A task is in a process group of its own; each is known as itself, not by a number that is used
-        # again.
-        for child in psutil.wait_procs(started, timeout=1)[1]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
+        process.end_all()
 
     def restart_triggerer(self) -> None:
         """Stop the triggerer, start another one, and return when that one is there."""

@@ -1,0 +1,149 @@
+"""Airflow with its UI on loopback, until Ctrl-C: what ``demo --ui`` shows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import sys
+import time
+import urllib.request
+import webbrowser
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import click
+
+from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.local.process import SupervisedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+API_SERVER, *OTHERS = COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+USER = "admin"
+# The log servers of these two would listen on every interface.
+SKIP_SERVE_LOGS = ("scheduler", "triggerer")
+READY = 180.0
+_TICK = 0.5
+_TAIL = 25
+
+
+class AirflowUI:
+    """
+    An Airflow with a UI of its own; use it as a context manager.
+
+    :param home: directory of its logs and of its password.
+    :param environment: an Airflow's whose database is there.
+    """
+
+    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
+        self._home = home
+        port = free_port()
+        self.url = f"http://{LOOPBACK}:{port}"
+        self.password = secrets.token_urlsafe(9)
+        self._passwords = home / "airflow" / "passwords.json"
+        self._environment = {
+            **environment,
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__HOST": LOOPBACK,
+            "AIRFLOW__API__PORT": str(port),
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(64),
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self._passwords),
+        }
+        self._running: dict[str, SupervisedProcess] = {}
+
+    def __enter__(self) -> AirflowUI:
+        descriptor = os.open(self._passwords, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({USER: self.password}, file)
+        try:
+            for component in COMPONENTS:
+                self._start(component)
+            self._wait_until_ready()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The api-server last: tasks that are still running report to it.
+        with ThreadPoolExecutor(len(OTHERS)) as at_the_same_time:
+            list(at_the_same_time.map(self._stop, OTHERS))
+        self._stop(API_SERVER)
+
+    def wait(self) -> None:
+        """
+        Wait until Ctrl-C.
+
+        :raises SetupError: if a component ends.
+        """
+        while True:
+            self._check()
+            time.sleep(_TICK)
+
+    def _log(self, component: str) -> Path:
+        return self._home / f"airflow-{component}.log"
+
+    def _start(self, component: str) -> None:
+        command = [sys.executable, "-m", "airflow", component]
+        if component in SKIP_SERVE_LOGS:
+            command.append("--skip-serve-logs")
+        log = self._log(component)
+        self._running[component] = SupervisedProcess(command, log, self._home, self._environment)
+
+    def _stop(self, component: str) -> None:
+        if process := self._running.pop(component, None):
+            process.end_all()
+
+    def _check(self) -> None:
+        for component, process in self._running.items():
+            if process.status is not None:
+                log = self._log(component)
+                tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:])
+                raise SetupError(f"Airflow's {component} has ended; its log {log} ends with:\n{tail}")
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY
+        while not self._is_ready():
+            self._check()
+            if time.monotonic() > deadline:
+                raise SetupError(f"Airflow was not ready within {READY:.0f} s; its logs are in {self._home}")
+            time.sleep(_TICK)
+
+    def _is_ready(self) -> bool:
+        try:
+            health_url = f"{self.url}/api/v2/monitor/health"
+            with urllib.request.urlopen(health_url, timeout=10) as response:  # noqa: S310
+                health = json.load(response)
+        except (OSError, ValueError):
+            return False  # it does not listen yet
+        parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+        return all(health[part]["status"] == "healthy" for part in parts)
+
+
+def show_ui(home: Path, environment: Mapping[str, str], page: str) -> None:
+    """Show a page of Airflow's UI until Ctrl-C; what was started has ended when this returns."""
+    click.echo("starting Airflow's UI, which takes about a minute")
+    with contextlib.suppress(KeyboardInterrupt), AirflowUI(home, environment) as airflow:
+        address = f"{airflow.url}/{page}"
+        click.echo(
+            f"\nAirflow is at  {address}\nlog in as      {USER}\nwith password  {airflow.password}\n"
+            "Press Ctrl-C to end Airflow and Kafka."
+        )
+        if _has_display():
+            webbrowser.open(address)
+        airflow.wait()
+    click.echo("\nStopped; nothing is left running.")
+
+
+def _has_display() -> bool:
+    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

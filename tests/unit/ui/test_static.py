@@ -1,0 +1,56 @@
+"""The files of the Offsets tab's pages."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
+
+import airflow_kafka_offsets
+
+ROOT = Path(airflow_kafka_offsets.__file__).parents[1]
+STATIC = ROOT / "airflow_kafka_offsets" / "ui" / "static"
+OWN = [file for file in sorted(STATIC.iterdir()) if not file.name.startswith("uPlot")]
+
+
+def test_the_chart_library_is_the_published_one_with_its_licence():
+    sums = dict(reversed(line.split()) for line in (STATIC / "uPlot.sha256").read_text().splitlines())
+    assert set(sums) == {"uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE"}
+    for name, expected in sums.items():
+        assert hashlib.sha256((STATIC / name).read_bytes()).hexdigest() == expected, name
+    assert "MIT License" in (STATIC / "uPlot.LICENSE").read_text()
+
+
+@pytest.mark.parametrize("file", OWN, ids=lambda file: file.name)
+def test_the_pages_hold_to_their_security_policy(file):
+    text = file.read_text()
+    assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text)
+    assert not re.findall(r"setAttribute\(\s*[\"'](?:style|on)", text)
+    if file.suffix == ".html":
+        assert not re.findall(r"<script(?![^>]* src=)[^>]*>|<style|\sstyle=|\son\w+=", text)
+    # No other host.
+    assert not re.findall(r"(?:https?:)?//[\w.-]+\.\w", text.replace("http://www.w3.org/2000/svg", ""))
+
+
+def test_no_script_is_long():
+    assert [file.name for file in OWN if len(file.read_text().splitlines()) > 350] == []
+
+
+@pytest.mark.parametrize(("builder", "kind"), [(WheelBuilder, "standard"), (SdistBuilder, "standard")])
+def test_every_file_is_in_what_is_published(tmp_path, builder, kind):
+    (built,) = builder(str(ROOT)).build(directory=str(tmp_path), versions=[kind])
+    if built.endswith(".whl"):
+        with zipfile.ZipFile(built) as wheel:
+            names = wheel.namelist()
+    else:
+        with tarfile.open(built) as sdist:
+            names = sdist.getnames()
+    for file in STATIC.iterdir():
+        name = f"airflow_kafka_offsets/ui/static/{file.name}"
+        assert any(each.endswith(name) for each in names), name
