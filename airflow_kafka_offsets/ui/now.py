@@ -1,0 +1,230 @@
+"""Reads where a pipeline is now: its checkpoint, its groups and the logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError
+from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
+from airflow_kafka_offsets.moves.drift import pipeline_drift
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+_TIMES_WITHIN = 1.5
+"""Seconds for the times of the oldest unread records; partitions that take longer have none."""
+
+_COLUMNS = (
+    "group",
+    "topic",
+    "partition",
+    "committed",
+    "checkpoint",
+    "log_start",
+    "log_end",
+    "lag",
+    "time_lag",
+    "headroom",
+    "headroom_is",
+    "verdict",
+)
+
+
+class PipelineNow:
+    """
+    One reading of a pipeline.
+
+    :param named: its groups and topics.
+    :param checkpoint: ``None`` if it names none.
+    """
+
+    def __init__(self, client: OffsetsClient, named: Groups, checkpoint: SparkCheckpoint | None) -> None:
+        self._client = client
+        self._named = named
+        self._checkpoint = checkpoint
+        self.problems: list[str] = []
+
+    def read(self) -> dict[str, Any]:
+        """
+        Return the reading as plain JSON, see :class:`~airflow_kafka_offsets.ui.responses.Now`.
+
+        What cannot be read besides the positions is ``None``, and a sentence in ``problems``.
+
+        :raises KafkaOffsetsError: if the positions cannot be read.
+        """
+        reports = self._reports()
+        rows = [(report.group_id or None, row) for report in reports for row in report.partitions]
+        late = self._times([row for _, row in rows])
+        state, members = self._members([report.group_id for report in reports if report.group_id])
+        lags = [_lag(row) for _, row in rows]
+        compared = self._checkpoint is not None and bool(self._named.ids)
+        lines = [
+            (
+                group,
+                row.topic_partition.topic,
+                row.topic_partition.partition,
+                row.committed,
+                row.checkpoint,
+                None if row.log is None else row.log.start,
+                None if row.log is None else row.log.end,
+                lag,
+                0.0 if lag == 0 else late.get(row.topic_partition),
+                None,
+                "unknown",
+                row.verdict if compared else None,
+            )
+            for (group, row), lag in zip(rows, lags, strict=True)
+        ]
+        columns = [list(column) for column in zip(*lines, strict=True)] or [[] for _ in _COLUMNS]
+        behind = [late.get(row.topic_partition) for (_, row), lag in zip(rows, lags, strict=True) if lag]
+        known = [seconds for seconds in behind if seconds is not None]
+        return {
+            "totals": {
+                "lag": sum(lag for lag in lags if lag is not None)
+                if any(lag is not None for lag in lags)
+                else None,
+                "time_lag": max(known, default=None if behind else 0.0)
+                if len(known) == len(behind)
+                else None,
+                "partitions": len(rows),
+                "without_commit": sum(row.committed is None for _, row in rows) if self._named.ids else None,
+            },
+            "state": state,
+            "members": members,
+            "drift": _drift(reports) if compared else None,
+            "checkpoint": _batch(reports[0].batch) if self._checkpoint is not None and reports else None,
+            "provenance": self._provenance(reports),
+            "partitions": dict(zip(_COLUMNS, columns, strict=True)),
+            "problems": self.problems,
+        }
+
+    def _reports(self) -> list[DriftReport]:
+        if self._checkpoint is not None and self._named.ids:
+            return pipeline_drift(self._client, self._checkpoint, self._named, retention=lambda: None)
+        if self._checkpoint is not None:
+            return [self._of_checkpoint(self._checkpoint)]
+        return [self._of_group(group_id) for group_id in self._named.ids]
+
+    def _of_group(self, group_id: str) -> DriftReport:
+        scope = self._named.scopes()[group_id]
+        positions = group_positions(self._client, group_id, scope)
+        logs = self._client.log_ranges(positions)
+        rows = tuple(PartitionDrift(tp, None, at, logs.get(tp)) for tp, at in sorted(positions.items()))
+        return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc))
+
+    def _of_checkpoint(self, checkpoint: SparkCheckpoint) -> DriftReport:
+        state = checkpoint.read()
+        offsets = {tp: at for each in state.kafka_offsets.values() for tp, at in each.items()}
+        scope = self._named.scope.narrowed(tp.topic for tp in offsets)
+        there = set(partitions_in(self._client, scope)) if offsets else set()
+        logs = self._client.log_ranges(there)
+        rows = tuple(PartitionDrift(tp, offsets.get(tp), None, logs.get(tp)) for tp in sorted(there))
+        ended_at = None if state.batch_id is None else checkpoint.ended_at(state.batch_id)
+        batch = NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
+        return DriftReport("", batch, rows, datetime.now(tz=timezone.utc))
+
+    def _times(self, rows: Collection[PartitionDrift]) -> dict[TopicPartition, float]:
+        """Return how many seconds ago the oldest unread record of a partition was written."""
+        behind = {row.topic_partition: at for row in rows if _lag(row) and (at := _position(row)) is not None}
+        if not behind:
+            return {}
+        now = time.time()
+        try:
+            times = self._client.record_times(behind, within=_TIMES_WITHIN)
+        except BrokerError as error:
+            self.problems.append(f"how old the unread records are is not known: {error}")
+            return {}
+        return {tp: max(0.0, now - at / 1000) for tp, at in times.items() if at is not None}
+
+    def _members(self, group_ids: Collection[str]) -> tuple[str | None, list[dict[str, Any]] | None]:
+        if not group_ids:
+            return None, None
+        try:
+            described = self._client.describe_groups(group_ids)
+        except KafkaOffsetsError as error:
+            self.problems.append(f"who is in the group is not known: {error}")
+            return None, None
+        states = dict.fromkeys(group.state for group in described.values())
+        return ", ".join(states), [
+            {
+                "group_id": group.group_id,
+                "member_id": member.member_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": len(member.partitions),
+            }
+            for group in described.values()
+            for member in group.members
+        ]
+
+    def _provenance(self, reports: Collection[DriftReport]) -> dict[str, Any] | None:
+        found: list[CommitMetadata] = []
+        for report in reports:
+            committed = [row.topic_partition for row in report.partitions if row.committed is not None]
+            if committed:
+                commits = self._client.committed(report.group_id, committed).values()
+                found += _makers(commit for commit in commits if commit is not None)
+        newest = max(found, key=lambda metadata: metadata.at or 0, default=None)
+        return None if newest is None else _who(newest)
+
+
+def _makers(commits: Any) -> list[CommitMetadata]:
+    # Thousands of partitions share a few texts.
+    texts = {commit.metadata for commit in commits if isinstance(commit, Commit)}
+    return [metadata for text in texts if (metadata := CommitMetadata.parse(text)) is not None]
+
+
+def _who(made_by: CommitMetadata) -> dict[str, Any]:
+    at = made_by.at or 0
+    values: Mapping[str, Any] = {
+        "dag_id": made_by.dag,
+        "run_id": made_by.run,
+        "task_id": made_by.task,
+        "by": made_by.user,
+        "tool": made_by.tool,
+        "query": made_by.query,
+    }
+    return {
+        **{name: value or None for name, value in values.items()},
+        "map_index": made_by.map_index if made_by.task else None,
+        "batch": made_by.batch,
+        "at": datetime.fromtimestamp(at, tz=timezone.utc).isoformat() if 0 < at < 1 << 36 else None,
+    }
+
+
+def _position(row: PartitionDrift) -> int | None:
+    return row.checkpoint if row.committed is None else row.committed
+
+
+def _lag(row: PartitionDrift) -> int | None:
+    position = _position(row)
+    if position is None or row.log is None:
+        return None
+    return max(0, row.log.end - max(position, row.log.start))
+
+
+def _drift(reports: Collection[DriftReport]) -> dict[str, str]:
+    verdicts = [verdict for report in reports for verdict in report.drift]
+    unfinished = ["move unfinished" for report in reports if report.unfinished_move is not None]
+    return {
+        "verdict": next(iter([*unfinished, *verdicts]), "in step"),
+        "text": "; ".join(report.summary() for report in reports),
+    }
+
+
+def _batch(batch: NewestBatch) -> dict[str, Any]:
+    age = None if batch.ended_at is None else max(0.0, time.time() - batch.ended_at.timestamp())
+    return {
+        "batch": batch.batch_id,
+        "pending_batch": batch.pending_batch_id,
+        "age": age,
+        "written_at": None if batch.ended_at is None else batch.ended_at.isoformat(),
+    }
