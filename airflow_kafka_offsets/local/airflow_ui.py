@@ -75,6 +75,7 @@ class AirflowUI:
         return self
 
     def __exit__(self, *_: object) -> None:
+        click.echo("\nending Airflow, which takes up to 20 seconds")
         # The api-server last: tasks that are still running report to it.
         with ThreadPoolExecutor(len(OTHERS)) as at_the_same_time:
             list(at_the_same_time.map(self._stop, OTHERS))
@@ -133,7 +134,7 @@ class AirflowUI:
 def show_ui(home: Path, environment: Mapping[str, str], page: str) -> None:
     """Show a page of Airflow's UI until Ctrl-C; what was started has ended when this returns."""
     click.echo("starting Airflow's UI, which takes about a minute")
-    with contextlib.suppress(KeyboardInterrupt), AirflowUI(home, environment) as airflow:
+    with AirflowUI(home, environment) as airflow, contextlib.suppress(KeyboardInterrupt):
         address = f"{airflow.url}/{page}"
         click.echo(
             f"\nAirflow is at  {address}\nlog in as      {USER}\nwith password  {airflow.password}\n"
@@ -142,7 +143,7 @@ def show_ui(home: Path, environment: Mapping[str, str], page: str) -> None:
         if _has_display():
             webbrowser.open(address)
         airflow.wait()
-    click.echo("\nStopped; nothing is left running.")
+    click.echo("Airflow has ended.")
 
 
 def _has_display() -> bool:

@@ -53,7 +53,8 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
             _run_days(environment, home, dag_file, days)
             agrees = _report(home, kafka.bootstrap_servers)
             if ui:
-                _recover(environment, home)
+                if days > 1:
+                    _recover(environment, home)
                 show_ui(home, environment, PAGE)
             if keep:
                 _print_next_steps(environment, home, kafka)
@@ -61,6 +62,8 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
     except KeyboardInterrupt:
         click.echo("\nStopped; nothing is left running.")
         return 130
+    if ui and not keep:
+        click.echo("Stopped; nothing is left running.")
     return 0 if agrees else 1
 
 

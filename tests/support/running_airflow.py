@@ -23,7 +23,7 @@ from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
 from airflow_kafka_offsets.local.process import SupervisedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
 READY = 180.0
@@ -89,11 +89,20 @@ class RunningAirflow:
     :param home: a directory of its own, for its database, logs and DAGs.
     :param bootstrap_servers: what the connection kafka_default leads to.
     :param dag_files: they are copied to its DAG folder.
+    :param components: those that are started.
+    :param path: of its address, as behind a sub-path.
     :param variables: of the environment, for its components and so for its DAGs.
     """
 
     def __init__(
-        self, home: Path, bootstrap_servers: str, dag_files: Iterable[Path], **variables: str
+        self,
+        home: Path,
+        bootstrap_servers: str,
+        dag_files: Iterable[Path],
+        *,
+        components: Sequence[str] = COMPONENTS,
+        path: str = "",
+        **variables: str,
     ) -> None:
         self.home = home
         self.dags = home / "dags"
@@ -101,7 +110,8 @@ class RunningAirflow:
         for file in dag_files:
             shutil.copy(file, self.dags)
         port = free_port()
-        self.url = f"http://{LOOPBACK}:{port}"
+        self.url = f"http://{LOOPBACK}:{port}{path}"
+        self.components = tuple(components)
         self.environment = {
             **demo_environment(home, self.dags, bootstrap_servers),
             **QUICK,
@@ -117,7 +127,7 @@ class RunningAirflow:
     def __enter__(self) -> RunningAirflow:
         make_database(self.environment, self.home)
         try:
-            for component in COMPONENTS:
+            for component in self.components:
                 self.start(component)
             self._wait(self._is_ready, "ready", READY)
         except BaseException:
@@ -275,7 +285,10 @@ class RunningAirflow:
             health = self._health()
         except httpx.TransportError:
             return False  # it does not listen yet
-        return all(health[name]["status"] == "healthy" for name in HEALTH) and self._has_all_dags()
+        watched = [name for name, component in HEALTH.items() if component in self.components]
+        return all(health[name]["status"] == "healthy" for name in watched) and (
+            DAG_PROCESSOR not in self.components or self._has_all_dags()
+        )
 
     def _has_all_dags(self) -> bool:
         errors = self.api("GET", "importErrors")["import_errors"]

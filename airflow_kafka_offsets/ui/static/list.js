@@ -30,6 +30,7 @@ const COLUMNS = [
   {
     label: "Headroom", numeric: true, value: total("headroom"),
     cell: later((now) => {
+      if (!now.totals) return NONE;
       const [text, kind, hint] = headroom(now.totals, duration);
       return h("span", { class: `tag ${kind}`, title: hint }, text);
     }),

@@ -149,12 +149,12 @@ function plots() {
 /** Say what is known of Kafka's answer: nothing where it is well. */
 function answer(now) {
   if (now.error) {
-    return notice("bad", `Kafka has not answered since ${clock(now.error.since)} (${ago(now.error.since)}): `,
+    return notice("bad", `There is no answer since ${clock(now.error.since)} (${ago(now.error.since)}): `,
       name(now.error.message), now.stale_since
         ? ` The numbers are those of ${clock(now.read_at)}.` : " What follows is history only.");
   }
   return now.stale_since
-    ? notice("warn", `Kafka has not answered since ${clock(now.stale_since)}: the numbers are those of ${clock(now.read_at)}.`)
+    ? notice("warn", `There is no answer since ${clock(now.stale_since)}: the numbers are those of ${clock(now.read_at)}.`)
     : null;
 }
 

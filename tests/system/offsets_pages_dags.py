@@ -1,0 +1,92 @@
+"""DAGs for the Offsets pages: a pipeline with a history, one with a hostile name, forty that never ran."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, BaseHook, Param, task
+
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+
+CHECKPOINT = Path(os.environ["OFFSETS_CHECKPOINT"])
+PARTITIONS = 6
+# The first partitions get most of the records.
+BATCH = (90, 60, 40, 12, 6, 2)
+HOSTILE = "<script>alert(1)</script>"
+
+orders = KafkaPipeline(group_id="orders-etl", topics=["orders"], checkpoint_location=str(CHECKPOINT))
+
+with DAG(
+    "orders", schedule=None, params={"batches": Param(8), "recover": Param(default=False)}
+) as orders_dag:
+
+    @task
+    def process(params: dict[str, Any] | None = None) -> int:
+        """Leave what a streaming query leaves: records read from Kafka, in batches of a few seconds."""
+        from confluent_kafka import Producer
+
+        assert params is not None
+        newest = max(int(file.name) for file in (CHECKPOINT / "offsets").glob("[0-9]*"))
+        head, meta, line = (CHECKPOINT / "offsets" / str(newest)).read_text().split("\n")
+        offsets = json.loads(line)["orders"]
+        producer = Producer(BaseHook.get_connection("kafka_default").extra_dejson)
+        began = time.time() - 5 * params["batches"]
+        for number in range(params["batches"]):
+            at = began + 5 * number
+            for partition, count in enumerate(BATCH):
+                records = count + (number * 7) % (count + 1)
+                for _ in range(records):
+                    producer.produce("orders", b"{}", partition=partition, timestamp=int(at * 1000))
+                offsets[str(partition)] += records
+            producer.flush(30)
+            batch = str(newest + 1 + number)
+            planned = json.dumps({**json.loads(meta), "batchTimestampMs": int(at * 1000)})
+            (CHECKPOINT / "offsets" / batch).write_text(
+                "\n".join([head, planned, json.dumps({"orders": offsets})])
+            )
+            done = CHECKPOINT / "commits" / batch
+            done.write_text('v1\n{"nextBatchWatermarkMs":0}')
+            os.utime(done, (at + 1 + number % 4, at + 1 + number % 4))
+        return newest + params["batches"]
+
+    commit = CommitOffsetsOperator(task_id="commit", outlets=orders.assets, **orders)
+    gate = ConsumerGroupLagSensor(task_id="gate", max_lag=100_000, **orders)
+    drift = CheckOffsetDriftOperator(task_id="drift", pipelines=[orders], on_drift="warn")
+
+    @task.short_circuit
+    def recover(params: dict[str, Any] | None = None) -> bool:
+        """Go on only if the run was asked to."""
+        assert params is not None
+        return bool(params["recover"])
+
+    plan = ResetOffsetsOperator(task_id="plan", to_offset="earliest", plan_only=True, **orders)
+    reset = ResetOffsetsOperator(task_id="reset", shift_by=-50, on_out_of_range="clamp", **orders)
+    restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, when="always", **orders)
+
+    process() >> commit >> gate >> drift >> recover() >> plan >> reset >> restore
+
+with DAG("hostile", schedule=None) as hostile_dag:
+    CommitOffsetsOperator(task_id="commit", group_id=HOSTILE, offsets={"orders": {"0": 5}})
+
+with DAG("dead", schedule=None) as dead_dag:
+    CommitOffsetsOperator(
+        task_id="commit", group_id="dead-etl", offsets={"orders": {"0": 5}}, kafka_config_id="kafka_dead"
+    )
+
+with DAG("wide", schedule=None):
+    ConsumerGroupLagSensor(task_id="wait", group_id="wide", topics=["wide"], max_lag=0)
+
+with DAG("many", schedule=None):
+    for number in range(40):
+        CommitOffsetsOperator(
+            task_id=f"commit_{number}", group_id=f"group-{number}", offsets={"orders": {"0": 5}}
+        )

@@ -1,0 +1,308 @@
+"""
+The Offsets tab in a real Airflow, with a real Kafka and DAGs that ran, seen through a headless Chromium.
+
+``DOCS_IMAGES=yes`` writes the pictures of the documentation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from breakable_kafka import BreakableKafka
+from browser import chromium, overflow, quiet_page
+from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import expect
+from running_airflow import API_SERVER, RunningAirflow
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Browser, Locator, Page
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+DAGS = HERE / "offsets_pages_dags.py"
+CHECKPOINT = ROOT / "tests" / "checkpoints" / "spark-4.0.0-plain" / "checkpoint"
+IMAGES = ROOT / "docs" / "images"
+PLUGIN = "from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin as Tab\n"
+HOSTILE = "<script>alert(1)</script>"
+WIDE = 2_000
+RUNS = 300
+SECONDS = 60_000
+"""Milliseconds that a page may take on a machine that is busy with other tests."""
+
+pytestmark = [pytest.mark.integration, pytest.mark.system]
+
+
+class Installation(NamedTuple):
+    airflow: RunningAirflow
+    kafka: BreakableKafka
+    browser: Browser
+    empty: str
+    """What the page showed before there was a DAG."""
+
+    @property
+    def pages(self) -> str:
+        return f"{self.airflow.url}/kafka-offsets/"
+
+    def open(self, address: str, page: Page) -> None:
+        """Log in and open a page of the tab."""
+        page.set_default_timeout(SECONDS)
+        page.goto(f"{self.airflow.url}/auth/token/login")
+        page.goto(f"{self.pages}{address}")
+        expect(page.locator("main")).to_have_attribute("aria-busy", "false", timeout=SECONDS)
+
+
+def prepare(kafka: BreakableKafka, checkpoint: Path) -> None:
+    """Create the topics, the commits of the wide one, and a checkpoint that begins at the topic's start."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    topics = [NewTopic("orders", 6, 1), NewTopic("wide", WIDE, 1)]
+    for created in admin.create_topics(topics, request_timeout=60).values():
+        created.result(60)
+    shutil.copytree(CHECKPOINT, checkpoint, ignore=shutil.ignore_patterns("*.crc"))
+    for number in ("1", "2", "3"):
+        (checkpoint / "offsets" / number).unlink()
+        (checkpoint / "commits" / number).unlink()
+    first = checkpoint / "offsets" / "0"
+    head, meta, _ = first.read_text().split("\n")
+    zero = '{"orders":{"0":0,"1":0,"2":0,"3":0,"4":0,"5":0}}'
+    first.write_text(f"{head}\n{meta}\n{zero}")
+    (checkpoint / "sources" / "0" / "0").write_text(f"v1\n{zero}")
+    with OffsetsClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+        client.commit("wide", {TopicPartition("wide", number): 0 for number in range(WIDE)})
+
+
+@contextmanager
+def run_installation(home: Path) -> Iterator[Installation]:
+    """Run an API server behind a sub-path, at first without a DAG, then with DAGs that ran."""
+    with chromium() as browser, BreakableKafka() as kafka:
+        broker = {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}
+        airflow = RunningAirflow(
+            home,
+            kafka.bootstrap_servers,
+            [DAGS],
+            components=[API_SERVER],
+            path="/team/airflow",
+            AIRFLOW__API__WORKERS="1",
+            AIRFLOW_CONN_KAFKA_DEAD=json.dumps(broker),
+            OFFSETS_CHECKPOINT=str(home / "checkpoint"),
+        )
+        plugins = home / "airflow" / "plugins"
+        plugins.mkdir(parents=True)
+        (plugins / "offsets_tab.py").write_text(PLUGIN)
+        with ThreadPoolExecutor(1) as meanwhile, airflow:
+            prepared = meanwhile.submit(prepare, kafka, home / "checkpoint")
+            installation = Installation(airflow, kafka, browser, "")
+            with quiet_page(browser) as page:
+                installation.open("", page)
+                empty = page.locator("main").inner_text()
+            prepared.result()
+            run_dags(airflow)
+            yield installation._replace(empty=empty)
+
+
+def run_dags(airflow: RunningAirflow) -> None:
+    """Make Airflow know the DAGs and run them, with a broker behind the connection that is dead later."""
+    environment = airflow.environment | {
+        "AIRFLOW_CONN_KAFKA_DEAD": airflow.environment["AIRFLOW_CONN_KAFKA_DEFAULT"]
+    }
+    log = airflow.home / "runs.log"
+    with log.open("w") as output:
+        done = subprocess.run(
+            [sys.executable, str(HERE / "offsets_pages_runs.py"), str(airflow.dags / DAGS.name)],
+            env=environment,
+            cwd=airflow.home,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=RUNS,
+        )
+    assert done.returncode == 0, log.read_text()[-6000:]
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with run_installation(tmp_path_factory.mktemp("offsets") / "home") as running:
+        yield running
+
+
+def picture(page: Page, name: str) -> None:
+    """Take a picture for the documentation, if it is asked for."""
+    if os.environ.get("DOCS_IMAGES"):
+        page.screenshot(path=IMAGES / f"offsets-tab-{name}.png")
+
+
+@pytest.fixture
+def visit(installation) -> Iterator[Callable[..., Page]]:
+    """visit(address) -> a page of the tab, with whose console nothing was wrong at the end."""
+    with ExitStack() as opened:
+
+        def visit(address: str, *, width: int = 1280, height: int = 900, scheme: str = "light") -> Page:
+            how = quiet_page(
+                installation.browser, color_scheme=scheme, viewport={"width": width, "height": height}
+            )
+            page = opened.enter_context(how)
+            installation.open(address, page)
+            return page
+
+        yield visit
+
+
+def value(page: Page, label: str) -> Locator:
+    """Return the number of a card."""
+    return page.locator(".cards > div", has=page.get_by_text(label, exact=True)).locator(".value")
+
+
+def test_an_empty_installation_says_what_to_do(installation):
+    assert "No pipelines yet" in installation.empty
+    assert "CommitOffsetsOperator(" in installation.empty
+
+
+def test_the_list_has_every_pipeline(installation, visit):
+    page = visit("")
+    expect(page.get_by_role("status")).to_have_text("44 pipelines")
+    row = page.get_by_role("row", name=re.compile("orders-etl"))
+    expect(row).to_contain_text("in step")
+    expect(row).to_contain_text("answers")
+    expect(page.get_by_role("row", name=re.compile("dead-etl"))).to_contain_text("no answer", timeout=SECONDS)
+    picture(page, "list")
+    row.get_by_role("link", name="orders-etl").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Offsets of orders")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_pipeline_that_ran(visit, scheme):
+    page = visit("dags/orders", scheme=scheme, height=1400)
+    expect(value(page, "Drift")).to_have_text("in step")
+    expect(value(page, "Checkpoint")).to_have_text("batch 38")
+    expect(value(page, "Group")).to_have_text("Empty")
+    expect(page.locator(".plot canvas")).to_have_count(4)
+    expect(
+        page.get_by_role("img", name=re.compile("Records per batch. Records: 3[0-9] values"))
+    ).to_be_visible()
+    moves = page.get_by_role("region", name="Moves and waits")
+    for kind in ("commit", "wait", "drift", "reset", "restore"):
+        expect(moves.get_by_role("link", name=kind, exact=True).first).to_be_visible()
+    expect(moves.get_by_text("plan only")).to_be_visible()
+    expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(6)
+    picture(page, f"pipeline-{scheme}")
+
+
+def test_a_reset_has_a_receipt_and_the_command_that_takes_it_back(visit):
+    page = visit("dags/orders")
+    moves = page.get_by_role("region", name="Moves and waits")
+    moves.locator("tr", has_not_text="plan only").get_by_role("link", name="reset", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Reset by reset")
+    expect(page.get_by_role("region", name="What was moved").locator("tbody tr")).to_have_count(6)
+    expect(page.locator(".copy code")).to_contain_text("airflow-kafka-offsets")
+    expect(page.get_by_role("link", name="manual__")).to_have_attribute(
+        "href", re.compile("/team/airflow/dags/orders/runs/")
+    )
+    picture(page, "reset")
+
+
+@pytest.mark.parametrize(
+    ("task", "text"), [("gate", "Last reading"), ("drift", "Drift"), ("plan", "plan only")]
+)
+def test_other_tasks_have_pages_too(visit, task, text):
+    page = visit("dags/orders")
+    moves = page.get_by_role("region", name="Moves and waits")
+    moves.locator("tr", has=page.get_by_text(task, exact=True)).get_by_role("link").first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(task)
+    expect(page.locator("main")).to_contain_text(text)
+
+
+def test_a_task_of_another_kind_has_nothing_to_show(visit):
+    page = visit("dags/orders")
+    href = page.get_by_role("region", name="Moves and waits").get_by_role("link").first.get_attribute("href")
+    address = re.sub("tasks/.*", "tasks/recover/%7BMAP_INDEX%7D", href.partition("/kafka-offsets/")[2])
+    page = visit(address)
+    expect(page.get_by_text("has stored no receipt and no reading")).to_be_visible()
+
+
+def test_a_hostile_group_is_a_text(visit):
+    page = visit("dags/hostile")
+    expect(page.locator(".facts")).to_contain_text(HOSTILE)
+    expect(value(page, "Lag")).to_be_visible()
+
+
+def test_two_thousand_partitions(visit):
+    page = visit("dags/wide")
+    more = page.get_by_role("button", name="Show all 2,000")
+    expect(more).to_be_visible(timeout=SECONDS)
+    ends = "performance.getEntriesByType('resource').filter((e) => e.name.endsWith('/now'))"
+    took = page.evaluate(f"Math.round(performance.now() - {ends}.at(-1).responseEnd)")
+    size = page.evaluate(f"{ends}.at(-1).transferSize")
+    print(f"2,000 partitions: {size} bytes, shown within {took} ms")
+    assert took < 1_000
+    more.press("Enter")
+    expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(WIDE)
+
+
+@pytest.mark.parametrize("width", [360, 3840])
+def test_no_page_is_wider_than_its_window(visit, width):
+    for address in ("", "dags/orders", "dags/wide", "dags/hostile"):
+        page = visit(address, width=width, height=740)
+        expect(page.locator("main h1")).to_be_visible()
+        assert overflow(page) == 0, address
+    page = visit("dags/orders", width=width, height=740)
+    expect(page.locator(".plot canvas")).to_have_count(4)
+    assert overflow(page) == 0
+    if width == 360:
+        picture(page, "narrow")
+
+
+def test_airflow_shows_it_as_a_tab_of_the_dag(installation):
+    with installation.browser.new_context(viewport={"width": 1400, "height": 900}) as context:
+        page = context.new_page()
+        page.set_default_timeout(SECONDS)
+        page.goto(f"{installation.airflow.url}/auth/token/login")
+        page.goto(f"{installation.airflow.url}/dags/orders/plugin/kafka-offsets-dag")
+        tab = page.frame_locator("iframe")
+        expect(tab.get_by_role("heading", level=1)).to_have_text("Offsets of orders", timeout=SECONDS)
+        expect(tab.locator(".plot canvas")).to_have_count(4)
+        expect(page.get_by_text("Kafka offsets").first).to_be_visible()
+        picture(page, "in-airflow")
+
+
+def test_nobody_sees_it_without_a_login(installation):
+    with installation.browser.new_context() as context:
+        page = context.new_page()
+        for address in ("", "dags/orders", "static/offsets.js", "api/pipelines"):
+            response = page.goto(f"{installation.pages}{address}")
+            assert response is not None
+            assert response.status == 401, address
+
+
+def test_a_login_that_ends_is_explained(installation):
+    with quiet_page(installation.browser, allowed=("Failed to load resource",)) as page:
+        page.clock.install()
+        installation.open("dags/orders", page)
+        page.context.clear_cookies()
+        page.clock.run_for(11_000)
+        expect(page.get_by_role("alert")).to_contain_text("You are not logged in", timeout=SECONDS)
+
+
+def test_a_broker_that_has_died_leaves_the_page_whole(installation, visit):
+    page = visit("dags/orders")
+    expect(value(page, "Drift")).to_have_text("in step")
+    installation.kafka.stop()
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("There is no answer since", timeout=SECONDS)
+    expect(alert).to_contain_text("The numbers are those of")
+    expect(value(page, "Drift")).to_have_text("in step")
+    expect(page.locator(".plot canvas")).to_have_count(4)
+    picture(page, "no-answer")
