@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.checkpoint.history import Batch, batches
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerUnavailableError,
@@ -38,6 +39,9 @@ _CALL = 3.0
 
 _SHUT = 8.0
 """Seconds in which a broker that did not answer is not asked again."""
+
+_MARGIN = 1.0
+"""Seconds before the end of its time at which a question gives up."""
 
 _WATCH = 5.0
 
@@ -108,8 +112,23 @@ class LiveWorker:
         with cluster.client(end) as client:
             return PipelineNow(client, named, checkpoint).read()
 
-    def _batches(self, names: Mapping[str, Any], end: float) -> dict[str, Any]:  # noqa: ARG002
-        return {"batches": []}
+    def _batches(self, names: Mapping[str, Any], end: float) -> dict[str, Any]:
+        checkpoint = spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
+        found = batches(checkpoint, within=max(0.5, end - time.monotonic() - _MARGIN))
+        return {"batches": [_batch(each) for each in found]}
+
+
+def _batch(batch: Batch) -> dict[str, Any]:
+    ends = [offset for offsets in batch.offsets.values() for offset in offsets.values()]
+    return {
+        "batch": batch.batch,
+        "at": None if batch.at is None else batch.at.isoformat(),
+        "duration": batch.duration,
+        "records": batch.records,
+        "offset": sum(ends) if ends else None,
+        "pending": batch.pending,
+        "moved_by": batch.moved_by,
+    }
 
 
 def sentence(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:

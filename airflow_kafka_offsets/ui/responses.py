@@ -156,6 +156,8 @@ class BatchResponse(BaseModel):
     records: int | None
     offset: int | None
     pending: bool = False
+    moved_by: str | None = None
+    """The archive of the move that made the query continue from other offsets after this batch."""
 
 
 class History(BaseModel):

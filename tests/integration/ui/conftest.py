@@ -115,6 +115,18 @@ class Metadata:
                 )
         return run_id
 
+    def add_event(self, uri: str, dag_id: str, run_id: str, task_id: str, **extra: Any) -> None:
+        from airflow.models.asset import AssetEvent, AssetModel
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            asset = AssetModel(name=uri, uri=uri)
+            session.add(asset)
+            session.flush()
+            source = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": -1}
+            named = {f"source_{name}": value for name, value in source.items()}
+            session.add(AssetEvent(asset_id=asset.id, extra=extra, timestamp=BEGAN, **named))
+
     def clear(self) -> None:
         from airflow.models.asset import AssetEvent, AssetModel
         from airflow.models.dag import DagModel
@@ -185,34 +197,33 @@ class Browser:
         return mounted
 
 
-@pytest.fixture
-def start_browser(database, monkeypatch) -> Any:
+@pytest.fixture(scope="session")
+def start_browser(database) -> Any:
     """start_browser(base_url) -> Airflow's app behind an address."""
     from airflow import plugins_manager
     from airflow.api_fastapi import app as airflow_app
 
-    monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "some_dags_only.SomeDagsOnly")
-    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", QUICK["AIRFLOW__API_AUTH__JWT_SECRET"])
     started = []
 
     def start(base_url: str = "http://testserver") -> Browser:
         prefix = "/" + base_url.split("/", 3)[3].strip("/") if base_url.count("/") > 2 else ""
-        monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
-        monkeypatch.setattr(airflow_app, "API_ROOT_PATH", f"{prefix}/")
+        ours.setenv("AIRFLOW__API__BASE_URL", base_url)
+        ours.setattr(airflow_app, "API_ROOT_PATH", f"{prefix}/")
         for each in vars(plugins_manager).values():
             if callable(clear := getattr(each, "cache_clear", None)):
                 clear()
-        airflow_app.purge_cached_app()
         browser = Browser(airflow_app.create_app(apps="core"), prefix)
         started.append(browser)
         return browser
 
-    yield start
-    for browser in started:
-        browser.tab.state.live.close()
-    airflow_app.purge_cached_app()
+    with pytest.MonkeyPatch.context() as ours:
+        ours.setenv("AIRFLOW__CORE__AUTH_MANAGER", "some_dags_only.SomeDagsOnly")
+        ours.setenv("AIRFLOW__API_AUTH__JWT_SECRET", QUICK["AIRFLOW__API_AUTH__JWT_SECRET"])
+        yield start
+        for browser in started:
+            browser.tab.state.live.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def browser(start_browser) -> Browser:
     return start_browser()

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 
 import pytest
 from airflow.sdk import DAG
+from offsets_receipts import receipt
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 
 pytestmark = pytest.mark.integration
-
-
-def receipt(group_id, before, after, *, log_end=100, **more):
-    offsets = [{"orders": {"0": each}} for each in (before, after, 0, log_end)]
-    names = ("before", "after", "log_start", "log_end")
-    return {
-        "version": 1,
-        "group_id": group_id,
-        **dict(zip(names, offsets, strict=True)),
-        "changed": int(before != after),
-        "records": (after or 0) - (before or 0),
-        "plan_only": False,
-        "verified": True,
-        "source": {},
-        **more,
-    }
 
 
 @pytest.fixture
@@ -54,3 +40,153 @@ def test_lists_a_pipeline_once_with_its_tasks_and_its_last_move(browser, orders)
     assert [task["task_id"] for task in pipeline["tasks"]] == ["commit", "wait"]
     assert pipeline["last_move"]["kind"] == "commit"
     assert pipeline["last_move"]["records"] == 20
+
+
+def test_an_installation_without_pipelines(browser, metadata):
+    assert browser.get("/api/pipelines").json() == {"pipelines": [], "problems": []}
+    assert browser.get("/api/dags/nothing/pipelines").json() == {"pipelines": [], "problems": []}
+    assert browser.get("/api/dags/nothing/pipelines/0123/now").status_code == 404
+    assert browser.get("/api/dags/nothing/pipelines/0123/history").status_code == 404
+    assert browser.get("/api/dags/nothing/runs/r/tasks/t/-1").status_code == 404
+
+
+def test_a_task_instance_with_its_receipt_and_the_command_that_takes_it_back(browser, orders):
+    found = browser.get("/api/dags/orders/runs/manual__1/tasks/commit/-1").json()
+
+    assert (found["operator"], found["state"]) == ("CommitOffsetsOperator", "success")
+    assert found["receipt"]["partitions"]["before"] == [40]
+    assert found["receipt"]["totals"] == {"partitions": 1, "records": 20, "lag": 40}
+    assert found["undo"].startswith("airflow-kafka-offsets group restore ")
+    assert browser.get("/api/dags/orders/runs/manual__1/tasks/wait/-1").json()["receipt"] is None
+
+
+def test_what_only_a_run_knows(browser, metadata):
+    with DAG("templates", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(task_id="one", group_id="{{ params.group }}", offsets={"t": {"0": 1}})
+        CommitOffsetsOperator.partial(task_id="all", offsets={"t": {"0": 1}}).expand(group_id=["a", "b"])
+    metadata.add_dag(dag)
+
+    before = browser.get("/api/dags/templates/pipelines").json()["pipelines"]
+    old, new = ({"group_id": group, "kafka_config_id": "kafka_default"} for group in ("old", "new"))
+    metadata.add_run("templates", {"one": receipt("old", 1, 2)}, rendered={"one": old})
+    metadata.add_run("templates", {("all", 1): receipt("b", 1, 2)}, rendered={"one": new})
+    after = browser.get("/api/dags/templates/pipelines").json()["pipelines"]
+
+    assert [(each["groups"], each["unresolved"]) for each in before] == [
+        ([], ["group_id"]),
+        (["a"], []),
+        (["b"], []),
+    ]
+    assert [(each["groups"], each["found_in"]) for each in after] == [
+        (["a"], ["dag"]),
+        (["b"], ["dag"]),
+        (["new"], ["run"]),
+    ]
+    assert [each["last_move"] and each["last_move"]["map_index"] for each in after] == [None, 1, None]
+
+
+def test_receipts_name_what_airflow_no_longer_has_rendered(browser, metadata):
+    with DAG("purged", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(task_id="one", group_id="{{ params.group }}", offsets={"t": {"0": 1}})
+    metadata.add_dag(dag)
+    metadata.add_run("purged", {"one": receipt("g", 1, 2)})
+
+    (pipeline,) = browser.get("/api/dags/purged/pipelines").json()["pipelines"]
+
+    assert (pipeline["groups"], pipeline["found_in"]) == (["g"], ["receipt"])
+    assert pipeline["last_move"]["records"] == 1
+
+
+def test_the_newest_version_of_a_dag_counts(browser, metadata):
+    for group in ("old", "new"):
+        with DAG("changing", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+            CommitOffsetsOperator(task_id="one", group_id=group, offsets={"t": {"0": 1}})
+        metadata.add_dag(dag)
+        metadata.add_run("changing", {"one": receipt(group, 1, 2)})
+
+    (pipeline,) = browser.get("/api/dags/changing/pipelines").json()["pipelines"]
+    moves = browser.get(f"/api/dags/changing/pipelines/{pipeline['key']}/history").json()["moves"]
+
+    assert pipeline["groups"] == ["new"]
+    assert len(moves) == 1
+
+
+def test_values_of_other_operators_and_broken_ones_are_not_moves(browser, metadata, orders):
+    metadata.add_run("orders", {"commit": {"version": 1, "changed": 1, "after": {"t": {"x": 1}}}})
+    metadata.add_run("orders", {"commit": ["anything"]})
+
+    (pipeline,) = browser.get("/api/dags/orders/pipelines").json()["pipelines"]
+    moves = browser.get(f"/api/dags/orders/pipelines/{pipeline['key']}/history").json()["moves"]
+
+    assert [move["run_id"] for move in moves] == ["manual__1"]
+
+
+def test_forty_pipelines_of_two_thousand_partitions(browser, metadata, capsys):
+    from airflow import settings
+    from sqlalchemy import event
+
+    numbers = {str(number): 1_000_000 + number for number in range(2_000)}
+    offsets = {"t": numbers}
+    with DAG("many", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        for number in range(40):
+            CommitOffsetsOperator(
+                task_id=f"commit_{number}", group_id=f"group-{number}", checkpoint_location=f"/data/{number}"
+            )
+    metadata.add_dag(dag)
+    for _ in range(3):
+        names = dict.fromkeys(("before", "after", "log_start", "log_end"), offsets)
+        values = {f"commit_{number}": {**receipt(f"group-{number}", 1, 2), **names} for number in range(40)}
+        metadata.add_run("many", values)
+    statements = []
+
+    def count(_connection, _cursor, statement, *_):
+        statements.append(statement)
+
+    event.listen(settings.engine, "before_cursor_execute", count)
+    try:
+        took = []
+        for _ in range(3):
+            statements.clear()
+            began = time.perf_counter()
+            listed = browser.get("/api/pipelines")
+            took.append((time.perf_counter() - began, len(statements)))
+        pipeline = listed.json()["pipelines"][0]
+        began = time.perf_counter()
+        history = browser.get(f"/api/dags/many/pipelines/{pipeline['key']}/history")
+        took.append((time.perf_counter() - began, 0))
+        instance = browser.get(
+            f"/api/dags/many/runs/{pipeline['last_move']['run_id']}/tasks/{pipeline['tasks'][0]['task_id']}/-1"
+        )
+    finally:
+        event.remove(settings.engine, "before_cursor_execute", count)
+    with capsys.disabled():
+        print(f"\nlist (s, statements): {took[:3]}; history {took[3][0]:.3f} s")
+        for name, response in (("list", listed), ("history", history), ("instance", instance)):
+            print(name, len(response.content), "bytes, sent", response.headers.get("content-length"))
+
+    assert len(listed.json()["pipelines"]) == 40
+    assert max(number for _, number in took[:3]) <= 15
+    assert len(instance.json()["receipt"]["partitions"]["after"]) == 2_000
+
+
+def test_below_a_sub_path(start_browser, orders):
+    browser = start_browser("http://testserver/team/air")
+    try:
+        listed = browser.get("/api/pipelines").json()["pipelines"]
+        page = browser.get("/dags/orders")
+        views = browser.get("/static/offsets.css").status_code
+        (tab,) = (
+            plugin
+            for plugin in browser.client().get("/team/air/api/v2/plugins").json().get("plugins", [])
+            if plugin["name"] == "kafka_offsets"
+        )
+    finally:
+        start_browser()
+    assert len(listed) == 1
+    assert page.status_code == 200
+    assert views in (200, 404)
+    assert {view["destination"]: view["href"] for view in tab["external_views"]} == {
+        "nav": "/team/air/kafka-offsets/",
+        "dag": "/team/air/kafka-offsets/dags/{DAG_ID}",
+        "task_instance": "/team/air/kafka-offsets/dags/{DAG_ID}/runs/{RUN_ID}/tasks/{TASK_ID}/{MAP_INDEX}",
+    }
