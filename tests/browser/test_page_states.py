@@ -94,6 +94,9 @@ def test_old_numbers_say_so(browser, pages):
         page.goto(f"{pages.url}dags/orders")
         expect(page.get_by_role("alert")).to_contain_text("The numbers are those of 2026-03-02")
         expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+        expect(page.locator(".cards")).to_have_class("cards stale")
+        good = page.locator(".cards .value.good").first
+        assert good.evaluate("e => getComputedStyle(e).color") == "rgb(24, 24, 27)"
 
 
 def test_a_slow_broker_does_not_hold_up_the_history(browser, pages):
@@ -202,7 +205,7 @@ def test_the_receipt_of_a_reset(browser, pages):
     pages.answers[f"dags/orders/runs/{run}/tasks/reset/-1"] = task_instance()
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders/runs/{run.replace('+', '%2B')}/tasks/reset/-1")
-        expect(page.get_by_role("heading", level=1)).to_have_text("Reset by reset")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Reset by task reset")
         rows = page.get_by_role("region", name="What was moved").locator("tbody tr")
         expect(rows.nth(0)).to_contain_text("1,000")
         expect(rows.nth(1)).to_contain_text("\u2013")

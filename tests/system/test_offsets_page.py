@@ -12,14 +12,18 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import httpx
 import pytest
 from breakable_kafka import BreakableKafka
 from browser import chromium, overflow, quiet_page
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import expect
 from running_airflow import API_SERVER, RunningAirflow
@@ -30,7 +34,7 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -39,6 +43,10 @@ CHECKPOINT = ROOT / "tests" / "checkpoints" / "spark-4.0.0-plain" / "checkpoint"
 IMAGES = ROOT / "docs" / "images"
 PLUGIN = "from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin as Tab\n"
 HOSTILE = "<script>alert(1)</script>"
+UNREAD = (3_000, 800, 250, 60, 5, 0)
+BEFORE = 200_000
+"""Milliseconds: so long ago the checkpoint began."""
+LOGIN = {"username": "ann", "password": "of-the-tests"}
 WIDE = 2_000
 RUNS = 300
 SECONDS = 60_000
@@ -58,10 +66,15 @@ class Installation(NamedTuple):
     def pages(self) -> str:
         return f"{self.airflow.url}/kafka-offsets/"
 
+    def log_in(self, context: BrowserContext) -> None:
+        answer = httpx.post(f"{self.airflow.url}/auth/token", json=LOGIN, timeout=SECONDS / 1_000)
+        token = answer.raise_for_status().json()["access_token"]
+        context.add_cookies([{"name": "_token", "value": token, "url": self.airflow.url}])
+
     def open(self, address: str, page: Page) -> None:
         """Log in and open a page of the tab."""
+        self.log_in(page.context)
         page.set_default_timeout(SECONDS)
-        page.goto(f"{self.airflow.url}/auth/token/login")
         page.goto(f"{self.pages}{address}")
         expect(page.locator("main")).to_have_attribute("aria-busy", "false", timeout=SECONDS)
 
@@ -77,7 +90,10 @@ def prepare(kafka: BreakableKafka, checkpoint: Path) -> None:
         (checkpoint / "offsets" / number).unlink()
         (checkpoint / "commits" / number).unlink()
     first = checkpoint / "offsets" / "0"
-    head, meta, _ = first.read_text().split("\n")
+    head, text, _ = first.read_text().split("\n")
+    began = int(time.time() * 1000) - BEFORE
+    meta = json.dumps({**json.loads(text), "batchTimestampMs": began})
+    os.utime(checkpoint / "commits" / "0", (began / 1000 + 2, began / 1000 + 2))
     zero = '{"orders":{"0":0,"1":0,"2":0,"3":0,"4":0,"5":0}}'
     first.write_text(f"{head}\n{meta}\n{zero}")
     (checkpoint / "sources" / "0" / "0").write_text(f"v1\n{zero}")
@@ -86,7 +102,7 @@ def prepare(kafka: BreakableKafka, checkpoint: Path) -> None:
 
 
 @contextmanager
-def run_installation(home: Path) -> Iterator[Installation]:
+def run_installation(home: Path, checkpoint: Path) -> Iterator[Installation]:
     """Run an API server behind a sub-path, at first without a DAG, then with DAGs that ran."""
     with chromium() as browser, BreakableKafka() as kafka:
         broker = {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}
@@ -97,21 +113,42 @@ def run_installation(home: Path) -> Iterator[Installation]:
             components=[API_SERVER],
             path="/team/airflow",
             AIRFLOW__API__WORKERS="1",
+            AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="False",
+            AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=f"{LOGIN['username']}:viewer",
+            AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=str(home / "passwords.json"),
             AIRFLOW_CONN_KAFKA_DEAD=json.dumps(broker),
-            OFFSETS_CHECKPOINT=str(home / "checkpoint"),
+            OFFSETS_CHECKPOINT=str(checkpoint),
         )
         plugins = home / "airflow" / "plugins"
         plugins.mkdir(parents=True)
+        (home / "passwords.json").write_text(json.dumps({LOGIN["username"]: LOGIN["password"]}))
         (plugins / "offsets_tab.py").write_text(PLUGIN)
-        with ThreadPoolExecutor(1) as meanwhile, airflow:
-            prepared = meanwhile.submit(prepare, kafka, home / "checkpoint")
+        with ExitStack() as stack:
+            meanwhile = stack.enter_context(ThreadPoolExecutor(1))
+            prepared = meanwhile.submit(prepare, kafka, checkpoint)
+            stack.enter_context(airflow)
             installation = Installation(airflow, kafka, browser, "")
             with quiet_page(browser) as page:
                 installation.open("", page)
                 empty = page.locator("main").inner_text()
             prepared.result()
             run_dags(airflow)
+            leave_behind(kafka)
             yield installation._replace(empty=empty)
+
+
+def leave_behind(kafka: BreakableKafka) -> None:
+    """Write records that nobody has read yet, most of them into a few partitions."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    now = int(time.time() * 1_000)
+    unread = {("orders", partition): count for partition, count in enumerate(UNREAD)}
+    unread |= {("wide", partition): 2_000 // (partition + 1) for partition in range(0, 1_000, 3)}
+    for (topic, partition), count in unread.items():
+        for number in range(count):
+            at = now - (count - number) * 100
+            producer.produce(topic, b"{}", partition=partition, timestamp=at)
+        producer.poll(0)
+    assert producer.flush(60) == 0
 
 
 def run_dags(airflow: RunningAirflow) -> None:
@@ -135,14 +172,20 @@ def run_dags(airflow: RunningAirflow) -> None:
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    with run_installation(tmp_path_factory.mktemp("offsets") / "home") as running:
-        yield running
+    home = tmp_path_factory.mktemp("offsets")
+    # A picture shows its path.
+    lake = Path(tempfile.mkdtemp(prefix="lake-")) if os.environ.get("DOCS_IMAGES") else home / "lake"
+    try:
+        with run_installation(home / "airflow", lake / "orders") as running:
+            yield running
+    finally:
+        shutil.rmtree(lake, ignore_errors=True)
 
 
-def picture(page: Page, name: str) -> None:
+def picture(page: Page, name: str, *, whole: bool = False) -> None:
     """Take a picture for the documentation, if it is asked for."""
     if os.environ.get("DOCS_IMAGES"):
-        page.screenshot(path=IMAGES / f"offsets-tab-{name}.png")
+        page.screenshot(path=IMAGES / f"offsets-tab-{name}.png", full_page=whole)
 
 
 @pytest.fixture
@@ -175,7 +218,7 @@ def test_the_list_has_every_pipeline(installation, visit):
     page = visit("")
     expect(page.get_by_role("status")).to_have_text("44 pipelines")
     row = page.get_by_role("row", name=re.compile("orders-etl"))
-    expect(row).to_contain_text("in step")
+    expect(row).to_contain_text("in step", timeout=SECONDS)
     expect(row).to_contain_text("answers")
     expect(page.get_by_role("row", name=re.compile("dead-etl"))).to_contain_text("no answer", timeout=SECONDS)
     picture(page, "list")
@@ -198,6 +241,7 @@ def test_a_pipeline_that_ran(visit, scheme):
         expect(moves.get_by_role("link", name=kind, exact=True).first).to_be_visible()
     expect(moves.get_by_text("plan only")).to_be_visible()
     expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(6)
+    expect(value(page, "Lag")).to_have_text(f"{sum(UNREAD):,}")
     picture(page, f"pipeline-{scheme}")
 
 
@@ -205,13 +249,13 @@ def test_a_reset_has_a_receipt_and_the_command_that_takes_it_back(visit):
     page = visit("dags/orders")
     moves = page.get_by_role("region", name="Moves and waits")
     moves.locator("tr", has_not_text="plan only").get_by_role("link", name="reset", exact=True).click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Reset by reset")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Reset by task reset")
     expect(page.get_by_role("region", name="What was moved").locator("tbody tr")).to_have_count(6)
     expect(page.locator(".copy code")).to_contain_text("airflow-kafka-offsets")
     expect(page.get_by_role("link", name="manual__")).to_have_attribute(
         "href", re.compile("/team/airflow/dags/orders/runs/")
     )
-    picture(page, "reset")
+    picture(page, "reset", whole=True)
 
 
 @pytest.mark.parametrize(
@@ -248,16 +292,19 @@ def test_two_thousand_partitions(visit):
     size = page.evaluate(f"{ends}.at(-1).transferSize")
     print(f"2,000 partitions: {size} bytes, shown within {took} ms")
     assert took < 1_000
+    page.get_by_role("heading", name="Partitions").scroll_into_view_if_needed()
+    picture(page, "partitions")
     more.press("Enter")
     expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(WIDE)
 
 
 @pytest.mark.parametrize("width", [360, 3840])
 def test_no_page_is_wider_than_its_window(visit, width):
-    for address in ("", "dags/orders", "dags/wide", "dags/hostile"):
-        page = visit(address, width=width, height=740)
-        expect(page.locator("main h1")).to_be_visible()
-        assert overflow(page) == 0, address
+    page = visit("", width=width, height=740)
+    assert overflow(page) == 0
+    page.get_by_role("link", name="wide").click()
+    expect(page.get_by_role("button", name="Show all 2,000")).to_be_visible(timeout=SECONDS)
+    assert overflow(page) == 0
     page = visit("dags/orders", width=width, height=740)
     expect(page.locator(".plot canvas")).to_have_count(4)
     assert overflow(page) == 0
@@ -267,9 +314,9 @@ def test_no_page_is_wider_than_its_window(visit, width):
 
 def test_airflow_shows_it_as_a_tab_of_the_dag(installation):
     with installation.browser.new_context(viewport={"width": 1400, "height": 900}) as context:
+        installation.log_in(context)
         page = context.new_page()
         page.set_default_timeout(SECONDS)
-        page.goto(f"{installation.airflow.url}/auth/token/login")
         page.goto(f"{installation.airflow.url}/dags/orders/plugin/kafka-offsets-dag")
         tab = page.frame_locator("iframe")
         expect(tab.get_by_role("heading", level=1)).to_have_text("Offsets of orders", timeout=SECONDS)

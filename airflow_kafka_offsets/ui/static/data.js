@@ -52,10 +52,10 @@ export function explain(refused) {
   return refused.message;
 }
 
-/** Call an asynchronous function every so often, but only while the page is visible. */
+/** Call an asynchronous function now and every so often, but only while the page is visible. */
 export function whileVisible(seconds, refresh) {
   let timer;
-  let last = Date.now();
+  let last = -Infinity;
   let running = false;
   const due = async () => {
     clearTimeout(timer);
@@ -86,7 +86,7 @@ export function whileVisible(seconds, refresh) {
 export async function inTurn(jobs, width = 4) {
   const rest = [...jobs];
   const worker = async () => {
-    while (rest.length && !document.hidden) await rest.shift()();
+    while (rest.length) await rest.shift()();
   };
   await Promise.all(Array.from({ length: width }, worker));
 }

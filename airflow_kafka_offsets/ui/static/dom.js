@@ -52,6 +52,12 @@ export function duration(seconds) {
   return rest ? `${whole} ${unit} ${rest} ${small}` : `${whole} ${unit}`;
 }
 
+/** Write a number of seconds in one unit, for an axis. */
+export function shortDuration(seconds) {
+  const [unit, size] = UNITS.find(([, each]) => seconds >= each) ?? ["s", 1];
+  return `${Number((seconds / size).toFixed(1))} ${unit}`;
+}
+
 /** Airflow keeps the time zone that the user has chosen in its page's storage. */
 export const timeZone = (() => {
   try {
@@ -79,7 +85,7 @@ export function time(moment) {
 export function ago(moment) {
   const seconds = (Date.now() - Date.parse(moment)) / 1000;
   if (Number.isNaN(seconds)) return NONE;
-  return seconds < 1 ? "now" : `${duration(Math.floor(seconds)).split(" ").slice(0, 2).join(" ")} ago`;
+  return seconds < 1 ? "just now" : `${duration(Math.floor(seconds)).split(" ").slice(0, 2).join(" ")} ago`;
 }
 
 /** Show a text as a notice; `bad` ones are read out at once. */
@@ -87,9 +93,14 @@ export function notice(kind, ...children) {
   return h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : "status" }, ...children);
 }
 
+const LONGEST = 300;
+
 /** Show an object as a line for each of its keys. */
 function pairs(object) {
-  const write = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+  const write = (value) => {
+    const text = typeof value === "string" ? value : JSON.stringify(value);
+    return text.length > LONGEST ? `${text.slice(0, LONGEST)} …` : text;
+  };
   return Object.entries(object).flatMap(([key, value], index) =>
     [index ? h("br") : "", name(`${key}: ${write(value)}`)]);
 }

@@ -124,7 +124,5 @@ export async function show(page) {
     listed.element,
   );
   draw();
-  const refresh = () => inTurn(listed.visible().map((row) => () => ask(row)));
-  refresh();
-  whileVisible(REFRESH, refresh);
+  whileVisible(REFRESH, () => inTurn(listed.visible().map((row) => () => ask(row))));
 }

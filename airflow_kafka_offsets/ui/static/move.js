@@ -41,6 +41,13 @@ const COLUMNS = [
   { label: "Log end", numeric: true, value: (row) => row.log_end },
 ];
 
+/** What happened to the checkpoint; its offsets are those of the groups. */
+function checkpointOf(moved) {
+  if (!moved) return null;
+  const { kind, location, batch_id: batch, discarded, archive } = moved;
+  return { kind, location, batch, ...(discarded?.length ? { discarded } : {}), archive: archive ?? "no file changed" };
+}
+
 function receiptOf(receipt, move) {
   const moved = move?.kind ?? "move";
   const rows = rowsOf(receipt.partitions);
@@ -62,7 +69,7 @@ function receiptOf(receipt, move) {
       ["Lag after it", plain(receipt.totals.lag)],
       ["Read back", receipt.plan_only ? null : receipt.verified ? "yes, the commit was verified" : "no: the task failed before that"],
       ["Where the offsets come from", receipt.source],
-      ["Checkpoint", receipt.checkpoint],
+      ["Checkpoint", checkpointOf(receipt.checkpoint)],
     ]),
     partitions.element,
   ];
@@ -81,7 +88,7 @@ export async function show(page, { dagId, runId, taskId, mapIndex }) {
   page.replaceChildren(
     h("nav", { "aria-label": "Where you are" },
       h("a", { href: link("") }, "Kafka offsets"), " / ", h("a", { href: link(dagPath(dagId)) }, name(dagId))),
-    h("h1", {}, move ? `${move.kind[0].toUpperCase()}${move.kind.slice(1)} by ` : "", name(taskId)),
+    h("h1", {}, move ? `${move.kind[0].toUpperCase()}${move.kind.slice(1)} by task ` : "Task ", name(taskId)),
     ...found.problems.map((problem) => notice("warn", problem)),
     facts([
       ["Run", alone ? h("a", { href: inAirflow.href }, name(runId)) : name(runId)],

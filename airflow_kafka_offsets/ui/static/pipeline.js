@@ -1,7 +1,7 @@
 // One pipeline: where it is now, how it came there, and each of its partitions.
 
 import { explain, get, link, movePath, path, whileVisible } from "./data.js";
-import { NONE, ago, clock, count, duration, facts, h, name, names, notice, plural, printable, time } from "./dom.js";
+import { NONE, ago, clock, count, duration, facts, h, name, names, notice, plural, printable, shortDuration, time } from "./dom.js";
 import { rowsOf } from "./move.js";
 import { plot } from "./plots.js";
 import { alarms, skew, strips } from "./strip.js";
@@ -88,6 +88,8 @@ function cards() {
 
   function update(now, pipeline) {
     const { totals, checkpoint, provenance, members } = now;
+    // What was well an hour ago is not green.
+    element.classList.toggle("stale", Boolean(now.error || now.stale_since));
     const known = totals?.lag !== null && totals?.lag !== undefined;
     all.Lag.set([known ? count(totals.lag) : NONE, "", known
       ? `records in ${plural(totals.partitions ?? 0, "partition")}` +
@@ -96,7 +98,8 @@ function cards() {
     all.Behind.set([duration(totals?.time_lag), "", "age of the oldest record not read"]);
     all.Headroom.set(known || totals?.headroom_is === "lost" ? headroom(totals, duration) : [NONE, "quiet", "not known"]);
     const verdict = now.drift?.verdict;
-    all.Drift.set([verdict ?? NONE, tone(verdict), now.drift?.text ?? (pipeline.checkpoint ? "not known" : "no checkpoint to compare with")]);
+    const compared = tone(verdict) === "good" ? "checkpoint and group agree" : now.drift?.text;
+    all.Drift.set([verdict ?? NONE, tone(verdict), compared ?? (pipeline.checkpoint ? "not known" : "no checkpoint to compare with")]);
     all.Group.set([now.state ?? NONE, "", members?.length ? plural(members.length, "member")
       : now.state ? "no members: Spark does not join it" : "not known"]);
     all.Checkpoint.set(checkpoint
@@ -122,7 +125,7 @@ function plots() {
   const position = plot({ title: "Offsets, sum of the partitions" });
   const lag = plot({ title: "Lag in records" });
   const records = plot({ title: "Records per batch" });
-  const durations = plot({ title: "Duration of a batch", write: duration, short: duration });
+  const durations = plot({ title: "Duration of a batch", write: duration, short: shortDuration });
   const element = h("div", { class: "plots" }, ...[position, lag, records, durations].map((each) => each.element));
 
   function update(history, now) {
@@ -138,7 +141,7 @@ function plots() {
       { label: "Checkpoint", colour: "--second", points: points(ended, "offset") },
     ], marked);
     lag.update([
-      { label: "Lag", colour: "--accent", zero: true, points: [...points(history.moves, "lag"), ...live(now?.totals?.lag ?? null)] },
+      { label: "Lag", colour: "--accent", zero: true, points: [...points(moved, "lag"), ...live(now?.totals?.lag ?? null)] },
     ], marked);
     records.update([{ label: "Records", colour: "--accent", bars: true, points: points(ended, "records") }], marked);
     durations.update([{ label: "Duration", colour: "--second", bars: true, points: points(ended, "duration") }], marked);
@@ -150,8 +153,8 @@ function plots() {
 function answer(now) {
   if (now.error) {
     return notice("bad", `There is no answer since ${clock(now.error.since)} (${ago(now.error.since)}): `,
-      name(now.error.message), now.stale_since
-        ? ` The numbers are those of ${clock(now.read_at)}.` : " What follows is history only.");
+      name(now.error.message), now.read_at
+        ? `. The numbers are those of ${clock(now.read_at)}.` : ". What follows is history only.");
   }
   return now.stale_since
     ? notice("warn", `There is no answer since ${clock(now.stale_since)}: the numbers are those of ${clock(now.read_at)}.`)
@@ -246,8 +249,6 @@ function pipelineView(pipeline) {
 
   moves.update([]);
   drawn.update(history, null);
-  refreshNow();
-  refreshHistory();
   const stops = [whileVisible(REFRESH, refreshNow), whileVisible(HISTORY, refreshHistory)];
   return { element, stop: () => stops.forEach((stop) => stop()) };
 }
