@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import sync_playwright
 
+from airflow_kafka_offsets.local.cache import one_at_a_time
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+PACKAGES = ("chromium", "fonts-dejavu-core")
 UPDATE, INSTALL = 120, 300
 # In a container there is neither a user namespace nor room in /dev/shm.
 ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
@@ -32,15 +36,23 @@ def find_chromium() -> str:
     if not os.environ.get("CI"):
         pytest.skip("no Chromium is here: install one (apt-get install chromium), or name it in CHROMIUM")
     if shutil.which("apt-get") and os.geteuid() == 0:
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command, seconds in (
-            (["apt-get", "update", "-q"], UPDATE),
-            (["apt-get", "install", "-q", "-y", "--no-install-recommends", "chromium"], INSTALL),
-        ):
-            subprocess.run(command, check=True, timeout=seconds, env=quiet, stdout=subprocess.DEVNULL)
+        lock = Path(tempfile.gettempdir()) / "airflow-kafka-offsets-chromium.lock"
+        with one_at_a_time(lock, "installing Chromium", UPDATE + INSTALL):
+            if not _installed():
+                _install()
     found = _installed()
     assert found, "no Chromium is here, and apt-get has not installed one: name one in CHROMIUM"
     return found
+
+
+def _install() -> None:
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command, seconds in (
+        (["apt-get", "update", "-q"], UPDATE),
+        # Without a font there is no text to see.
+        (["apt-get", "install", "-q", "-y", "--no-install-recommends", *PACKAGES], INSTALL),
+    ):
+        subprocess.run(command, check=True, timeout=seconds, env=quiet, stdout=subprocess.DEVNULL)
 
 
 def _installed() -> str | None:

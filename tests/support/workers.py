@@ -19,7 +19,11 @@ LONGEST_FIRST = (
     "tests/integration/kafka/test_acceptance.py",
     "tests/integration/",
 )
-OWN_AIRFLOW = ("tests/system/test_event_driven.py", "tests/system/test_recovery_live.py")
+OWN_AIRFLOW = (
+    "tests/system/test_event_driven.py",
+    "tests/system/test_offsets_page.py",
+    "tests/system/test_recovery_live.py",
+)
 ONE_SPARK = ("tests/integration/spark/", "tests/compatibility/", "tests/integration/airflow/test_spark.py")
 
 

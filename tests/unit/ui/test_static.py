@@ -20,7 +20,8 @@ OWN = [file for file in sorted(STATIC.iterdir()) if not file.name.startswith("uP
 
 
 def test_the_chart_library_is_the_published_one_with_its_licence():
-    sums = dict(reversed(line.split()) for line in (STATIC / "uPlot.sha256").read_text().splitlines())
+    lines = (STATIC / "uPlot.sha256").read_text().splitlines()
+    sums = {name: digest for digest, name in map(str.split, lines)}
     assert set(sums) == {"uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE"}
     for name, expected in sums.items():
         assert hashlib.sha256((STATIC / name).read_bytes()).hexdigest() == expected, name
@@ -30,7 +31,8 @@ def test_the_chart_library_is_the_published_one_with_its_licence():
 @pytest.mark.parametrize("file", OWN, ids=lambda file: file.name)
 def test_the_pages_hold_to_their_security_policy(file):
     text = file.read_text()
-    assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text)
+    assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", text)
+    assert not re.findall(r"\beval\(|new Function", text)
     assert not re.findall(r"setAttribute\(\s*[\"'](?:style|on)", text)
     if file.suffix == ".html":
         assert not re.findall(r"<script(?![^>]* src=)[^>]*>|<style|\sstyle=|\son\w+=", text)
