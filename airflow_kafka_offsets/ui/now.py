@@ -7,12 +7,20 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnavailableError,
+    KafkaOffsetsError,
+)
+from airflow_kafka_offsets.kafka.explain import remedy
+from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.drift import pipeline_drift
 
 if TYPE_CHECKING:
@@ -140,7 +148,7 @@ class PipelineNow:
         try:
             times = self._client.record_times(behind, within=_TIMES_WITHIN)
         except BrokerError as error:
-            self.problems.append(f"how old the unread records are is not known: {error}")
+            self.problems.append(f"how old the unread records are is not known: {reason(error)}")
             return {}
         return {tp: max(0.0, now - at / 1000) for tp, at in times.items() if at is not None}
 
@@ -150,7 +158,7 @@ class PipelineNow:
         try:
             described = self._client.describe_groups(group_ids)
         except KafkaOffsetsError as error:
-            self.problems.append(f"who is in the group is not known: {error}")
+            self.problems.append(f"who is in the group is not known: {reason(error)}")
             return None, None
         states = dict.fromkeys(group.state for group in described.values())
         return ", ".join(states), [
@@ -174,6 +182,25 @@ class PipelineNow:
                 found += _makers(commit for commit in commits if commit is not None)
         newest = max(found, key=lambda metadata: metadata.at or 0, default=None)
         return None if newest is None else _who(newest)
+
+
+def reason(error: KafkaOffsetsError, servers: str = "") -> str:
+    """
+    Return an error as one sentence without where the broker is: that is not for all viewers.
+
+    :param servers: the broker's addresses, as they are in the configuration.
+    """
+    code = error.code if isinstance(error, BrokerError) else None
+    if code in GUARDED:
+        return f"its user has no right to it: {remedy(code, 'Describe')}"
+    if isinstance(error, BrokerAuthenticationError):
+        return "it refuses its user: see the log of a task of this pipeline"
+    if isinstance(error, BrokerUnavailableError):
+        return "it does not answer"
+    text = str(error).split("\n")[0]
+    for address in filter(None, map(str.strip, (servers, *servers.split(",")))):
+        text = text.replace(address, "the broker")
+    return shorten(text, 500)
 
 
 def _makers(commits: Any) -> list[CommitMetadata]:
