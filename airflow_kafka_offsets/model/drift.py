@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, unknown_lines
+from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom, headrooms_json, unknown_lines
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import duration_text, parse_duration
 from airflow_kafka_offsets.model.table import align, offset_cell
@@ -142,6 +142,7 @@ class PartitionDrift:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with the same keys for every verdict."""
+        headroom = self.headroom.as_json() if self.headroom else UNCOUNTED if self.min_headroom else {}
         return {
             **self.topic_partition._asdict(),
             "checkpoint": self.checkpoint,
@@ -150,7 +151,7 @@ class PartitionDrift:
             "log_end": None if self.log is None else self.log.end,
             "verdict": self.verdict,
             "lost": self.lost if self.verdict == "records lost" else 0,
-            **({} if self.headroom is None else self.headroom.as_json()),
+            **headroom,
         }
 
 

@@ -153,7 +153,7 @@ class Headroom:
 Headrooms = Mapping[TopicPartition, Headroom]
 """The headroom of each partition."""
 
-UNCOUNTED: Mapping[str, None] = dict.fromkeys(("headroom", "headroom_state", "headroom_reason"))
+UNCOUNTED: dict[str, Any] = dict.fromkeys(("headroom", "headroom_state", "headroom_reason"))
 """JSON of a partition whose headroom is not counted, since it has no position."""
 
 

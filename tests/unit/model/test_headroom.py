@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 LOG = LogRange(10, 20)
 HOUR = 3_600_000
-NOW = 100 * HOUR
+NOW = 1000 * HOUR
 WEEK = Retention(168 * HOUR)
 DELETE = {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"}
 
@@ -177,7 +179,7 @@ MS = st.integers(0, 10**6)
 def test_no_record_is_deleted_before_its_headroom_is_over(times, cuts, position, kept, now, later):
     """A log as the broker keeps it: whole segments go, the oldest first, by their newest record."""
     bounds = [0, *sorted(cut for cut in cuts if cut < len(times)), len(times)]
-    segments = [range(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
+    segments = [range(*pair) for pair in itertools.pairwise(bounds)]
 
     def start_at(moment):
         for segment in segments:
