@@ -6,7 +6,8 @@ A broker deletes whole segments, the oldest first, each once ``now - its largest
 ``deleteRetentionMsBreachedSegments`` of ``org.apache.kafka.storage.internals.log.UnifiedLog``; the same rule
 of ``RemoteLogManager`` with tiered storage). The largest timestamp is never less than that of the record, so
 headroom is a lower bound: the record may live on until the newest record of its segment is that old, and the
-broker has checked, every ``log.retention.check.interval.ms``. What counts is the record's own time: it may be
+broker has checked: every ``log.retention.check.interval.ms``, and with ``compact,delete`` when the cleaner
+(``LogCleaner``) wakes up, every ``log.cleaner.backoff.ms``. What counts is the record's own time: it may be
 in the past or in the future where the producer sets it (``message.timestamp.type=CreateTime``).
 """
 

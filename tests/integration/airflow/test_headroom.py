@@ -65,6 +65,15 @@ def test_headroom_is_waited_for_in_each_way_with_the_same_result(way, behind, gr
     assert "time_lag" not in partition
 
 
+def test_a_headroom_that_shrinks_is_no_change(behind, group, capsys):
+    sensor = gate(group)
+    first = sensor.poke({}).xcom_value["headroom"]
+    time.sleep(1)  # the time runs
+    assert sensor.poke({}).xcom_value["headroom"] < first
+    sensor._close()
+    assert capsys.readouterr().out.count("total lag 2") == 1
+
+
 def test_it_goes_together_with_the_other_thresholds(behind, group, commit):
     done, value = reading_of(gate(group, max_time_lag="PT1H", max_lag=5))
     assert not done
@@ -143,7 +152,7 @@ def test_a_right_that_is_missing_fails_the_gate_at_once(
 @pytest.mark.parametrize(
     ("hours", "verdict", "says"),
     [
-        (6, "expiring", r"expiring on 1 of 1 partitions \(.*, 59 min.* left\).*run the query now"),
+        (6, "expiring", r"expiring on 1 of 1 partitions \(.*, 1 h.* left\).*run the query now"),
         (0.5, None, ""),
     ],
 )

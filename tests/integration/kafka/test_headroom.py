@@ -7,6 +7,7 @@ import json
 import time
 
 import pytest
+from breakable_kafka import BreakableKafka
 from deadlines import until
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, UnknownTopicPartitionError
@@ -33,14 +34,18 @@ TOPICS = {
 RECORDS = 10
 
 
-@pytest.fixture
-def quick(own_kafka):
+@pytest.fixture(scope="module")
+def quick():
     """A broker that checks retention five times a second, from the beginning on."""
+    often = str(int(CHECKED * 1000))
     properties = {
-        "log.retention.check.interval.ms": str(int(CHECKED * 1000)),
+        "log.retention.check.interval.ms": often,
+        # It is the cleaner that checks topics with compaction.
+        "log.cleaner.backoff.ms": often,
         "log.initial.task.delay.ms": "100",
     }
-    return own_kafka(properties=properties).bootstrap_servers
+    with BreakableKafka(properties=properties) as kafka:
+        yield kafka.bootstrap_servers
 
 
 def headroom_at(client, tp, position):
