@@ -155,6 +155,7 @@ def test_the_lag_of_all_groups_is_that_of_each_and_of_kafkas_own_describe(cli, g
         ([], "give the GROUP to measure, or --all-groups"),
         (["g", "--all-groups"], "give the GROUP to measure, or --all-groups"),
         (["--all-groups", "--topic", "orders"], "leave it out with --all-groups"),
+        (["--all-groups", "--headroom"], "leave it out with --all-groups"),
     ],
 )
 def test_group_lag_wants_one_group_or_all(cli, arguments, says):
