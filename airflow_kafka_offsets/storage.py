@@ -181,11 +181,16 @@ def remove_file(fs: AbstractFileSystem, path: str) -> None:
         fs.rm_file(path)
 
 
-def modified(fs: AbstractFileSystem, path: str) -> datetime | None:
-    """Return when a file was written; ``None`` if it is not there, or the storage does not know."""
+def modified(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> datetime | None:
+    """
+    Return when a file was written; ``None`` if it is not there, or the storage does not know.
+
+    :param listed: whether its directory was listed just now, so that the answer may come from the listing.
+    """
     with plain_errors(fs, path):
         try:
-            fs.invalidate_cache(path.rpartition("/")[0])
+            if not listed:
+                fs.invalidate_cache(path.rpartition("/")[0])
             moment = fs.modified(path)
         except (FileNotFoundError, NotImplementedError, KeyError):
             return None

@@ -121,7 +121,7 @@ def digest(data: bytes | None) -> str | None:
 
 def next_name(checkpoint: SparkCheckpoint, kind: str) -> str:
     """Return the name of the next archive, also after one that was never finished."""
-    return f"{max(map(_number, _names(checkpoint)), default=0) + 1:04d}-{kind}"
+    return f"{max(map(_number, archive_names(checkpoint)), default=0) + 1:04d}-{kind}"
 
 
 def write_archive(
@@ -170,7 +170,7 @@ def mark_undone(checkpoint: SparkCheckpoint, name: str, by: str) -> None:
 
 def newest_archive(checkpoint: SparkCheckpoint) -> Archive | None:
     """Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved."""
-    found = (_read(checkpoint, name) for name in reversed(_names(checkpoint)))
+    found = (read_archive(checkpoint, name) for name in reversed(archive_names(checkpoint)))
     return next((archive for archive in found if archive is not None), None)
 
 
@@ -180,7 +180,7 @@ def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
 
     :raises CheckpointFormatError: if a manifest is not as it was written.
     """
-    found = [_read(checkpoint, name) for name in _names(checkpoint)]
+    found = [read_archive(checkpoint, name) for name in archive_names(checkpoint)]
     return [archive for archive in found if archive is not None]
 
 
@@ -226,7 +226,8 @@ def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) ->
     return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
 
 
-def _names(checkpoint: SparkCheckpoint) -> list[str]:
+def archive_names(checkpoint: SparkCheckpoint) -> list[str]:
+    """Return the names of the archives of a checkpoint, oldest first."""
     names = list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or []
     return sorted(filter(_NAME.fullmatch, names), key=_number)
 
@@ -235,7 +236,8 @@ def _number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-def _read(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
+def read_archive(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
+    """Return an archive by its name, ``None`` if it has no manifest."""
     data = checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}")
     if data is None:
         return None

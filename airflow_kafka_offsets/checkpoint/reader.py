@@ -233,18 +233,9 @@ class SparkCheckpoint:
         return f"{self.root}/{path}"
 
     def _read_once(self) -> CheckpointState:
-        query_id = self._query_id()
-        # Offsets before commits. Spark writes offsets/N, runs the batch, writes commits/N. Listed in the same
-        # order, a batch that looks pending has no commit at a later moment, so it was really not finished.
-        # The
-        # other way round the query could finish N and plan N+1 between the listings: N, though done, would
-        # look pending. What this order misses is only what was planned after the first listing: the state is
-        # then a moment old, never wrong.
-        planned = self.batches("offsets")
-        committed = self.batches("commits")
+        query_id = self.query_id()
+        planned, committed = self.listed()
         done = planned & committed
-        if committed and not done:
-            raise _NoCommonBatchError(self.location, planned, committed)
         batch_id = max(done, default=None)
         newest = max(planned, default=None)
         pending = None if newest == batch_id else newest
@@ -261,7 +252,12 @@ class SparkCheckpoint:
             batch_timestamp_ms=entry.batch_timestamp_ms,
         )
 
-    def _query_id(self) -> str:
+    def query_id(self) -> str:
+        """
+        Return the query's id.
+
+        :raises CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
+        """
         name = self.name("metadata")
         data = self.read_file("metadata")
         if data is None:
@@ -271,6 +267,23 @@ class SparkCheckpoint:
                 "checkpointLocation, with the file metadata and the directories offsets and commits in it"
             )
         return parse_query_id(decode(data, name), name)
+
+    def listed(self) -> tuple[set[int], set[int]]:
+        """
+        Return the batches in ``offsets`` and those in ``commits``.
+
+        :raises CheckpointFormatError: if there are commits, and no batch is in both.
+        """
+        # Offsets before commits. Spark writes offsets/N, runs the batch, writes commits/N. Listed in the same
+        # order, a batch that looks pending has no commit at a later moment, so it was really not finished.
+        # The other way round the query could finish N and plan N+1 between the listings: N, though done,
+        # would look pending. What this order misses is only what was planned after the first listing: the
+        # state is then a moment old, never wrong.
+        planned = self.batches("offsets")
+        committed = self.batches("commits")
+        if committed and not planned & committed:
+            raise _NoCommonBatchError(self.location, planned, committed)
+        return planned, committed
 
     def batches(self, directory: str) -> set[int]:
         """Return the batches that have a file in ``offsets`` or ``commits`` now."""

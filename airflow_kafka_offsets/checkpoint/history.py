@@ -1,0 +1,246 @@
+"""
+The batches that a checkpoint still knows: when each was planned, how long it took, what it read.
+
+Spark keeps the files of about the last hundred batches (``spark.sql.streaming.minBatchesToRetain``). A batch
+ends where its file in ``offsets/`` says, and begins where the one before it ends; unless a seek has written
+other offsets into that file since, whose archive then knows where the batch had ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from typing import Any
+
+from airflow_kafka_offsets.checkpoint.archive import Archive, archive_names, digest, read_archive
+from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, check_commit_log, parse_offset_log
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import CheckpointUnavailableError
+from airflow_kafka_offsets.model.checkpoint_plan import sources_json
+from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.storage import decode, modified
+
+LAST = 100
+"""Batches that are shown by default; Spark keeps about as many."""
+
+_AT_ONCE = 16
+"""Files that are read at the same time."""
+
+_RESOLUTION = timedelta(seconds=1)
+"""That of a file's time on an object store."""
+
+_Key = tuple[str, "int | str"]
+"""A kind of call, and what it is about."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """
+    One batch of a query.
+
+    :param batch: its number.
+    :param at: when Spark planned it (``batchTimestampMs``, the driver's clock), after it had asked the
+        sources for their newest offsets; ``None`` in continuous mode.
+    :param duration: seconds from ``at`` to the time of its file in ``commits/`` (the storage's clock). A
+        batch that was replayed counts from its first planning, so including the time the query was down.
+        ``None`` while it is not finished, and where the file's time cannot be that of the commit: the storage
+        has none, or the checkpoint was copied.
+    :param previous: the batch before it in ``offsets/``, where it begins; ``None`` for the first known one.
+        With asynchronous progress tracking batches in between have no files: ``read`` counts them too.
+    :param read: source -> topic -> records from ``previous`` to here (differences of offsets, which also
+        count transaction markers and compacted records). ``None`` for a topic with a partition of which the
+        start is not known, since it is new, or the end lies before it. Empty for the first known batch.
+    :param offsets: source -> where it ended, for Kafka's sources.
+    :param pending: it was begun and is not finished; Spark replays exactly its range.
+    :param moved_by: archive of the move that made the query go on from other offsets after this batch.
+    :param moved_to: source -> those offsets; ``None`` without such a move.
+    """
+
+    batch: int
+    at: datetime | None
+    duration: float | None
+    previous: int | None
+    read: Mapping[str, Mapping[str, int | None]]
+    offsets: Mapping[str, Offsets]
+    pending: bool = False
+    moved_by: str | None = None
+    moved_to: Mapping[str, Offsets] | None = None
+
+    @property
+    def records(self) -> int | None:
+        """Records of all topics together; ``None`` if not all are known, or there is no Kafka source."""
+        counts = [count for topics in self.read.values() for count in topics.values()]
+        return sum(count or 0 for count in counts) if counts and None not in counts else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON, offsets in Spark's form."""
+        return {
+            "batch": self.batch,
+            "at": None if self.at is None else self.at.isoformat(),
+            "duration": self.duration,
+            "records": self.records,
+            "read": {source: dict(topics) for source, topics in self.read.items()},
+            "previous": self.previous,
+            "pending": self.pending,
+            "offsets": sources_json(self.offsets),
+            "moved_by": self.moved_by,
+            "moved_to": None if self.moved_to is None else sources_json(self.moved_to),
+        }
+
+
+def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30.0) -> list[Batch]:
+    """
+    Return the last batches that are kept, oldest first; a pending batch is the last.
+
+    The directories are listed once, the files read in parallel.
+
+    :param last: how many at most, at least 1.
+    :param within: seconds for reading the files.
+    :raises CheckpointNotFoundError: if there is no checkpoint.
+    :raises CheckpointFormatError: if a file is not in a form that is known; names the file.
+    :raises CheckpointUnavailableError: if the storage does not answer, or not in time.
+    """
+    checkpoint.query_id()
+    planned, committed = checkpoint.listed()
+    newest = max(planned & committed, default=-1)
+    wanted = sorted(planned)[-last - 1 :]  # one more: the first one begins where that ends
+    finished = [number for number in wanted if number in committed]
+    read = checkpoint.read_file
+    found = _together(
+        checkpoint,
+        {
+            **{("ends", number): partial(read, f"offsets/{number}") for number in wanted},
+            **{("written", number): partial(_written_at, checkpoint, number) for number in finished},
+            **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
+            **{
+                ("archive", name): partial(read_archive, checkpoint, name)
+                for name in archive_names(checkpoint)[-last:]
+            },
+        },
+        within,
+    )
+    for number in finished[-1:]:
+        if (commit := found["commit", number]) is not None:
+            name = checkpoint.name(f"commits/{number}")
+            check_commit_log(decode(commit, name), name)
+    archives = [each for (kind, _), each in found.items() if kind == "archive" and each is not None]
+    # A file that is gone since the listing is an old one, which the query has removed.
+    known = [
+        _ended(checkpoint, number, found["ends", number], archives)
+        for number in wanted
+        if found["ends", number] is not None
+    ]
+    durations = _durations(known, {number: found["written", number] for number in finished})
+    return [
+        _batch(before, this, durations.get(this.number), pending=this.number > newest)
+        for before, this in zip([None, *known], known, strict=False)
+    ][-last:]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a file in ``offsets/`` says, and what it said when the batch ended."""
+
+    number: int
+    entry: OffsetLogEntry
+    next_start: Mapping[str, Offsets]
+    end: Mapping[str, Offsets]
+    moved_by: str | None
+
+    @property
+    def at(self) -> datetime | None:
+        moment = self.entry.batch_timestamp_ms
+        return None if moment is None else datetime.fromtimestamp(moment / 1000, tz=timezone.utc)
+
+
+def _written_at(checkpoint: SparkCheckpoint, number: int) -> datetime | None:
+    return modified(checkpoint.fs, f"{checkpoint.root}/commits/{number}", listed=True)
+
+
+def _together(
+    checkpoint: SparkCheckpoint, calls: Mapping[_Key, Callable[[], Any]], within: float
+) -> dict[_Key, Any]:
+    """Make calls at the same time, and return their results."""
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    try:
+        futures = {key: pool.submit(call) for key, call in calls.items()}
+        done, late = wait(futures.values(), timeout=within, return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()
+        if late:
+            raise CheckpointUnavailableError(
+                f"{checkpoint.location}: the storage answered {len(done)} of {len(calls)} requests within "
+                f"{within:g} s: ask for fewer batches, or try again"
+            )
+        return {key: future.result() for key, future in futures.items()}
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[Archive]) -> _Known:
+    """Read a batch's file, and follow the moves that have written to it back to where the batch ended."""
+    path = f"offsets/{number}"
+    name = checkpoint.name(path)
+    entry = parse_offset_log(decode(data, name), name)
+    there = entry.kafka_offsets
+    content = written_by_spark = digest(data)
+    moves = []
+    for archive in reversed(archives):
+        before, after = archive.files.get(path, (None, None))
+        if before is not None and after == written_by_spark and archive.batch_id == number:
+            moves.append(archive)
+            written_by_spark = before
+    if written_by_spark == content:  # never moved, or taken back
+        return _Known(number, entry, there, there, None)
+    return _Known(number, entry, there, moves[-1].before, moves[0].name)
+
+
+def _durations(known: Sequence[_Known], written: Mapping[int, datetime | None]) -> dict[int, float]:
+    """
+    Return how long each batch took, where the time of its commit can be right.
+
+    Spark plans a batch when the one before is committed. So a commit that was written later than that is a
+    copy; and so is probably its successor, which may have none to compare it with.
+    """
+    found: dict[int, float] = {}
+    copied = False
+    for this, following in zip(known, [*known[1:], None], strict=False):
+        commit, planned_next = written.get(this.number), following.at if following else None
+        before_copied = copied
+        copied = commit is not None and planned_next is not None and commit > planned_next + _RESOLUTION
+        if commit is None or this.at is None or copied or before_copied:
+            continue
+        if commit > this.at - _RESOLUTION:
+            found[this.number] = max(0.0, (commit - this.at).total_seconds())
+    return found
+
+
+def _batch(before: _Known | None, this: _Known, duration: float | None, *, pending: bool) -> Batch:
+    return Batch(
+        batch=this.number,
+        at=this.at,
+        duration=duration,
+        previous=None if before is None else before.number,
+        read={} if before is None else _read(before.next_start, this.end),
+        offsets=this.end,
+        pending=pending,
+        moved_by=this.moved_by,
+        moved_to=None if this.moved_by is None else this.next_start,
+    )
+
+
+def _read(start: Mapping[str, Offsets], end: Mapping[str, Offsets]) -> dict[str, dict[str, int | None]]:
+    """Return the records of each source and topic from one place to another."""
+    read: dict[str, dict[str, int | None]] = {}
+    for source, offsets in end.items():
+        topics = read.setdefault(source, {})
+        for tp, offset in offsets.items():
+            # Spark reads a new partition from its log start, which may be anywhere up to its end.
+            first = start.get(source, {}).get(tp, 0 if offset == 0 else None)
+            count = None if first is None or first > offset else offset - first
+            known = topics.get(tp.topic, 0)
+            topics[tp.topic] = None if known is None or count is None else known + count
+    return read

@@ -1,0 +1,346 @@
+"""The batches that a checkpoint still knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from checkpoint_moves import ORDERS_0, carry_out, seek, truncate, undo
+from fsspec.implementations.memory import MemoryFileSystem
+
+from airflow_kafka_offsets.checkpoint.history import Batch, batches
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import (
+    CheckpointFormatError,
+    CheckpointNotFoundError,
+    CheckpointUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+RECORDED = Path(__file__).parents[2] / "checkpoints"
+FIRST = 1_795_228_309_000
+"""When the first batch was planned, in ms."""
+
+
+def history(root: Path, last: int = 100) -> list[Batch]:
+    return batches(SparkCheckpoint(str(root)), last)
+
+
+def log(*sources: str, at: int | None = FIRST) -> str:
+    metadata = "" if at is None else json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": at, "conf": {}})
+    return "\n".join(["v1", metadata, *sources])
+
+
+def seconds(second: float, *, offset: int) -> str:
+    """One Kafka source, planned so many seconds after the first batch."""
+    return log(f'{{"orders":{{"0":{offset}}}}}', at=FIRST + int(second * 1000))
+
+
+def committed_at(root: Path, times: Mapping[int, float]) -> None:
+    for number, second in times.items():
+        os.utime(root / "commits" / str(number), (FIRST / 1000 + second,) * 2)
+
+
+# --- recorded checkpoints
+
+
+RECORDS: dict[tuple[str, str], list[int | None]] = {
+    ("plain", "3.5.4 4.0.0 4.2.0"): [None, 9, 9, 3],
+    ("purged", "3.5.4 4.0.0 4.2.0"): [None, 3, 3],
+    ("stateful", "3.5.4 4.0.0 4.2.0"): [None, 12, 12, 3],
+    ("stateful-ckpt-v2", "4.0.0 4.2.0"): [None, 15, 9],
+    ("uncommitted-last", "3.5.4 4.0.0 4.2.0"): [None, 9, 9],
+    ("minus-source", "3.5.4 4.0.0 4.2.0"): [None],
+    ("multi-kafka-file-kafka-rate", "3.5.4 4.0.0 4.2.0"): [None],
+    ("subscribe-pattern", "3.5.4 4.0.0 4.2.0"): [None],
+    ("named-sources-v2", "4.2.0"): [None],
+    ("async-progress", "4.0.0"): [None, 3, 6, 15],
+    ("async-progress", "4.2.0"): [None, 3, 6, 6, 6, 9, 6],
+    ("continuous", "4.0.0"): [None, 0, 20, *[0] * 11],
+    ("continuous", "4.2.0"): [None, 0, 20, *[0] * 13],
+}
+"""Case and versions -> records of each batch."""
+CASES = [
+    (version, case, counts) for (case, versions), counts in RECORDS.items() for version in versions.split()
+]
+
+
+def test_every_recorded_checkpoint_has_its_numbers() -> None:
+    names = {f"spark-{version}-{case}" for version, case, _ in CASES}
+
+    assert names == {path.parent.name for path in RECORDED.glob("*/expected.json")}
+
+
+@pytest.mark.parametrize(("version", "case", "records"), CASES)
+def test_the_batches_of_a_recorded_checkpoint(version: str, case: str, records: list[int | None]) -> None:
+    root = RECORDED / f"spark-{version}-{case}"
+    expected = json.loads((root / "expected.json").read_text())
+
+    found = history(root / "checkpoint")
+
+    ended = [each for each in found if not each.pending][-1]
+    as_json = ended.as_json()
+    assert ended.batch == expected["batch"]
+    assert as_json["offsets"] == {name: ends for name, ends in expected["sources"].items() if ends}
+    assert [each.batch for each in found if each.pending] == ([2] if case == "uncommitted-last" else [])
+    assert {each.moved_by for each in found} == {None}
+    assert {each.at is None for each in found} == {case == "continuous"}
+    assert [each.previous for each in found] == [None, *(each.batch for each in found[:-1])]
+    assert [each.records for each in found] == records
+
+
+def test_the_time_is_when_spark_planned_the_batch() -> None:
+    (*_, newest) = history(RECORDED / "spark-4.2.0-plain" / "checkpoint")
+
+    assert newest.at == datetime(2026, 11, 21, 2, 31, 49, 758000, tzinfo=timezone.utc)
+
+
+# --- durations
+
+
+def test_a_batch_took_from_its_planning_to_its_commit(checkpoint: Callable[..., Path]) -> None:
+    root = checkpoint({0: seconds(0, offset=5), 1: seconds(10, offset=9), 2: seconds(20, offset=9)}, [0, 1])
+    committed_at(root, {0: 2.5, 1: 19})
+
+    assert [each.duration for each in history(root)] == [2.5, 9, None]
+
+
+def test_a_batch_that_a_storage_of_whole_seconds_stamps_before_its_planning_took_none(
+    checkpoint: Callable[..., Path],
+) -> None:
+    root = checkpoint({0: seconds(0.9, offset=5), 1: seconds(10, offset=9)}, [0, 1])
+    committed_at(root, {0: 0, 1: 5})
+
+    assert [each.duration for each in history(root)] == [0, None]
+
+
+def test_a_copied_checkpoint_has_no_durations_until_the_query_runs_on(
+    checkpoint: Callable[..., Path],
+) -> None:
+    planned = {number: seconds(10 * number, offset=number) for number in range(3)}
+    root = checkpoint(planned | {3: seconds(500, offset=9), 4: seconds(510, offset=9)}, range(5))
+    committed_at(root, {0: 400, 1: 400, 2: 400, 3: 504, 4: 511})
+
+    assert [each.duration for each in history(root)] == [None, None, None, 4, 1]
+
+
+def test_a_storage_without_times_gives_no_durations(
+    memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
+) -> None:
+    class Timeless(MemoryFileSystem):
+        cachable = False
+
+        def modified(self, path: str) -> datetime:
+            raise NotImplementedError
+
+    root = write_checkpoint(memory, "/cp", {0: 5, 1: 6}, [0, 1])
+
+    found = batches(SparkCheckpoint(f"memory:/{root}", fs=Timeless()))
+
+    assert [(each.records, each.duration) for each in found] == [(None, None), (1, None)]
+
+
+# --- what was read
+
+
+def test_records_are_counted_for_each_source_and_topic(checkpoint: Callable[..., Path]) -> None:
+    first = log('{"orders":{"0":5,"1":5},"pay":{"0":1}}', '{"logOffset":0}', '{"orders":{"0":2}}')
+    second = log('{"orders":{"0":9,"1":6},"pay":{"0":1}}', '{"logOffset":3}', '{"orders":{"0":4}}')
+
+    (*_, newest) = history(checkpoint({0: first, 1: second}, [0, 1]))
+
+    assert newest.read == {"0": {"orders": 5, "pay": 0}, "2": {"orders": 2}}
+    assert newest.records == 7
+
+
+def test_a_new_partition_leaves_the_count_open_unless_it_is_empty(checkpoint: Callable[..., Path]) -> None:
+    logs = ['{"orders":{"0":5}}', '{"orders":{"0":6,"1":0}}', '{"orders":{"0":7,"1":3,"2":4}}']
+
+    found = history(checkpoint({n: log(text) for n, text in enumerate(logs)}, [0, 1, 2]))
+
+    assert [each.read for each in found] == [{}, {"0": {"orders": 1}}, {"0": {"orders": None}}]
+    assert [each.records for each in found] == [None, 1, None]
+
+
+def test_a_source_that_begins_or_is_gone_is_not_guessed(checkpoint: Callable[..., Path]) -> None:
+    begins = {0: log("-", '{"pay":{"0":3}}'), 1: log('{"orders":{"0":6}}', '{"pay":{"0":4}}')}
+    gone = {2: 'v2\n{}\n1:{"pay":{"0":9}}'}
+
+    found = history(checkpoint(begins | gone, [0, 1, 2]))
+
+    assert [each.read for each in found[1:]] == [{"0": {"orders": None}, "1": {"pay": 1}}, {"1": {"pay": 5}}]
+    assert [each.records for each in found] == [None, None, 5]
+
+
+def test_an_end_before_the_previous_one_has_no_count(checkpoint: Callable[..., Path]) -> None:
+    assert [each.records for each in history(checkpoint({0: 9, 1: 5, 2: 7}, [0, 1, 2]))] == [None, None, 2]
+
+
+def test_a_query_without_kafka_has_batches_without_records(checkpoint: Callable[..., Path]) -> None:
+    found = history(checkpoint({0: log('{"logOffset":0}'), 1: log('{"logOffset":1}')}, [0, 1]))
+
+    assert [(each.records, each.read, each.offsets) for each in found] == [(None, {}, {})] * 2
+
+
+# --- which batches
+
+
+def test_the_last_batches_are_shown_and_the_first_of_them_is_counted(
+    checkpoint: Callable[..., Path],
+) -> None:
+    root = checkpoint({number: number * 2 for number in range(8, 112)}, range(8, 112))
+
+    found = history(root, last=3)
+
+    assert [(each.batch, each.records) for each in found] == [(109, 2), (110, 2), (111, 2)]
+    assert len(history(root)) == 100
+
+
+def test_a_hole_in_the_commits_is_not_pending(checkpoint: Callable[..., Path]) -> None:
+    found = history(checkpoint({0: 5, 1: 6, 2: 7, 3: 8}, [0, 2]))
+
+    assert [each.pending for each in found] == [False, False, False, True]
+
+
+def test_a_query_without_a_batch_has_no_history(checkpoint: Callable[..., Path]) -> None:
+    assert history(checkpoint({}, [])) == []
+
+
+def test_a_checkpoint_that_is_not_there_is_not_empty(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointNotFoundError, match="expected the directory that the Spark job has"):
+        history(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("path", ["offsets/0", "offsets/1", "commits/1"])
+def test_an_unknown_format_is_refused_with_the_name_of_its_file(
+    path: str, checkpoint: Callable[..., Path]
+) -> None:
+    root = checkpoint({0: 5, 1: 6}, [0, 1])
+    (root / path).write_text("v3\n{}\n-")
+
+    with pytest.raises(CheckpointFormatError, match=f"{path}: found version v3"):
+        history(root)
+
+
+def test_a_batch_that_the_query_removes_meanwhile_is_left_out(
+    memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
+) -> None:
+    class Purging(MemoryFileSystem):
+        cachable = False
+
+        def cat_file(self, path: str, **options: Any) -> bytes:
+            if path.endswith("offsets/0"):
+                raise FileNotFoundError(path)
+            data: bytes = super().cat_file(path, **options)
+            return data
+
+    root = write_checkpoint(memory, "/cp", {0: 5, 1: 6, 2: 9}, [0, 1, 2])
+
+    found = batches(SparkCheckpoint(f"memory:/{root}", fs=Purging()))
+
+    assert [(each.batch, each.records) for each in found] == [(1, None), (2, 3)]
+
+
+# --- moves
+
+
+def test_after_a_seek_a_batch_keeps_its_end_and_the_next_begins_elsewhere(three: Path) -> None:
+    carry_out(three, seek(three, 3))
+    moved = history(three)[-1]
+    assert (moved.batch, moved.records, moved.offsets) == (2, 1, {"0": {ORDERS_0: 7}})
+    assert (moved.moved_by, moved.moved_to) == ("0001-seek", {"0": {ORDERS_0: 3}})
+
+    _run(three, 3, end=10)
+
+    found = history(three)
+    assert [(each.batch, each.records, each.moved_by) for each in found] == [
+        (0, None, None),
+        (1, 1, None),
+        (2, 1, "0001-seek"),
+        (3, 7, None),
+    ]
+
+
+def test_two_seeks_in_a_row_lead_back_to_the_end_of_the_batch(three: Path) -> None:
+    carry_out(three, seek(three, 3))
+    carry_out(three, seek(three, 4))
+
+    newest = history(three)[-1]
+
+    assert (newest.offsets, newest.moved_by) == ({"0": {ORDERS_0: 7}}, "0002-seek")
+    assert newest.moved_to == {"0": {ORDERS_0: 4}}
+
+
+def test_a_seek_that_was_taken_back_leaves_no_mark(three: Path) -> None:
+    before = history(three)
+    carry_out(three, seek(three, 3))
+    carry_out(three, undo(three))
+
+    assert history(three) == before
+
+
+def test_a_batch_that_came_again_after_a_truncate_is_not_the_one_that_was_moved(three: Path) -> None:
+    carry_out(three, seek(three, 3))
+    carry_out(three, truncate(three, 1, sink="idempotent"))
+    _run(three, 2, end=9)
+
+    newest = history(three)[-1]
+
+    assert (newest.batch, newest.records, newest.moved_by) == (2, 3, None)
+
+
+def _run(root: Path, number: int, *, end: int) -> None:
+    (root / "offsets" / str(number)).write_text(log(f'{{"orders":{{"0":{end}}}}}'))
+    (root / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+# --- storages
+
+
+def test_a_storage_that_does_not_answer_ends_at_the_deadline(
+    memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
+) -> None:
+    answer = threading.Event()
+
+    class Hanging(MemoryFileSystem):
+        cachable = False
+
+        def cat_file(self, path: str, **options: Any) -> bytes:
+            if path.endswith("offsets/1"):
+                answer.wait(30)
+            data: bytes = super().cat_file(path, **options)
+            return data
+
+    root = write_checkpoint(memory, "/cp", {0: 5, 1: 6, 2: 9}, [0, 1, 2])
+    try:
+        with pytest.raises(CheckpointUnavailableError, match=r"answered 6 of 7 requests within 0\.2 s"):
+            batches(SparkCheckpoint(f"memory:/{root}", fs=Hanging()), within=0.2)
+    finally:
+        answer.set()
+
+
+def test_each_directory_of_an_object_store_is_listed_once_and_no_commit_is_asked_for_its_time(
+    storage_options: dict[str, Any], write_checkpoint: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    s3fs = pytest.importorskip("s3fs")
+    fs = s3fs.S3FileSystem(**storage_options, skip_instance_cache=True)
+    write_checkpoint(fs, "lake/history/cp", {number: number for number in range(20)}, range(20))
+    caplog.set_level("INFO", logger="werkzeug")
+    caplog.clear()
+
+    found = batches(SparkCheckpoint("s3a://lake/history/cp", fs=fs))
+
+    asked = [message.split('"')[1].split() for message in caplog.messages]
+    paths = Counter(path.split("&")[1] if "prefix" in path else path for _, path, *_ in asked)
+    assert [each.records for each in found] == [None, *[1] * 19]
+    assert [paths[f"prefix=history/cp/{directory}/"] for directory in ("offsets", "commits")] == [1, 1]
+    assert [path for method, path, *_ in asked if method == "HEAD"] == ["/lake/history/cp/metadata"]
+    assert len(asked) < 20 + 8
