@@ -150,7 +150,11 @@ class CachedReader:
             if topic in self._settings and self._settings[topic][0] > now - METADATA_AGE
         }
         if missing := set(topics) - found.keys():
-            found |= self._client.topic_settings(missing)
+            try:
+                found |= self._client.topic_settings(missing)
+            except (SetupError, OSError) as error:
+                # As above: no process can be started at the moment.
+                raise BrokerUnavailableError(str(error)) from error
             self._settings |= {
                 topic: (now, settings)
                 for topic in missing
