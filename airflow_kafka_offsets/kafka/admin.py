@@ -120,11 +120,14 @@ class Admin:
     ) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the settings of topics that decide when records are deleted, or why there is no answer."""
         wanted = dict.fromkeys(sorted(set(topics)))
+        # A broker that has just learnt of a topic may not know it for a moment.
+        found = self._each(call, "topic_settings", wanted, RETRIABLE | UNKNOWN_PARTITION)
+        about = "reading the settings of topic {!r}"
         return {
             topic: settings
             if failure is None
-            else call.about(f"reading the settings of topic {topic!r}").explain(failure, "DescribeConfigs")
-            for topic, (settings, failure) in self._each(call, "topic_settings", wanted, RETRIABLE).items()
+            else call.about(about.format(topic)).explain(failure, "DescribeConfigs")
+            for topic, (settings, failure) in found.items()
         }
 
     def brokers(self, call: Call) -> tuple[int, str | None, str]:

@@ -156,19 +156,24 @@ def test_what_a_topic_is_set_to_decides(bootstrap_servers, make_topic, produce, 
         assert headroom_at(client, tp, 2).state == "none"
 
 
-def test_settings_of_many_topics_are_one_call_and_one_missing_topic_is_no_matter(
-    bootstrap_servers, make_topic
-):
+def test_settings_of_many_topics_are_one_call_and_are_remembered(bootstrap_servers, make_topic):
     topics = [make_topic(1, {"retention.ms": str(number)}) for number in range(3)]
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        found = client.topic_settings([*topics, "not-there"])
-        assert isinstance(found.pop("not-there"), UnknownTopicPartitionError)
+        found = client.topic_settings(topics)
         read = {topic: Retention.of(each) for topic, each in found.items() if isinstance(each, dict)}
         assert read == {topic: Retention(number) for number, topic in enumerate(topics)}
         cached = CachedReader(client)
         assert cached.topic_settings(topics) == found
         client.close()
         assert cached.topic_settings(topics[:2]) == {topic: found[topic] for topic in topics[:2]}
+
+
+def test_a_topic_that_goes_meanwhile_is_an_error(bootstrap_servers):
+    with (
+        OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=3) as client,
+        pytest.raises(UnknownTopicPartitionError, match="settings of topics"),
+    ):
+        client.topic_settings(["not-there"])
 
 
 @pytest.mark.parametrize(
