@@ -120,7 +120,7 @@ class OffsetsClient:
             return self._admin.topic_ids(topics, call)
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
-        """Return the settings of topics that decide when records are deleted, or the right that is missing."""
+        """Return the settings of topics that decide when records are deleted; needs DescribeConfigs."""
         with self._session.calling("reading the settings of topics") as call:
             return self._admin.topic_settings(topics, call)
 
