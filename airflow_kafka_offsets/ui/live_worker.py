@@ -62,9 +62,11 @@ class Cluster:
         self._failure = ""
 
     @contextmanager
-    def client(self, end: float) -> Iterator[OffsetsClient]:
+    def client(self, end: float) -> Iterator[tuple[OffsetsClient, str]]:
         """
-        Lend the client; it is made again after a failure, since the connection may have been corrected.
+        Lend the client, and say where it asks.
+
+        It is made again after a failure, since the connection may have been corrected.
 
         :raises KafkaOffsetsError: with a text for all viewers.
         """
@@ -77,7 +79,7 @@ class Cluster:
                 config = self._hook.client_config()
                 self._servers = str(config[SERVERS])
                 self._client = OffsetsClient(config, timeout=_CALL)
-            yield self._client
+            yield self._client, self._servers
         except BrokerError as error:
             text = f"the broker of connection {self._hook.kafka_config_id!r}: {reason(error, self._servers)}"
             if _of_all(error):
@@ -134,8 +136,8 @@ class LiveWorker:
             if kafka_config_id not in self._clusters:
                 self._clusters[kafka_config_id] = Cluster(kafka_config_id)
             cluster = self._clusters[kafka_config_id]
-        with cluster.client(end) as client:
-            return PipelineNow(client, named, checkpoint).read()
+        with cluster.client(end) as (client, servers):
+            return PipelineNow(client, named, checkpoint, servers=servers, end=end).read()
 
     def _batches(self, names: Mapping[str, Any], end: float) -> dict[str, Any]:
         checkpoint = spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])

@@ -98,6 +98,10 @@ def test_a_pipeline_with_its_checkpoint(
     assert columns["time_lag"][0] > 86_400
     assert found["totals"]["lag"] == 6
     assert found["totals"]["time_lag"] == columns["time_lag"][0]
+    # It was written long ago, and the topic keeps its records for a week.
+    assert (columns["headroom_is"], columns["headroom"]) == (["time", "none"], [0.0, None])
+    assert (found["totals"]["headroom_is"], found["totals"]["headroom"]) == ("time", 0.0)
+    assert found["problems"] == []
     assert found["drift"]["verdict"] == "group behind"
     assert (found["checkpoint"]["batch"], found["checkpoint"]["pending_batch"]) == (1, 2)
     assert found["state"] == "Empty"
@@ -204,8 +208,11 @@ def test_a_hundred_pages_ask_the_broker_once(connected, add_pipeline, make_topic
     assert live._child._number == asked_before + 1
 
 
-def test_a_right_that_is_missing(connected, add_pipeline, secured_kafka, new_group, monkeypatch):
-    topic, group, hidden = secured_kafka.topic(1), new_group(), new_group()
+def test_a_right_that_is_missing(
+    connected, add_pipeline, secured_kafka, make_topic, produce, new_group, monkeypatch
+):
+    topic, group, hidden = make_topic(1, on=secured_kafka.plain), new_group(), new_group()
+    produce(topic, {0: 3}, on=secured_kafka.plain)
     user = secured_kafka.user("tab", ("topic", topic, "Describe"), ("group", group, "Describe"))
     with OffsetsClient(secured_kafka.admin) as client:
         client.commit(group, {TopicPartition(topic, 0): 0})
@@ -219,9 +226,17 @@ def test_a_right_that_is_missing(connected, add_pipeline, secured_kafka, new_gro
 
     assert some["error"] is None
     assert refused["error"]["message"] == (
-        "the broker of connection 'kafka_secured': its user has no right to it: grant it Describe on the group "
-        "(Read includes it, and is needed to commit)"
+        "the broker of connection 'kafka_secured': its user has no right to it: grant it Describe on the "
+        "group (Read includes it, and is needed to commit)"
     )
+    assert some["totals"]["lag"] == 3
+    assert (some["totals"]["time_lag"], some["totals"]["headroom_is"]) == (None, "unknown")
+    times, retention = sorted(some["problems"])
+    assert times.startswith(f"how long topic {topic} keeps its records is not known: ")
+    assert retention.startswith("how old the unread records are is not known: its user has no right to it: ")
+    for text in (refused, some):
+        assert secured_kafka.listeners["SASL_SSL"] not in json.dumps(text)
+        assert user["sasl.username"] not in json.dumps(text)
 
 
 def test_a_connection_that_is_not_there(connected, add_pipeline):
