@@ -23,6 +23,7 @@ _START = 60.0
 _CHUNK = 1 << 20
 _TICK = 0.5
 _GRACE = 1.0
+_MOST_HUNG = 4
 _ENDED = "the process that asks has ended; it is started again"
 
 
@@ -35,8 +36,8 @@ class Child:
     The process, and the questions that it has not answered.
 
     It reads a question from each line of its input, ``{"id", "seconds", ...}``, and writes answers in any
-    order, ``{"id", ...}``; the first line is ``{"ready": true}``. After a question that was not answered in
-    time it takes no more questions, and is killed once the others are answered or due.
+    order, ``{"id", ...}``; the first line is ``{"ready": true}``. If it answers nothing at all, or has left
+    several questions unanswered, it takes no more, and is killed once the others are answered or due.
 
     :param command: its arguments; nothing secret may be in them.
     """
@@ -56,10 +57,12 @@ class Child:
         self._stdout = cast("IO[bytes]", self._process.stdout)
         os.set_blocking(self._stdin.fileno(), False)
         self._lock = threading.Lock()
-        self._open: dict[int, tuple[float, Future[Any]]] = {}
+        self._open: dict[int, tuple[float, Future[Any], float]] = {}
         self._number = 0
         self._started = time.monotonic()
         self._ready = False
+        self._answered = 0.0
+        self._hung: set[int] = set()
         self._retired = False
         self._ended = False
         self._finalizer = weakref.finalize(self, _kill, self._process, self._owner)
@@ -80,8 +83,9 @@ class Child:
                 return answer
             self._number += 1
             number = self._number
-            self._open[number] = (time.monotonic() + seconds, answer)
-            line = json.dumps({"id": number, "end": time.monotonic() + seconds, **question}).encode() + b"\n"
+            now = time.monotonic()
+            self._open[number] = (now + seconds, answer, now)
+            line = json.dumps({"id": number, "end": now + seconds, **question}).encode() + b"\n"
             try:
                 # A pipe that is full is one that nobody reads.
                 self._retired |= self._stdin.write(line) != len(line)
@@ -114,7 +118,7 @@ class Child:
             self._ended = True
             self._stdin.close()
             self._stdout.close()
-        for _, answer in self._taken(list(self._open)):
+        for answer in self._taken(list(self._open)):
             answer.set_exception(NoAnswerError(_ENDED))
 
     def _take(self, line: bytes) -> None:
@@ -124,22 +128,28 @@ class Child:
         except (ValueError, AttributeError):
             return
         self._ready = True
-        for _, answer in self._taken([number]):
+        self._answered = time.monotonic()
+        self._hung.discard(number)
+        for answer in self._taken([number]):
             answer.set_result(found)
 
     def _expire(self) -> None:
         now = time.monotonic()
-        due = [number for number, (end, _) in list(self._open.items()) if end < now]
-        # While it starts it is not to blame, unless that takes too long.
-        if due and (self._ready or now - self._started > _START):
+        due = [number for number, (end, *_) in list(self._open.items()) if end < now]
+        if due and self._ready:
+            self._hung.update(due)
+            # A storage that hangs concerns its own pipelines only, until it keeps too many threads busy.
+            silent = self._answered < min(self._open[number][2] for number in due)
+            self._retired |= silent or len(self._hung) >= _MOST_HUNG
+        elif due and now - self._started > _START:
             self._retired = True
         reason = "no answer in time" if self._ready else "the process that asks is still starting"
-        for _, answer in self._taken(due):
+        for answer in self._taken(due):
             answer.set_exception(NoAnswerError(reason))
 
-    def _taken(self, numbers: Sequence[int]) -> list[tuple[float, Future[Any]]]:
+    def _taken(self, numbers: Sequence[int]) -> list[Future[Any]]:
         with self._lock:
-            return [self._open.pop(number) for number in numbers if number in self._open]
+            return [self._open.pop(number)[1] for number in numbers if number in self._open]
 
 
 def _kill(process: subprocess.Popen[bytes], owner: int) -> None:

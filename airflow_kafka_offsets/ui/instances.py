@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _MOST_IN_COMMAND = 100_000
 """Characters of a receipt that is put into a command."""
 
+RECEIPT_FILE = "kafka-offsets-receipt.json"
+"""The file that the command reads a receipt from."""
+
 _COLUMNS = ("group", "topic", "partition", "before", "after", "records", "log_start", "log_end")
 
 
@@ -60,9 +63,9 @@ def read(
             names = store.rendered_of(session, dag_id, run_id, task_id, map_index)
             result.receipt = receipt_table(value, move)
             result.undo = undo_command(value, move, names)
-            if result.undo and _is_large(value):
+            if result.undo and RECEIPT_FILE in result.undo and _is_large(value):
                 result.problems.append(
-                    "save the task's XCom as receipt.json first: it is too large for a command"
+                    f"the receipt is too large for a command: save the task's XCom as {RECEIPT_FILE} first"
                 )
         case "drift":
             result.drift = dict(value)
@@ -109,18 +112,16 @@ def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> str | No
         group_id = json.dumps(topics)
     words = ["airflow-kafka-offsets", "group", "restore"]
     words += ["--kafka-config-id", str(names.get("kafka_config_id") or "kafka_default")]
-    text = ""
+    first = ""
     if moved is not None:
         words += ["--checkpoint", str(moved.get("location")), "--archive", str(moved["archive"])]
         if conn_id := names.get("checkpoint_conn_id"):
             words += ["--checkpoint-conn-id", str(conn_id)]
-    elif _is_large(value):
-        words += ["--receipt", "receipt.json"]
     else:
-        words += ["--receipt", "/dev/stdin"]
-        text = f" <<'EOF'\n{json.dumps(value)}\nEOF"
+        words += ["--receipt", RECEIPT_FILE]
+        first = "" if _is_large(value) else f"cat > {RECEIPT_FILE} <<'EOF'\n{json.dumps(value)}\nEOF\n"
     # A name may begin with a hyphen.
-    return shlex.join([*words, "--execute", "--", str(group_id)]) + text
+    return first + shlex.join([*words, "--execute", "--", str(group_id)])
 
 
 def _is_large(value: Value) -> bool:

@@ -12,23 +12,23 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_kafka_offsets.checkpoint.history import Batch, batches
+from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
+    BrokerError,
     BrokerUnavailableError,
-    ClientCrashedError,
     KafkaOffsetsError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.config import SERVERS
+from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.ui.now import PipelineNow
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.ui.now import PipelineNow, reason
 
 _IDLE = 900.0
 """Seconds without a question after which the process ends."""
@@ -37,7 +37,7 @@ _AT_ONCE = 8
 _CALL = 3.0
 """Seconds for each call to a broker."""
 
-_SHUT = 8.0
+_SHUT = 5.0
 """Seconds in which a broker that did not answer is not asked again."""
 
 _MARGIN = 1.0
@@ -54,31 +54,55 @@ class Cluster:
     """
 
     def __init__(self, kafka_config_id: str) -> None:
-        self._kafka_config_id = kafka_config_id
+        self._hook = KafkaOffsetsHook(kafka_config_id, timeout=_CALL)
         self._lock = threading.Lock()
         self._client: OffsetsClient | None = None
+        self._servers = ""
         self._shut_until = 0.0
         self._failure = ""
 
     @contextmanager
-    def client(self, end: float) -> Iterator[OffsetsClient]:
-        """Lend the client; it is made again after a failure, since the connection may have been corrected."""
+    def client(self, end: float) -> Iterator[tuple[OffsetsClient, str]]:
+        """
+        Lend the client, and say where it asks.
+
+        It is made again after a failure, since the connection may have been corrected.
+
+        :raises KafkaOffsetsError: with a text for all viewers.
+        """
         if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
-            raise BrokerUnavailableError("other questions to the broker took all of the time")
+            raise _busy()
         try:
             if time.monotonic() < self._shut_until:
-                raise BrokerUnavailableError(self._failure)
+                raise KafkaOffsetsError(self._failure)
             if self._client is None:
-                self._client = KafkaOffsetsHook(self._kafka_config_id, timeout=_CALL).get_offsets_client()
-            try:
-                yield self._client
-            except (BrokerUnavailableError, BrokerAuthenticationError, ClientCrashedError) as error:
-                self._shut_until, self._failure = time.monotonic() + _SHUT, str(error)
-                client, self._client = self._client, None
-                threading.Thread(target=client.close, daemon=True).start()
-                raise
+                config = self._hook.client_config()
+                self._servers = str(config[SERVERS])
+                self._client = OffsetsClient(config, timeout=_CALL)
+            yield self._client, self._servers
+        except BrokerError as error:
+            text = f"the broker of connection {self._hook.kafka_config_id!r}: {reason(error, self._servers)}"
+            if _of_all(error):
+                self._shut_until, self._failure = time.monotonic() + _SHUT, text
+                if self._client is not None:
+                    threading.Thread(target=self._client.close, daemon=True).start()
+                self._client = None
+            raise KafkaOffsetsError(text) from None
         finally:
             self._lock.release()
+
+
+class ReadAhead(SparkCheckpoint):
+    """A checkpoint that was read once before: a storage that is slow must not keep others from the broker."""
+
+    def __init__(self, checkpoint: SparkCheckpoint) -> None:
+        super().__init__(checkpoint.location, fs=checkpoint.fs)
+        self._first: CheckpointState | None = super().read()
+
+    def read(self) -> CheckpointState:
+        """Return what was read, the first time."""
+        first, self._first = self._first, None
+        return first or super().read()
 
 
 class LiveWorker:
@@ -90,14 +114,13 @@ class LiveWorker:
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a question, or one sentence that says why there is none."""
-        names = request["names"]
         try:
             if time.monotonic() > request["end"]:
-                raise BrokerUnavailableError("other questions took all of the time")
+                raise _busy()
             ask = {"now": self._now, "batches": self._batches}[request["question"]]
-            return {"id": request["id"], "value": ask(names, request["end"])}
+            return {"id": request["id"], "value": ask(request["names"], request["end"])}
         except KafkaOffsetsError as error:
-            return {"id": request["id"], "error": sentence(error, names)}
+            return {"id": request["id"], "error": reason(error)}
         except Exception as error:  # noqa: BLE001  # its text may hold anything
             return {"id": request["id"], "error": f"reading failed ({type(error).__name__})"}
 
@@ -105,17 +128,33 @@ class LiveWorker:
         named = Groups.parse(names["group_id"], names["topics"], required=False)
         checkpoint = None
         if names["checkpoint_location"]:
-            checkpoint = spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
+            checkpoint = ReadAhead(
+                spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
+            )
         kafka_config_id = names["kafka_config_id"] or "kafka_default"
         with self._lock:
-            cluster = self._clusters.setdefault(kafka_config_id, Cluster(kafka_config_id))
-        with cluster.client(end) as client:
-            return PipelineNow(client, named, checkpoint).read()
+            if kafka_config_id not in self._clusters:
+                self._clusters[kafka_config_id] = Cluster(kafka_config_id)
+            cluster = self._clusters[kafka_config_id]
+        with cluster.client(end) as (client, servers):
+            return PipelineNow(client, named, checkpoint, servers=servers, end=end).read()
 
     def _batches(self, names: Mapping[str, Any], end: float) -> dict[str, Any]:
         checkpoint = spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
         found = batches(checkpoint, within=max(0.5, end - time.monotonic() - _MARGIN))
         return {"batches": [_batch(each) for each in found]}
+
+
+def _busy() -> KafkaOffsetsError:
+    return KafkaOffsetsError("other questions took all of the time")
+
+
+def _of_all(error: BrokerError) -> bool:
+    """Whether an error is one of the whole cluster, and not of one group or topic."""
+    if isinstance(error, BrokerAuthenticationError):
+        return error.code not in GUARDED
+    # The client's own codes begin with an underscore: no connection, no answer.
+    return isinstance(error, BrokerUnavailableError) and (error.code or "").startswith("_")
 
 
 def _batch(batch: Batch) -> dict[str, Any]:
@@ -129,16 +168,6 @@ def _batch(batch: Batch) -> dict[str, Any]:
         "pending": batch.pending,
         "moved_by": batch.moved_by,
     }
-
-
-def sentence(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:
-    """Return why there is no answer; where the broker is and who asks it is not for all viewers."""
-    connection = f"connection {shorten(names['kafka_config_id'] or 'kafka_default')!r}"
-    if isinstance(error, BrokerAuthenticationError):
-        return f"the broker of {connection} refuses its user: see the log of a task of this pipeline"
-    if isinstance(error, BrokerUnavailableError):
-        return f"the broker of {connection} does not answer"
-    return shorten(str(error).split("\n")[0], 500)
 
 
 def main() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import zlib
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -72,10 +73,11 @@ def all_named_tasks(session: Session, dag_ids: Collection[str]) -> list[NamedTas
     newest = func.row_number().over(
         partition_by=serialized.dag_id, order_by=(serialized.created_at.desc(), serialized.id.desc())
     )
+    few = [serialized.dag_id.in_(list(dag_ids))] if len(dag_ids) <= _CHUNK else []
     ranked = (
         select(serialized.dag_id, serialized.id, serialized.dag_hash, newest.label("place"))
         .join(DagModel, DagModel.dag_id == serialized.dag_id)
-        .where(DagModel.is_stale == false())
+        .where(DagModel.is_stale == false(), *few)
     ).subquery()
     rows = session.execute(select(ranked).where(ranked.c.place == 1)).all()
     versions = {(row.dag_id, row.id, row.dag_hash): row.id for row in rows if row.dag_id in dag_ids}
@@ -258,8 +260,6 @@ def _read_moves(session: Session, wanted: Any, tasks: Mapping[TaskName, str]) ->
 
 def _current(rows: Mapping[Any, Any]) -> Iterator[Move]:
     """Return the kept moves with the states that their task instances have now."""
-    from dataclasses import replace
-
     for key, row in rows.items():
         move = _moves.get(key)
         if move is not None:
@@ -277,8 +277,3 @@ def _data(data: Any, compressed: bytes | None) -> Mapping[str, Any]:
         data = zlib.decompress(compressed)
     data = json.loads(data) if isinstance(data, str | bytes) else data
     return data if isinstance(data, Mapping) else {}
-
-
-def sorted_by_time(moves: Sequence[Move]) -> list[Move]:
-    """Return moves, the oldest first."""
-    return sorted(moves, key=lambda move: move.instance.at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 from airflow.sdk import DAG
 from offsets_receipts import receipt
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -40,8 +42,8 @@ def connected(browser, bootstrap_servers, monkeypatch):
 def add_pipeline(metadata):
     def add(dag_id, results=None, **names):
         with DAG(dag_id, start_date=datetime(2026, 1, 1), schedule=None) as dag:
-            offsets = {} if "checkpoint_location" in names else {"offsets": {"t": {"0": 1}}}
-            CommitOffsetsOperator(task_id="commit", **names, **offsets)
+            offsets = None if "checkpoint_location" in names else {"t": {"0": 1}}
+            CommitOffsetsOperator(task_id="commit", offsets=offsets, **names)
         metadata.add_dag(dag)
         if results:
             metadata.add_run(dag_id, results)
@@ -96,6 +98,10 @@ def test_a_pipeline_with_its_checkpoint(
     assert columns["time_lag"][0] > 86_400
     assert found["totals"]["lag"] == 6
     assert found["totals"]["time_lag"] == columns["time_lag"][0]
+    # It was written long ago, and the topic keeps its records for a week.
+    assert (columns["headroom_is"], columns["headroom"]) == (["time", "none"], [0.0, None])
+    assert (found["totals"]["headroom_is"], found["totals"]["headroom"]) == ("time", 0.0)
+    assert found["problems"] == []
     assert found["drift"]["verdict"] == "group behind"
     assert (found["checkpoint"]["batch"], found["checkpoint"]["pending_batch"]) == (1, 2)
     assert found["state"] == "Empty"
@@ -140,7 +146,7 @@ def test_a_broker_that_is_away(connected, add_pipeline, new_group):
 
     found = response.json()
     assert took < 12
-    assert found["error"]["message"] == "the broker of connection 'kafka_dead' does not answer"
+    assert found["error"]["message"] == "the broker of connection 'kafka_dead': it does not answer"
     assert found["error"]["since"] is not None
     assert (found["totals"], found["partitions"], found["read_at"]) == (None, None, None)
     assert "127.0.0.1" not in response.text
@@ -151,8 +157,6 @@ def test_a_broker_that_is_away(connected, add_pipeline, new_group):
 def test_a_broker_that_stops_leaves_the_last_reading(
     connected, add_pipeline, own_kafka, make_topic, produce, new_group, monkeypatch
 ):
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-
     kafka, group = own_kafka(), new_group()
     topic = make_topic(1, on=kafka.bootstrap_servers)
     produce(topic, {0: 10}, on=kafka.bootstrap_servers)
@@ -171,7 +175,7 @@ def test_a_broker_that_stops_leaves_the_last_reading(
 
     assert good["error"] is None
     assert took < 12
-    assert stale["error"]["message"] == "the broker of connection 'kafka_own' does not answer"
+    assert stale["error"]["message"] == "the broker of connection 'kafka_own': it does not answer"
     assert stale["stale_since"] == stale["read_at"] == good["read_at"]
     assert stale["error"]["since"] > good["read_at"]
     assert stale["partitions"] == good["partitions"]
@@ -204,9 +208,96 @@ def test_a_hundred_pages_ask_the_broker_once(connected, add_pipeline, make_topic
     assert live._child._number == asked_before + 1
 
 
+def test_a_right_that_is_missing(
+    connected, add_pipeline, secured_kafka, make_topic, produce, new_group, monkeypatch
+):
+    topic, group, hidden = make_topic(1, on=secured_kafka.plain), new_group(), new_group()
+    produce(topic, {0: 3}, on=secured_kafka.plain)
+    user = secured_kafka.user("tab", ("topic", topic, "Describe"), ("group", group, "Describe"))
+    with OffsetsClient(secured_kafka.admin) as client:
+        client.commit(group, {TopicPartition(topic, 0): 0})
+    connection = json.dumps({"conn_type": "kafka", "extra": user})
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_SECURED", connection)
+    names = {"topics": [topic], "kafka_config_id": "kafka_secured"}
+    add_pipeline("some", group_id=group, **names)
+    add_pipeline("none", group_id=hidden, **names)
+
+    refused, some = read(connected, "none"), read(connected, "some")
+
+    assert some["error"] is None
+    assert refused["error"]["message"] == (
+        "the broker of connection 'kafka_secured': its user has no right to it: grant it Describe on the "
+        "group (Read includes it, and is needed to commit)"
+    )
+    assert some["totals"]["lag"] == 3
+    assert (some["totals"]["time_lag"], some["totals"]["headroom_is"]) == (None, "unknown")
+    times, retention = sorted(some["problems"])
+    assert times.startswith(f"how long topic {topic} keeps its records is not known: ")
+    assert retention.startswith("how old the unread records are is not known: its user has no right to it: ")
+    for text in (refused, some):
+        assert secured_kafka.listeners["SASL_SSL"] not in json.dumps(text)
+        assert user["sasl.username"] not in json.dumps(text)
+
+
 def test_a_connection_that_is_not_there(connected, add_pipeline):
     add_pipeline("lost", group_id="lost", kafka_config_id="kafka_nowhere")
 
     message = read(connected, "lost")["error"]["message"]
 
     assert message.startswith("connection 'kafka_nowhere' is not defined")
+
+
+def test_forty_pipelines_and_two_thousand_partitions(
+    connected, metadata, make_topic, broker, new_group, capsys
+):
+    topic, prefix = make_topic(2_000), new_group()
+    with DAG("wide", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(
+            task_id="all", group_id=f"{prefix}-all", topics=[topic], offsets={topic: {"0": 1}}
+        )
+        for number in range(40):
+            own = ",".join(map(str, range(number * 50, number * 50 + 50)))
+            CommitOffsetsOperator(
+                task_id=f"commit_{number}",
+                group_id=f"{prefix}-{number:02}",
+                topics=[f"{topic}:{own}"],
+                offsets={topic: {"0": 1}},
+            )
+            broker.commit(
+                f"{prefix}-{number:02}",
+                {TopicPartition(topic, each): 0 for each in range(number * 50, number * 50 + 50)},
+            )
+    broker.commit(f"{prefix}-all", {TopicPartition(topic, each): 0 for each in range(2_000)})
+    metadata.add_dag(dag)
+    pipelines = connected.get("/api/pipelines").json()["pipelines"]
+    paths = [f"/api/dags/wide/pipelines/{each['key']}/now" for each in pipelines]
+    wide = next(
+        path for path, each in zip(paths, pipelines, strict=True) if each["groups"][0].endswith("-all")
+    )
+    first = connected.get(wide)
+    while first.json()["error"] and "starting" in first.json()["error"]["message"]:
+        time.sleep(5.5)
+        first = connected.get(wide)
+    client = connected.client()
+
+    def ask(path):
+        began = time.perf_counter()
+        response = client.get(f"/kafka-offsets{path}")
+        return time.perf_counter() - began, response
+
+    connected.tab.state.live._answers.clear()
+    took, response = ask(wide)
+    again, _ = ask(wide)
+    connected.tab.state.live._answers.clear()
+    began = time.perf_counter()
+    with ThreadPoolExecutor(4) as page:
+        answers = list(page.map(lambda path: ask(f"{path}?partitions=false"), paths))
+    together = time.perf_counter() - began
+    with capsys.disabled():
+        print(f"\n2,000 partitions: {len(response.content)} bytes, {took:.2f} s; again {again * 1000:.0f} ms")
+        slowest = max(seconds for seconds, _ in answers)
+        print(f"{len(paths)} pipelines, four at a time: {together:.2f} s, the slowest {slowest:.2f} s")
+
+    assert len(response.json()["partitions"]["committed"]) == 2_000
+    assert {answer.json()["error"] and answer.json()["error"]["message"] for _, answer in answers} == {None}
+    assert len(answers) == 41

@@ -11,6 +11,7 @@ from offsets_receipts import receipt
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.ui import pages
 
 pytestmark = pytest.mark.integration
 
@@ -190,3 +191,33 @@ def test_below_a_sub_path(start_browser, orders):
         "dag": "/team/air/kafka-offsets/dags/{DAG_ID}",
         "task_instance": "/team/air/kafka-offsets/dags/{DAG_ID}/runs/{RUN_ID}/tasks/{TASK_ID}/{MAP_INDEX}",
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "root"),
+    [
+        ("/", "./"),
+        ("/dags/orders", "../"),
+        ("/dags/orders/runs/manual__1/tasks/commit/-1", "../../../../../../"),
+        ("/dags/orders/runs/a%2Fb/tasks/commit/%7BMAP_INDEX%7D", "../../../../../../"),
+    ],
+)
+def test_pages_find_their_files_from_wherever_they_are(browser, orders, monkeypatch, path, root):
+    shell = pages.File(b"<script src='{root}static/x.js'></script>", "text/html", "")
+    monkeypatch.setattr(pages, "files", lambda: {pages.SHELL: shell})
+
+    response = browser.get(path)
+
+    assert response.text == f"<script src='{root}static/x.js'></script>"
+    assert response.headers["content-type"].startswith("text/html")
+
+
+def test_a_file_that_has_not_changed_is_not_sent_again(browser, database, monkeypatch):
+    monkeypatch.setattr(pages, "files", lambda: {"x.js": pages.File(b"1", "text/javascript", '"tag"')})
+
+    first = browser.get("/static/x.js")
+    again = browser.get("/static/x.js", headers={"If-None-Match": '"tag"'})
+
+    assert (first.content, first.headers["etag"]) == (b"1", '"tag"')
+    assert first.headers["content-type"].startswith("text/javascript")
+    assert (again.status_code, again.content) == (304, b"")

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
 from datetime import datetime, timezone
 
+import click
 import pytest
 from offsets_receipts import receipt
 
+from airflow_kafka_offsets.cli import group_moves as moves
 from airflow_kafka_offsets.ui.instances import receipt_table, undo_command
 from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
 
 WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 INSTANCE = Instance("d", "r", "t", -1, WHEN, 1, "success")
+
+
+def undo(value, names=None):
+    return undo_command(value, move(value), names or {})
 
 
 def move(value, kind="commit"):
@@ -124,20 +132,39 @@ def test_the_table_of_a_receipt():
 def test_the_command_that_takes_a_reset_of_groups_back():
     value = receipt("g", 40, 60)
 
-    command = undo_command(value, move(value), {"kafka_config_id": "kafka_prod"})
+    command = undo(value, {"kafka_config_id": "kafka_prod"})
 
-    first, text, end = command.split("\n")
-    assert first == (
-        "airflow-kafka-offsets group restore --kafka-config-id kafka_prod --receipt /dev/stdin --execute "
-        "-- g <<'EOF'"
+    first, text, end, last = command.split("\n")
+    assert (first, end) == ("cat > kafka-offsets-receipt.json <<'EOF'", "EOF")
+    assert json.loads(text) == value
+    assert last == (
+        "airflow-kafka-offsets group restore --kafka-config-id kafka_prod --receipt "
+        "kafka-offsets-receipt.json --execute -- g"
     )
-    assert (json.loads(text), end) == (value, "EOF")
+
+
+def test_the_command_does_what_it_says(tmp_path, monkeypatch):
+    (tmp_path / "airflow-kafka-offsets").write_text(
+        f"#!/bin/sh\nprintf '%s\\0' \"$@\" > {tmp_path}/arguments\n"
+    )
+    (tmp_path / "airflow-kafka-offsets").chmod(0o755)
+    value = receipt("it's\n$(echo no)", 40, 60)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    subprocess.run(["sh", "-ec", undo(value)], cwd=tmp_path, env=environment, check=True)
+
+    group, restore, *words = (tmp_path / "arguments").read_text().split("\0")[:-1]
+    parsed = moves.restore.make_parser(click.Context(moves.restore)).parse_args(words)[0]
+    assert (group, restore) == ("group", "restore")
+    assert parsed["group_id"] == "it's\n$(echo no)"
+    assert parsed["receipt"] == "kafka-offsets-receipt.json"
+    assert json.loads((tmp_path / "kafka-offsets-receipt.json").read_text()) == value
 
 
 def test_the_command_that_takes_a_reset_of_a_checkpoint_back():
     value = receipt("g", 40, 60, checkpoint={"location": "s3a://lake/x", "archive": "0001-seek"})
 
-    command = undo_command(value, move(value), {"checkpoint_conn_id": "lake"})
+    command = undo(value, {"checkpoint_conn_id": "lake"})
 
     assert command == (
         "airflow-kafka-offsets group restore --kafka-config-id kafka_default --checkpoint s3a://lake/x "
@@ -151,25 +178,25 @@ def test_the_command_that_takes_a_reset_of_a_checkpoint_back():
 def test_a_hostile_group_is_one_word_of_the_command(group):
     value = receipt(group, 40, 60)
 
-    first, _, rest = undo_command(value, move(value), {}).rpartition(" <<'EOF'\n")
+    *written, command = undo(value).split("\nEOF\n")
 
-    assert shlex.split(first)[-2:] == ["--", group]
-    assert rest.count("\n") == 1
+    assert len(written) == 1
+    assert shlex.split(command)[-2:] == ["--", group]
 
 
 @pytest.mark.parametrize("more", [{"plan_only": True}, {"changed": 0}])
 def test_what_moved_nothing_is_not_taken_back(more):
     value = {**receipt("g", 40, 60), **more}
 
-    assert undo_command(value, move(value), {}) is None
+    assert undo(value) is None
 
 
 def test_several_groups_are_named_by_topic():
     parts = [receipt("a", 0, 10, topic="x"), receipt("b", 5, 25, topic="y")]
     value = {"version": 1, "groups": parts, "changed": 2, "records": 30, "plan_only": False, "source": {}}
 
-    plain = undo_command(value, move(value), {})
-    named = undo_command(value, move(value), {"group_id": {"source:0": "a", "source:1": "b"}})
+    plain = undo(value)
+    named = undo(value, {"group_id": {"source:0": "a", "source:1": "b"}})
 
-    assert json.loads(shlex.split(plain.partition(" <<")[0])[-1]) == {"x": "a", "y": "b"}
-    assert json.loads(shlex.split(named.partition(" <<")[0])[-1]) == {"source:0": "a", "source:1": "b"}
+    assert json.loads(shlex.split(plain.splitlines()[-1])[-1]) == {"x": "a", "y": "b"}
+    assert json.loads(shlex.split(named.splitlines()[-1])[-1]) == {"source:0": "a", "source:1": "b"}
