@@ -46,7 +46,7 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
     try:
         _check_machine()
         with EmbeddedKafka(home / "kafka", progress=click.echo) as kafka:
-            dag_file = _copy_dags(_find_dag(), home / "dags") if ui else _find_dag()
+            dag_file = copy_dags(find_dag(), home / "dags") if ui else find_dag()
             environment = demo_environment(home, dag_file.parent, kafka.bootstrap_servers)
             click.echo("migrating a private database of Airflow")
             migrate_airflow(environment, home)
@@ -67,7 +67,7 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
     return 0 if agrees else 1
 
 
-def _find_dag() -> Path:
+def find_dag() -> Path:
     """Return the DAG's file: beside the package in a checkout, inside it where it was installed."""
     here = Path(__file__).parent
     for place in (here.parents[1], here):
@@ -79,7 +79,7 @@ def _find_dag() -> Path:
     )
 
 
-def _copy_dags(dag_file: Path, target: Path) -> Path:
+def copy_dags(dag_file: Path, target: Path) -> Path:
     """Copy the DAGs that belong to the demo, so that the UI shows no others, and return the first one."""
     (target / "jobs").mkdir(parents=True, exist_ok=True)
     for name in (dag_file.name, "recover_flights.py", "one_bad_day.py"):

@@ -288,3 +288,28 @@ def test_nothing_is_wider_than_the_window(browser, scheme, width):
                 expect(page.locator("main")).to_have_attribute("aria-busy", "false")
                 expect(page.locator("main")).to_contain_text(long)
                 assert overflow(page) == 0, address
+
+
+def test_what_is_enlarged_in_a_plot_stays_when_the_numbers_come_again(browser, pages):
+    answers = iter([now(), now(columns(7), read_at=moment(101))])
+    pages.give(pipeline(), now=lambda: next(answers), history=history())
+    with quiet_page(browser) as page:
+        page.clock.install()
+        page.goto(f"{pages.url}dags/orders")
+        figure = page.locator("figure", has_text="Lag in records")
+        plot, canvas, drawn = figure.locator(".u-over"), figure.locator("canvas"), "e => e.toDataURL()"
+        expect(plot).to_be_visible()
+        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+        before = canvas.evaluate(drawn)
+        box = plot.bounding_box()
+        assert box
+        page.mouse.move(box["x"] + 50, box["y"] + 50)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 150, box["y"] + 50)
+        page.mouse.up()
+        page.mouse.move(0, 0)
+        enlarged = canvas.evaluate(drawn)
+        assert enlarged != before
+        page.clock.run_for(11_000)
+        expect(page.get_by_text("records in 7 partitions")).to_be_visible()
+        assert canvas.evaluate(drawn) == enlarged

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 from deadlines import until
 
@@ -114,3 +116,44 @@ def test_a_demo_that_is_interrupted_leaves_no_process_behind(tmp_path):
     assert demo.returncode == 130, said
     assert "nothing is left running" in said
     assert children_of(str(home)) == []
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.usefixtures("ctrl_c_is_heard")
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="finds processes by /proc")
+def test_a_demo_with_a_ui_shows_it_until_ctrl_c_and_leaves_no_process_behind(tmp_path):
+    home = tmp_path / "demo"
+    # Where the package is used without being installed it has no entry point.
+    plugins = home / "airflow" / "plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "offsets_tab.py").write_text(
+        "from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin as Tab\n"
+    )
+    log = tmp_path / "demo.log"
+    with log.open("w") as output:
+        demo = subprocess.Popen(
+            [sys.executable, "-m", "airflow_kafka_offsets.cli", "demo", "--ui", "--directory", str(home)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    until(lambda: demo.poll() is not None or "Press Ctrl-C" in log.read_text(), seconds=600)
+    said = log.read_text()
+    assert demo.poll() is None, said
+    address, user, password = (
+        re.search(rf"{words}\s+(\S+)", said)[1] for words in ("Airflow is at", "log in as", "with password")
+    )
+    url = address.partition("/dags/")[0]
+    assert httpx.get(address, timeout=30).status_code == 200
+    assert httpx.get(f"{url}/kafka-offsets/", timeout=30).status_code == 401
+    answer = httpx.post(f"{url}/auth/token", json={"username": user, "password": password}, timeout=30)
+    token = {"Authorization": f"Bearer {answer.json()['access_token']}"}
+    found = httpx.get(f"{url}/kafka-offsets/api/pipelines", headers=token, timeout=30).json()["pipelines"]
+    assert {pipeline["dag_id"] for pipeline in found} == {"daily_flights", "one_bad_day", "recover_flights"}
+    demo.send_signal(signal.SIGINT)
+    demo.wait(timeout=90)
+    assert demo.returncode == 0, log.read_text()
+    assert "nothing is left running" in log.read_text()
+    assert children_of(str(home)) == []
+    with pytest.raises(httpx.TransportError):
+        httpx.get(url, timeout=5)

@@ -26,7 +26,7 @@ function marks(moves) {
     pen.strokeStyle = pen.fillStyle = colour("--mark");
     pen.textAlign = "left";
     let free = 0;
-    for (const move of [...moves].sort((a, b) => seconds(a.at) - seconds(b.at))) {
+    for (const move of [...moves()].sort((a, b) => seconds(a.at) - seconds(b.at))) {
       const x = plot.valToPos(seconds(move.at), "x", true);
       if (x < bbox.left || x > bbox.left + bbox.width) continue;
       pen.beginPath();
@@ -70,7 +70,9 @@ export function plot({ title, write = count, short = compact }) {
   const element = h("figure", { class: "card" }, h("figcaption", {}, title), host, empty, details);
   let drawn = null;
   let series = [];
+  let moves = [];
   let shape = "";
+  let enlarged = false;
   let rows = null;
 
   function fill() {
@@ -97,13 +99,19 @@ export function plot({ title, write = count, short = compact }) {
     rows.update([...found.values()]);
   }
 
-  function draw(moves) {
+  function draw() {
     const columns = series.map(({ points }) => {
       const sorted = points.map(([at, value]) => [seconds(at), value]).sort(([a], [b]) => a - b);
       return [sorted.map(([at]) => at), sorted.map(([, value]) => value)];
     });
     const data = uPlot.join(columns);
-    drawn?.destroy();
+    if (drawn) {
+      // What somebody has enlarged stays as it is.
+      drawn.setData(data, !enlarged);
+      // To draw at once would keep the old times where all is to be seen.
+      if (enlarged) drawn.redraw();
+      return;
+    }
     drawn = new uPlot({
       width: Math.max(200, host.clientWidth),
       height: HEIGHT,
@@ -113,21 +121,25 @@ export function plot({ title, write = count, short = compact }) {
       padding: [18, 12, 0, 0],
       cursor: { y: false, drag: { setScale: true, x: true, y: false } },
       series: [
-        { label: "Time", value: (_, at, __, index) => moment(index === null ? data[0].at(-1) : at) },
-        ...series.map((each) => ({
+        { label: "Time", value: (_, at, __, index) => moment(index === null ? drawn?.data[0].at(-1) : at) },
+        ...series.map((each, number) => ({
           label: each.label,
           stroke: () => colour(each.colour),
           fill: each.bars ? () => colour(each.colour) : undefined,
           width: each.bars ? 0 : 2,
           spanGaps: true,
-          points: { show: !each.bars && each.points.length < 60, size: 5 },
+          points: { show: () => !each.bars && series[number].points.length < 60, size: 5 },
           paths: each.bars ? uPlot.paths.bars({ size: [0.7, 24] }) : undefined,
           // While nothing is pointed at, the newest.
-          value: (_, value, __, index) => write(index === null ? newest(each)[1] : value),
+          value: (_, value, __, index) => write(index === null ? newest(series[number])[1] : value),
         })),
       ],
-      hooks: { draw: [marks(moves)] },
+      hooks: {
+        draw: [marks(() => moves)],
+        setSelect: [(plot) => { enlarged ||= plot.select.width > 0; }],
+      },
     }, data, host);
+    drawn.over.addEventListener("dblclick", () => { enlarged = false; });
     drawn.root.setAttribute("aria-hidden", "true");
   }
 
@@ -139,7 +151,8 @@ export function plot({ title, write = count, short = compact }) {
 
   return {
     element,
-    update(newSeries, moves = []) {
+    update(newSeries, newMoves = []) {
+      moves = newMoves;
       series = newSeries.map((each) => ({
         ...each, points: each.points.filter(([at, value]) => value !== null && !Number.isNaN(seconds(at))),
       }));
@@ -150,7 +163,7 @@ export function plot({ title, write = count, short = compact }) {
       const now = JSON.stringify([series, moves.map((move) => move.at)]);
       if (now === shape || !points) return;
       shape = now;
-      draw(moves);
+      draw();
       host.setAttribute("aria-label", `${title}. ${series.map((each) => told(each, write)).join(" ")}`);
       summary.textContent = `Table: ${title.toLowerCase()} (${plural(points, "value")})`;
       if (details.open) fill();
