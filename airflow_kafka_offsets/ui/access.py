@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from inspect import signature
 from typing import Annotated, Any
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -59,6 +60,16 @@ def readable_dags(user: GetUserDep) -> ReadableDags:
 
 
 ReadableDagsDep = Annotated[ReadableDags, Depends(readable_dags)]
+
+
+def check_frames() -> None:
+    """
+    Refuse an Airflow of which no login reaches a frame.
+
+    :raises SetupError: on Airflow 3.1.0: it takes a token from a header only, which a frame cannot send.
+    """
+    if "request" not in signature(get_user).parameters:
+        raise SetupError("the login of this Airflow does not reach the tab's frame: 3.1.1 or later is needed")
 
 
 def check_guards(app: FastAPI) -> None:

@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_kafka_offsets.ui.access import check_guards
+from airflow_kafka_offsets.ui.access import check_frames, check_guards
 from airflow_kafka_offsets.ui.live import Live
 from airflow_kafka_offsets.ui.routes import dag_routes, user_routes
 
@@ -36,8 +36,9 @@ def make_app(live: Live | None = None) -> FastAPI:
     Return the app.
 
     :param live: asks brokers and storages.
-    :raises SetupError: if a route has no guard.
+    :raises SetupError: if a route has no guard, or this Airflow cannot show it.
     """
+    check_frames()
     # There is nothing but the routes: no documentation, no schema, no redirects.
     app = FastAPI(
         title="Kafka offsets",
@@ -50,6 +51,7 @@ def make_app(live: Live | None = None) -> FastAPI:
         exception_handlers={Exception: _failed},
     )
     app.state.live = live or Live()
+    app.state.found = {}
     app.include_router(user_routes)
     app.include_router(dag_routes)
     app.add_middleware(SecurityHeaders)

@@ -178,20 +178,34 @@ def merged(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
 
     A task that names less (a sensor without the checkpoint) names the pipeline of its group.
     """
-    found: list[Pipeline] = []
-    ordered = sorted(pipelines, key=lambda each: -sum(value is not None for value in each.names.values()))
+    found: dict[object, Pipeline] = {}
+    places: dict[object, object] = {}
+    ordered = sorted(
+        pipelines,
+        key=lambda each: (
+            not each.group_ids,
+            each.checkpoint is None,
+            -sum(value is not None for value in each.names.values()),
+        ),
+    )
     for pipeline in ordered:
-        for place, other in enumerate(found):
-            if _same(other, pipeline):
-                found[place] = replace(
-                    other,
-                    tasks=_joined((*other.tasks, *pipeline.tasks)),
-                    found_in=other.found_in | pipeline.found_in,
-                )
-                break
-        else:
-            found.append(pipeline)
-    return sorted(found, key=lambda each: (each.dag_id, each.group_ids, each.checkpoint or ""))
+        cluster, groups = (pipeline.dag_id, pipeline.kafka_config_id), tuple(pipeline.group_ids)
+        whole: object = (*cluster, groups, pipeline.checkpoint)
+        # What names less comes later: a group without its checkpoint, or a checkpoint without its group.
+        less: list[object] = [(*cluster, groups, None), (*cluster, (), pipeline.checkpoint)]
+        if pipeline.unresolved:
+            whole, less = (pipeline.dag_id, json.dumps(dict(pipeline.names), sort_keys=True)), []
+        place = places.get(whole, whole)
+        for each in (whole, *less):
+            places.setdefault(each, place)
+        other = found.setdefault(place, pipeline)
+        if other is not pipeline:
+            found[place] = replace(
+                other,
+                tasks=_joined((*other.tasks, *pipeline.tasks)),
+                found_in=other.found_in | pipeline.found_in,
+            )
+    return sorted(found.values(), key=lambda each: (each.dag_id, each.group_ids, each.checkpoint or ""))
 
 
 def check_names(names: Names) -> str | None:
@@ -209,16 +223,6 @@ def check_names(names: Names) -> str | None:
 def only_names(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the five names of a mapping, those that are given."""
     return {name: value[name] for name in PIPELINE_PARAMETERS if value.get(name) is not None}
-
-
-def _same(one: Pipeline, other: Pipeline) -> bool:
-    if one.unresolved or other.unresolved:
-        return one.dag_id == other.dag_id and one.names == other.names
-    if (one.dag_id, one.kafka_config_id) != (other.dag_id, other.kafka_config_id):
-        return False
-    groups = one.group_ids == other.group_ids or not other.group_ids
-    places = one.checkpoint == other.checkpoint or (other.checkpoint is None and bool(other.group_ids))
-    return groups and places
 
 
 def _joined(

@@ -36,12 +36,18 @@ class KafkaOffsetsPlugin(AirflowPlugin):
         if not conf.getboolean(SECTION, SWITCH, fallback=True):
             return None
         try:
+            from airflow_kafka_offsets.errors import SetupError
             from airflow_kafka_offsets.ui.app import make_app
-
-            return make_app()
         except Exception:
-            log.exception("There is no Offsets tab, since it could not be set up")
+            log.exception("There is no Offsets tab: it cannot be imported")
             return None
+        try:
+            return make_app()
+        except SetupError as error:
+            log.warning("There is no Offsets tab: %s", error)
+        except Exception:
+            log.exception("There is no Offsets tab: it cannot be set up")
+        return None
 
     @cached_property
     def fastapi_apps(self) -> list[Any]:  # type: ignore[override]

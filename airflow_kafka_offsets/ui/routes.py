@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import datetime, timezone
@@ -11,11 +12,12 @@ from typing import Annotated
 from airflow.utils.session import create_session
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from starlette.datastructures import State
 
 from airflow_kafka_offsets.ui import history, instances
 from airflow_kafka_offsets.ui.access import ReadableDags, ReadableDagsDep, may_read_dag
 from airflow_kafka_offsets.ui.discovery import Found, find_pipelines
-from airflow_kafka_offsets.ui.live import Answer, Live
+from airflow_kafka_offsets.ui.live import FRESH, Answer, Live
 from airflow_kafka_offsets.ui.pages import shell_response, static_response
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 from airflow_kafka_offsets.ui.responses import (
@@ -31,6 +33,8 @@ from airflow_kafka_offsets.ui.responses import (
 
 UNMAPPED = "{MAP_INDEX}"
 """What Airflow leaves in the address of a task that is not mapped."""
+
+_MOST_KNOWN = 1_000
 
 user_routes = APIRouter()
 dag_routes = APIRouter(dependencies=[Depends(may_read_dag)])
@@ -80,7 +84,7 @@ def dag_pipelines(request: Request, dag_id: str) -> Pipelines:
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now")
 async def now(request: Request, dag_id: str, key: str, partitions: Annotated[bool, Query()] = True) -> Now:
     """Return where a pipeline is: what was read in the last seconds, by whomever."""
-    answer = await asyncio.wrap_future(await run_sync(_asked, _live(request), dag_id, key))
+    answer = await asyncio.wrap_future(await run_sync(_asked, request.app.state, dag_id, key))
     value = dict(answer.value or {})
     if not partitions:
         value["partitions"] = None
@@ -89,9 +93,15 @@ async def now(request: Request, dag_id: str, key: str, partitions: Annotated[boo
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history")
-async def pipeline_history(request: Request, dag_id: str, key: str, readable: ReadableDagsDep) -> History:
-    """Return what is known of a pipeline's past."""
-    moves, asked = await run_sync(_past, _live(request), dag_id, key, readable)
+async def pipeline_history(
+    request: Request,
+    dag_id: str,
+    key: str,
+    readable: ReadableDagsDep,
+    batches: Annotated[bool, Query()] = True,
+) -> History:
+    """Return what is known of a pipeline's past; without ``batches`` only what Airflow's database has."""
+    moves, asked = await run_sync(_past, _live(request) if batches else None, dag_id, key, readable)
     answer = Answer() if asked is None else await asyncio.wrap_future(asked)
     return History(
         batches=(answer.value or {}).get("batches", []),
@@ -124,21 +134,36 @@ def _find(dag_id: str) -> Found:
 
 
 def _named(dag_id: str, key: str) -> Pipeline:
-    pipeline = _find(dag_id).with_key(key)
+    return _with_key(_find(dag_id), key)
+
+
+def _with_key(found: Found, key: str) -> Pipeline:
+    pipeline = found.with_key(key)
     if pipeline is None:
         raise HTTPException(404, "Not Found")
     return pipeline
 
 
-def _asked(live: Live, dag_id: str, key: str) -> Future[Answer]:
-    return live.ask("now", _named(dag_id, key))
+def _asked(state: State, dag_id: str, key: str) -> Future[Answer]:
+    """Ask about a pipeline that was found just now: open pages do so every few seconds."""
+    known: dict[str, tuple[float, Found]] = state.found
+    at, found = known.get(dag_id, (0.0, Found()))
+    if time.monotonic() - at > FRESH or found.with_key(key) is None:
+        if len(known) > _MOST_KNOWN:
+            known.clear()
+        found = _find(dag_id)
+        known[dag_id] = (time.monotonic(), found)
+    live: Live = state.live
+    return live.ask("now", _with_key(found, key))
 
 
 def _past(
-    live: Live, dag_id: str, key: str, readable: ReadableDags
+    live: Live | None, dag_id: str, key: str, readable: ReadableDags
 ) -> tuple[list[MoveResponse], Future[Answer] | None]:
     pipeline = _named(dag_id, key)
-    asked = live.ask("batches", pipeline) if pipeline.checkpoint and not pipeline.unresolved else None
+    asked = None
+    if live is not None and pipeline.checkpoint and not pipeline.unresolved:
+        asked = live.ask("batches", pipeline)
     with create_session(scoped=False) as session:
         return history.moves(session, pipeline, readable), asked
 

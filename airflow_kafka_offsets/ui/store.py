@@ -84,10 +84,8 @@ def all_named_tasks(session: Session, dag_ids: Collection[str]) -> list[NamedTas
     unknown = _tasks_of_dags.missing(versions)
     for start in range(0, len(unknown), _CHUNK):
         chunk = unknown[start : start + _CHUNK]
-        own = or_(
-            serialized.data.is_(None),
-            cast(serialized.data, Text).contains("kafka_config_id", autoescape=True),
-        )
+        text = cast(serialized.data, Text)
+        own = or_(serialized.data_compressed.is_not(None), text.contains("kafka_config_id", autoescape=True))
         named = {
             row.id: tuple(named_tasks(row.dag_id, _data(row.data, row.data_compressed)))
             for row in session.execute(

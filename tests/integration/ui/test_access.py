@@ -48,6 +48,30 @@ def test_every_route_only_reads_and_refuses_who_is_not_logged_in(browser, two_da
         assert browser.client("ann").post(f"/kafka-offsets{address}").status_code == 405, address
 
 
+def test_a_frame_logs_in_with_airflows_cookie(browser, two_dags):
+    from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
+
+    token = browser.client("ann").headers["Authorization"].removeprefix("Bearer ")
+    client = browser.client(None)
+    client.cookies.set(COOKIE_NAME_JWT_TOKEN, token)
+
+    assert client.get("/kafka-offsets/dags/orders").status_code == 200
+    assert client.get("/kafka-offsets/api/pipelines").json()["pipelines"] != []
+
+
+def test_an_airflow_that_takes_a_login_from_a_header_only_has_no_tab(monkeypatch, caplog):
+    from airflow_kafka_offsets.ui import access
+    from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin
+
+    async def get_user(oauth_token=None, bearer_credentials=None):
+        """As it is in Airflow 3.1.0."""
+
+    monkeypatch.setattr(access, "get_user", get_user)
+    plugin = KafkaOffsetsPlugin()
+
+    assert (plugin.fastapi_apps, plugin.external_views) == ([], [])
+
+
 def test_a_token_that_is_not_airflows_is_refused(browser, two_dags):
     for address in addresses(browser):
         response = browser.get(address, user=None, headers={"Authorization": "Bearer not.a.token"})

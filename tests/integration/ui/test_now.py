@@ -82,8 +82,10 @@ def test_a_pipeline_with_its_checkpoint(
 
     found = read(connected, "orders")
     again = connected.get(address(connected, "orders") + "?partitions=false").json()
-    batches = connected.get(address(connected, "orders", "history")).json()["batches"]
+    path = address(connected, "orders", "history")
+    batches = connected.get(path).json()["batches"]
 
+    assert connected.get(f"{path}?batches=false").json()["batches"] == []
     assert found["error"] is None
     columns = found["partitions"]
     assert columns["topic"] == [topic, topic]

@@ -112,6 +112,17 @@ def test_the_newest_version_of_a_dag_counts(browser, metadata):
     assert len(moves) == 1
 
 
+def test_compressed_dags_are_read_too(browser, metadata, monkeypatch):
+    from airflow.models import serialized_dag
+
+    monkeypatch.setattr(serialized_dag, "_COMPRESS_SERIALIZED_DAGS", True)
+    with DAG("compressed", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(task_id="one", group_id="g", offsets={"t": {"0": 1}})
+    metadata.add_dag(dag)
+
+    assert len(browser.get("/api/dags/compressed/pipelines").json()["pipelines"]) == 1
+
+
 def test_values_of_other_operators_and_broken_ones_are_not_moves(browser, metadata, orders):
     metadata.add_run("orders", {"commit": {"version": 1, "changed": 1, "after": {"t": {"x": 1}}}})
     metadata.add_run("orders", {"commit": ["anything"]})

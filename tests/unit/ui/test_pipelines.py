@@ -159,6 +159,16 @@ def test_tasks_of_one_pipeline_are_one_entry():
     assert found[1].topics == ["orders:0,1"]
 
 
+def test_a_checkpoint_alone_is_that_of_the_group():
+    commit = entry({"group_id": "orders", "checkpoint_location": "/data"})
+    sensor = entry({"checkpoint_location": "/data", "topics": "t", "checkpoint_conn_id": "lake"}, "wait")
+
+    (found,) = merged([sensor, commit])
+
+    assert found.group_ids == ["orders"]
+    assert [task.task_id for task, _ in found.tasks] == ["commit", "wait"]
+
+
 def test_pipelines_of_two_dags_or_with_two_checkpoints_are_two():
     one, other = (
         {"group_id": "g", "checkpoint_location": "/a"},
