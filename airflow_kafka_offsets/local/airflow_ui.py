@@ -37,7 +37,7 @@ class AirflowUI:
     An Airflow with a UI of its own; use it as a context manager.
 
     :param home: directory of its logs and of its password.
-    :param environment: an Airflow's whose database is there.
+    :param environment: the environment of an Airflow with a database.
     """
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:

@@ -85,18 +85,18 @@ def quiet_page(browser: Browser, *, allowed: tuple[str, ...] = (), **context: ob
 
     :param allowed: parts of messages that the test expects.
     """
-    said: list[str] = []
+    messages: list[str] = []
     with browser.new_context(**context) as opened:  # type: ignore[arg-type]
         page = opened.new_page()
 
         def listen(message: ConsoleMessage) -> None:
             if message.type in ("error", "warning"):
-                said.append(f"{message.text} ({message.location.get('url')})")
+                messages.append(f"{message.text} ({message.location.get('url')})")
 
         page.on("console", listen)
-        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("pageerror", lambda error: messages.append(str(error)))
         yield page
-        unexpected = [text for text in said if not any(part in text for part in allowed)]
+        unexpected = [text for text in messages if not any(part in text for part in allowed)]
     assert not unexpected, unexpected
 
 

@@ -1,4 +1,4 @@
-"""A server of the Offsets pages whose answers a test chooses, for states that a real one rarely has."""
+"""A server of the Offsets pages with answers that a test chooses, for states that are rare."""
 
 from __future__ import annotations
 

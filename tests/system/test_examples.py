@@ -140,8 +140,8 @@ def test_a_demo_with_a_ui_shows_it_until_ctrl_c_and_leaves_no_process_behind(tmp
     until(lambda: demo.poll() is not None or "Press Ctrl-C" in log.read_text(), seconds=600)
     said = log.read_text()
     assert demo.poll() is None, said
-    address, user, password = (
-        re.search(rf"{words}\s+(\S+)", said)[1] for words in ("Airflow is at", "log in as", "with password")
+    ((address, user, password),) = re.findall(
+        r"Airflow is at +(\S+)\nlog in as +(\S+)\nwith password +(\S+)\n", said
     )
     url = address.partition("/dags/")[0]
     assert httpx.get(address, timeout=30).status_code == 200

@@ -44,7 +44,7 @@ export const movePath = (move) =>
 
 export const link = (address) => new URL(address, ROOT).href;
 
-/** Say what a refusal means to the reader. */
+/** Explain a refusal to the reader. */
 export function explain(refused) {
   if (refused.status === 401) return "You are not logged in to Airflow, or the login has expired: log in and reload this page.";
   if (refused.status === 403) return "You have no right to read this: it needs the right to read the DAG's XComs.";

@@ -51,7 +51,7 @@ const COLUMNS = [
   },
 ];
 
-/** Say what a new user does first. */
+/** Explain what a new user does first. */
 function nothing() {
   return h("section", { class: "card" },
     h("h2", {}, "No pipelines yet"),
@@ -86,16 +86,16 @@ export async function show(page) {
   const filter = h("input", {
     id: "filter", type: "search", autocomplete: "off", spellcheck: "false", oninput: () => draw(),
   });
-  const text = ({ pipeline: { dag_id, groups, topics, checkpoint, kafka_config_id } }) =>
+  const searched = ({ pipeline: { dag_id, groups, topics, checkpoint, kafka_config_id } }) =>
     [dag_id, ...groups, ...(topics ?? []), checkpoint ?? "", kafka_config_id].join("\n").toLowerCase();
-  const texts = new Map(rows.map((row) => [row, text(row)]));
+  const texts = new Map(rows.map((row) => [row, searched(row)]));
 
   function draw() {
     const wanted = filter.value.trim().toLowerCase();
     const shown = rows.filter((row) => texts.get(row).includes(wanted));
     listed.update(shown);
-    const said = wanted ? `${plural(shown.length, "pipeline")} of ${count(rows.length)}` : plural(rows.length, "pipeline");
-    if (found.textContent !== said) found.textContent = said;
+    const text = wanted ? `${plural(shown.length, "pipeline")} of ${count(rows.length)}` : plural(rows.length, "pipeline");
+    if (found.textContent !== text) found.textContent = text;
   }
 
   let drawing = 0;

@@ -8,20 +8,20 @@ import { tone } from "./verdicts.js";
 /** Make a block of text with a button that copies it. */
 export function copyable(text) {
   const code = h("code", {}, text);
-  const said = h("span", { role: "status", class: "quiet" });
+  const done = h("span", { role: "status", class: "quiet" });
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      said.textContent = "copied";
+      done.textContent = "copied";
     } catch {
       // Without TLS there is no clipboard: then the text is marked, to be copied by the keyboard.
       getSelection().selectAllChildren(code);
-      said.textContent = "marked: press Ctrl+C";
+      done.textContent = "marked: press Ctrl+C";
     }
   };
   return h("div", { class: "copy" },
     h("pre", { tabindex: "0" }, code),
-    h("p", {}, h("button", { type: "button", onclick: copy }, "Copy"), " ", said));
+    h("p", {}, h("button", { type: "button", onclick: copy }, "Copy"), " ", done));
 }
 
 /** Turn columns of one length into rows. */

@@ -1,4 +1,4 @@
-// The page's entry: what it shows is said by its address below /kafka-offsets/.
+// The page's entry: its address below /kafka-offsets/ decides what it shows.
 
 import { ROOT, Refused, explain } from "./data.js";
 import { h, notice } from "./dom.js";

@@ -149,7 +149,7 @@ function plots() {
   return { element, update };
 }
 
-/** Say what is known of Kafka's answer: nothing where it is well. */
+/** Return a notice if the numbers are old or missing, else null. */
 function answer(now) {
   if (now.error) {
     return notice("bad", `There is no answer since ${clock(now.error.since)} (${ago(now.error.since)}): `,
@@ -202,13 +202,13 @@ function pipelineView(pipeline) {
 
   let now = null;
   let history = { batches: [], moves: [] };
-  let said = "";
+  let shown = "";
 
   function showTrouble(notices) {
     // The same trouble is not read out again.
     const text = notices.map((each) => each.textContent).join("\n");
-    if (text !== said) trouble.replaceChildren(...notices);
-    said = text;
+    if (text !== shown) trouble.replaceChildren(...notices);
+    shown = text;
   }
 
   async function refreshNow() {

@@ -164,7 +164,7 @@ export function plot({ title, write = count, short = compact }) {
       if (now === shape || !points) return;
       shape = now;
       draw();
-      host.setAttribute("aria-label", `${title}. ${series.map((each) => told(each, write)).join(" ")}`);
+      host.setAttribute("aria-label", `${title}. ${series.map((each) => describe(each, write)).join(" ")}`);
       summary.textContent = `Table: ${title.toLowerCase()} (${plural(points, "value")})`;
       if (details.open) fill();
     },
@@ -174,7 +174,7 @@ export function plot({ title, write = count, short = compact }) {
 const moment = (at) => (at === null || at === undefined ? "" : clock(new Date(at * 1000).toISOString()));
 const newest = ({ points }) => points.reduce((a, b) => (seconds(b[0]) >= seconds(a[0]) ? b : a), points[0] ?? [null, null]);
 
-function told({ label, points }, write) {
+function describe({ label, points }, write) {
   if (!points.length) return `${label}: nothing known.`;
   const last = newest({ points });
   const most = points.reduce((a, b) => (b[1] > a[1] ? b : a));

@@ -8,7 +8,7 @@ const LARGEST = 22;
 const SMALLEST = 7;
 const AREA = 60_000;
 
-/** Say how unevenly the lag is spread. */
+/** Describe how unevenly the lag is spread. */
 export function skew(rows) {
   const behind = rows.filter((row) => row.lag > 0).sort((a, b) => b.lag - a.lag);
   const total = behind.reduce((sum, row) => sum + row.lag, 0);
@@ -23,7 +23,7 @@ export function skew(rows) {
   ];
 }
 
-/** Name the partitions whose verdict is bad: a lag does not show them. */
+/** Name the partitions with a bad verdict, which the lag does not show. */
 export function alarms(rows) {
   const found = new Map();
   for (const row of rows) {

@@ -56,7 +56,7 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
     const id = key(row);
     const signature = JSON.stringify([values, row.version]);
     const before = known.get(id);
-    // A row that says the same stays, with the focus that may be in it.
+    // An unchanged row keeps its elements, and so the focus that may be in it.
     if (before?.signature === signature) return before.element;
     const cells = columns.map((column, index) => {
       const shown = column.cell ? column.cell(row, values[index]) : count(values[index]);

@@ -1,4 +1,4 @@
-// How serious the words are that the server says.
+// How serious a verdict or a headroom is.
 
 /** Verdicts of records that are lost, or that will be unless somebody does something. */
 export const BAD = new Set(["records lost", "expiring", "topic gone", "topic recreated"]);
@@ -13,12 +13,12 @@ export function tone(verdict) {
   return BAD.has(verdict) ? "bad" : "warn";
 }
 
-/** Say how long retention leaves the oldest unread record: `[text, tone, hint]` of the totals. */
+/** Describe how long retention leaves the oldest unread record: `[text, tone, hint]`. */
 export function headroom(totals, duration) {
   if (totals.headroom_is === "lost") return ["records lost", "bad", "retention deleted records that were not read"];
   if (totals.headroom_is === "none") return ["no limit", "good", "nothing that is unread will be deleted"];
   if (totals.headroom_is !== "time" || totals.headroom === null) {
-    return ["unknown", "quiet", "when retention deletes unread records cannot be said"];
+    return ["unknown", "quiet", "it is not known when retention deletes unread records"];
   }
   const kind = totals.headroom < SOON ? "bad" : totals.headroom < TODAY ? "warn" : "good";
   return [duration(totals.headroom), kind, "until retention deletes records that are not read"];
