@@ -69,8 +69,12 @@ with DAG(
         return bool(params["recover"])
 
     plan = ResetOffsetsOperator(task_id="plan", to_offset="earliest", plan_only=True, **orders)
-    reset = ResetOffsetsOperator(task_id="reset", shift_by=-50, on_out_of_range="clamp", **orders)
-    restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, when="always", **orders)
+    reset = ResetOffsetsOperator(
+        task_id="reset", shift_by=-50, on_out_of_range="clamp", quiet_period=2, **orders
+    )
+    restore = RestoreOffsetsOperator(
+        task_id="restore", receipt=reset.output, when="always", quiet_period=2, **orders
+    )
 
     process() >> commit >> gate >> drift >> recover() >> plan >> reset >> restore
 
