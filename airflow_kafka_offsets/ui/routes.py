@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from concurrent.futures import Future
 from datetime import datetime, timezone
 from typing import Annotated
@@ -55,11 +55,10 @@ def static_file(request: Request, name: str) -> Response:
 @user_routes.get("/api/pipelines")
 def all_pipelines(request: Request, readable: ReadableDagsDep) -> Pipelines:
     """Return the pipelines of all DAGs that the user may read."""
-    _live(request).warm()
     with create_session(scoped=False) as session:
         found = find_pipelines(session, readable.ids())
-    allowed = readable.with_xcom({pipeline.dag_id for pipeline in found.pipelines})
-    return _overview(found, allowed)
+    named = {pipeline.dag_id for pipeline in found.pipelines} | {dag_id for dag_id, _ in found.problems}
+    return _overview(request, found, readable.with_xcom(named))
 
 
 @dag_routes.get("/dags/{dag_id}", include_in_schema=False)
@@ -77,8 +76,7 @@ def task_instance_page(request: Request, dag_id: str, run_id: str, task_id: str,
 @dag_routes.get("/api/dags/{dag_id}/pipelines")
 def dag_pipelines(request: Request, dag_id: str) -> Pipelines:
     """Return the pipelines of one DAG; an unknown DAG has none."""
-    _live(request).warm()
-    return _overview(_find(dag_id), {dag_id})
+    return _overview(request, _find(dag_id), {dag_id})
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now")
@@ -168,11 +166,13 @@ def _past(
         return history.moves(session, pipeline, readable), asked
 
 
-def _overview(found: Found, allowed: Iterable[str]) -> Pipelines:
-    kept = set(allowed)
+def _overview(request: Request, found: Found, allowed: Collection[str]) -> Pipelines:
+    pipelines = [_response(found, each) for each in found.pipelines if each.dag_id in allowed]
+    if pipelines:
+        # The page is about to ask where they are.
+        _live(request).warm()
     return Pipelines(
-        pipelines=[_response(found, each) for each in found.pipelines if each.dag_id in kept],
-        problems=[problem for dag_id, problem in found.problems if dag_id in kept],
+        pipelines=pipelines, problems=[problem for dag_id, problem in found.problems if dag_id in allowed]
     )
 
 

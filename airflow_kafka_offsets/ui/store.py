@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import zlib
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from airflow.models.asset import AssetEvent, AssetModel
 from airflow.models.dag import DagModel
+from airflow.models.dag_version import DagVersion
 from airflow.models.dagrun import DagRun
 from airflow.models.renderedtifields import RenderedTaskInstanceFields as Rendered
 from airflow.models.serialized_dag import SerializedDagModel
@@ -44,10 +45,15 @@ class Kept:
         self._lock = Lock()
         self._values: OrderedDict[Any, Any] = OrderedDict()
 
-    def missing(self, keys: Iterable[Any]) -> list[Any]:
-        """Return the keys that have no value."""
+    def known(self, keys: Iterable[Any]) -> dict[Any, Any]:
+        """Return the values of those keys that have one."""
+        found = {}
         with self._lock:
-            return [key for key in keys if key not in self._values]
+            for key in keys:
+                if key in self._values:
+                    found[key] = self._values[key]
+                    self._values.move_to_end(key)
+        return found
 
     def put(self, values: Mapping[Any, Any]) -> None:
         """Keep values."""
@@ -56,13 +62,6 @@ class Kept:
             while len(self._values) > self._most:
                 self._values.popitem(last=False)
 
-    def get(self, key: Any) -> Any:
-        """Return a value, ``None`` if there is none."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-            return self._values.get(key)
-
 
 _tasks_of_dags, _moves = Kept(), Kept()
 
@@ -70,18 +69,18 @@ _tasks_of_dags, _moves = Kept(), Kept()
 def all_named_tasks(session: Session, dag_ids: Collection[str]) -> list[NamedTask]:
     """Return the tasks of some DAGs that name pipelines, by the newest version of each DAG."""
     serialized = SerializedDagModel.__table__.c
-    newest = func.row_number().over(
-        partition_by=serialized.dag_id, order_by=(serialized.created_at.desc(), serialized.id.desc())
-    )
+    newest = func.row_number().over(partition_by=serialized.dag_id, order_by=DagVersion.version_number.desc())
     few = [serialized.dag_id.in_(list(dag_ids))] if len(dag_ids) <= _CHUNK else []
     ranked = (
         select(serialized.dag_id, serialized.id, serialized.dag_hash, newest.label("place"))
+        .join(DagVersion, DagVersion.id == serialized.dag_version_id)
         .join(DagModel, DagModel.dag_id == serialized.dag_id)
         .where(DagModel.is_stale == false(), *few)
     ).subquery()
     rows = session.execute(select(ranked).where(ranked.c.place == 1)).all()
     versions = {(row.dag_id, row.id, row.dag_hash): row.id for row in rows if row.dag_id in dag_ids}
-    unknown = _tasks_of_dags.missing(versions)
+    tasks = _tasks_of_dags.known(versions)
+    unknown = [key for key in versions if key not in tasks]
     for start in range(0, len(unknown), _CHUNK):
         chunk = unknown[start : start + _CHUNK]
         text = cast(serialized.data, Text)
@@ -94,8 +93,10 @@ def all_named_tasks(session: Session, dag_ids: Collection[str]) -> list[NamedTas
                 )
             )
         }
-        _tasks_of_dags.put({key: named.get(versions[key], ()) for key in chunk})
-    return [task for key in versions for task in _tasks_of_dags.get(key) or ()]
+        found = {key: named.get(versions[key], ()) for key in chunk}
+        _tasks_of_dags.put(found)
+        tasks |= found
+    return [task for key in versions for task in tasks[key]]
 
 
 def rendered_names(
@@ -237,7 +238,8 @@ def _read_moves(session: Session, wanted: Any, tasks: Mapping[TaskName, str]) ->
     """Return the moves of results; a value is read from the database once, and kept in short."""
     rows = session.execute(wanted).all()
     keys = {(row.dag_run_id, row.task_id, row.map_index, row.timestamp): row for row in rows}
-    unknown = _moves.missing(keys)
+    moves = _moves.known(keys)
+    unknown = [key for key in keys if key not in moves]
     for start in range(0, len(unknown), _CHUNK):
         chunk = {key[:3]: key for key in unknown[start : start + _CHUNK]}
         values = session.execute(
@@ -253,15 +255,9 @@ def _read_moves(session: Session, wanted: Any, tasks: Mapping[TaskName, str]) ->
             if own is not None:
                 found[key] = read_move(_instance(row), tasks[row.dag_id, row.task_id], own)
         _moves.put(found)
-    return list(_current(keys))
-
-
-def _current(rows: Mapping[Any, Any]) -> Iterator[Move]:
-    """Return the kept moves with the states that their task instances have now."""
-    for key, row in rows.items():
-        move = _moves.get(key)
-        if move is not None:
-            yield replace(move, instance=_instance(row))
+        moves |= found
+    # The states are those that the task instances have now.
+    return [replace(move, instance=_instance(keys[key])) for key in keys if (move := moves[key]) is not None]
 
 
 def _instance(row: Any) -> Instance:
