@@ -79,12 +79,14 @@ def test_a_dead_broker_leaves_the_history(browser, pages):
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
         alert = page.get_by_role("alert")
-        expect(alert).to_contain_text("There is no answer since 2026-03-02")
+        expect(alert).to_contain_text("No new numbers since 2026-03-02")
         expect(alert).to_contain_text("the broker does not answer")
         expect(page.locator(".plot canvas")).to_have_count(4)
         expect(page.get_by_role("region", name="Moves and waits")).to_contain_text("restore")
         page.goto(pages.url)
-        expect(page.get_by_role("row", name=re.compile("orders-etl-0"))).to_contain_text("no answer")
+        expect(page.get_by_role("row", name=re.compile("orders-etl-0"))).to_contain_text(
+            "the broker does not answer"
+        )
 
 
 def test_old_numbers_say_so(browser, pages):
@@ -92,7 +94,7 @@ def test_old_numbers_say_so(browser, pages):
     pages.give(pipeline(), now=answer, history=history())
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
-        expect(page.get_by_role("alert")).to_contain_text("The numbers are those of 2026-03-02")
+        expect(page.get_by_role("alert")).to_contain_text("Those shown are of 2026-03-02")
         expect(page.get_by_text("records in 6 partitions")).to_be_visible()
         expect(page.locator(".cards")).to_have_class("cards stale")
         good = page.locator(".cards .value.good").first
@@ -222,6 +224,23 @@ def test_a_plan_is_marked_and_needs_no_undo(browser, pages):
         expect(page.get_by_text("This is a plan only: nothing was moved")).to_be_visible()
         expect(page.get_by_text("2 would change, of 2")).to_be_visible()
         expect(page.get_by_text("Take it back")).to_have_count(0)
+
+
+def test_the_reading_of_a_sensor_and_its_progress(browser, pages):
+    reading = {
+        "version": 1,
+        "total_lag": 67_600,
+        "progress": {"records_per_second": 310.4, "seconds_left": 180},
+        "topics": {"orders": 67_600},
+        "partitions": [{"topic": "orders", "partition": 1_000, "committed": None, "lag": 67_600}],
+    }
+    values = task_instance(operator="ConsumerGroupLagSensor", receipt=None, undo=None, reading=reading)
+    pages.answers["dags/orders/runs/r/tasks/gate/-1"] = values
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders/runs/r/tasks/gate/-1")
+        expect(page.get_by_text("310 records/s, about 3 min left")).to_be_visible()
+        expect(page.get_by_role("row", name="orders 1000 \u2013 67,600")).to_be_visible()
+        assert "[object" not in page.locator("main").inner_text()
 
 
 def test_another_kind_of_task_has_nothing_to_show(browser, pages):

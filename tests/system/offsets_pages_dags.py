@@ -39,9 +39,12 @@ with DAG(
         head, meta, line = (CHECKPOINT / "offsets" / str(newest)).read_text().split("\n")
         offsets = json.loads(line)["orders"]
         producer = Producer(BaseHook.get_connection("kafka_default").extra_dejson)
-        began = time.time() - 5 * params["batches"]
-        for number in range(params["batches"]):
-            at = began + 5 * number
+        batches = params["batches"]
+        # After those of the run before.
+        began = max(time.time() - 5 * batches, json.loads(meta)["batchTimestampMs"] / 1000 + 5)
+        between = (time.time() - began) / batches
+        for number in range(batches):
+            at = began + between * number
             for partition, count in enumerate(BATCH):
                 records = count + (number * 7) % (count + 1)
                 for _ in range(records):
@@ -55,8 +58,9 @@ with DAG(
             )
             done = CHECKPOINT / "commits" / batch
             done.write_text('v1\n{"nextBatchWatermarkMs":0}')
-            os.utime(done, (at + 1 + number % 4, at + 1 + number % 4))
-        return newest + params["batches"]
+            ended = at + between * (0.3 + number % 4 / 6)
+            os.utime(done, (ended, ended))
+        return newest + batches
 
     commit = CommitOffsetsOperator(task_id="commit", outlets=orders.assets, **orders)
     gate = ConsumerGroupLagSensor(task_id="gate", max_lag=100_000, **orders)

@@ -6,6 +6,7 @@ import { table } from "./table.js";
 import { headroom, tone } from "./verdicts.js";
 
 const REFRESH = 30;
+const WELL = "ok";
 
 /** Show facts of a pipeline that come later than the pipeline itself. */
 const later = (read) => (row, value) => (row.now ? read(row.now, value) : row.error ? NONE : "…");
@@ -45,9 +46,8 @@ const COLUMNS = [
       ? [h("a", { href: link(movePath(move)) }, move.kind), ` ${ago(move.at)}`] : NONE),
   },
   {
-    label: "Kafka", value: (row) => row.answer ?? null,
-    cell: ({ now, error, answer }) => (answer === "answers"
-      ? answer : error || now ? h("span", { class: "tag bad", title: error ?? now.error?.message ?? null }, answer) : "…"),
+    label: "Reading", value: (row) => row.answer,
+    cell: (_, value) => (value === null ? "…" : value === WELL ? value : h("span", { class: "bad" }, name(value))),
   },
 ];
 
@@ -108,10 +108,10 @@ export async function show(page) {
     try {
       row.now = await get(`${path("api", "dags", dag_id, "pipelines", key, "now")}?partitions=false`);
       row.error = null;
-      row.answer = row.now.stale_since || row.now.error ? "no answer" : "answers";
+      row.answer = row.now.error?.message ?? WELL;
     } catch (refused) {
       row.error = explain(refused);
-      row.answer = "not known";
+      row.answer = row.error;
     }
     row.version += 1;
     drawSoon();

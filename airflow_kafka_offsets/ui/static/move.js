@@ -1,7 +1,7 @@
 // One task instance: what it moved, found or waited for, and the command that takes it back.
 
 import { ROOT, dagPath, get, link, path } from "./data.js";
-import { NONE, count, facts, h, name, names, notice, time } from "./dom.js";
+import { NONE, count, duration, facts, h, name, names, notice, time } from "./dom.js";
 import { table } from "./table.js";
 import { tone } from "./verdicts.js";
 
@@ -75,8 +75,42 @@ function receiptOf(receipt, move) {
   ];
 }
 
-const plain = (value) => (typeof value === "number" ? count(value) : typeof value === "boolean" ? (value ? "yes" : "no") : value);
-const report = (values) => facts(Object.entries(values).map(([key, value]) => [key.replaceAll("_", " "), plain(value)]));
+const plain = (value) => (typeof value === "number" ? count(value) : typeof value === "boolean" ? (value ? "yes" : "no")
+  : typeof value === "string" ? name(value) : value);
+const label = (key) => key[0].toUpperCase() + key.slice(1).replaceAll("_", " ");
+
+/** Turn rows of a report into a table with a column for each key. */
+function rowsTable(caption, rows) {
+  const keys = [...new Set(rows.flatMap(Object.keys))];
+  const columns = keys.map((key) => {
+    const numeric = rows.every((row) => row[key] === null || row[key] === undefined || typeof row[key] === "number");
+    const shown = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : value);
+    return {
+      label: label(key), numeric, value: (row) => shown(row[key]) ?? null,
+      cell: (_, value) => (value === null ? NONE : key === "partition" ? String(value) : numeric ? count(value) : name(value)),
+    };
+  });
+  const made = table({ caption, columns, key: (row) => JSON.stringify(row), limit: 100 });
+  made.update(rows);
+  return made.element;
+}
+
+/** Show a report, which is plain JSON: its values, then a table or a part for each list of objects. */
+function report(values) {
+  const isRows = (value) => Array.isArray(value) && value.length > 0 && value.every((each) => each && typeof each === "object");
+  const entries = Object.entries(values).filter(([key]) => key !== "version");
+  const parts = entries.filter(([, value]) => isRows(value)).flatMap(([key, value]) =>
+    (key === "partitions" ? [rowsTable(label(key), value)] : value.flatMap(report)));
+  const singles = entries.filter(([, value]) => !isRows(value)).map(([key, value]) => {
+    if (key === "progress" && value) return [label(key), progress(value)];
+    return [label(key), Array.isArray(value) ? names(value.map(String)) : plain(value)];
+  });
+  return [facts(singles), ...parts];
+}
+
+function progress({ records_per_second: rate, seconds_left: left }) {
+  return `${count(Math.round(rate))} records/s${left === null ? "" : `, about ${duration(left)} left`}`;
+}
 
 /** Show the page of a task instance. */
 export async function show(page, { dagId, runId, taskId, mapIndex }) {
@@ -101,9 +135,9 @@ export async function show(page, { dagId, runId, taskId, mapIndex }) {
     ...(receipt ? [h("section", {}, h("h2", {}, "Receipt"), ...receiptOf(receipt, move).filter(Boolean))] : []),
     ...(found.undo ? [h("section", {}, h("h2", {}, "Take it back"),
       h("p", {}, "This page changes nothing. To put back what was there before, run:"), copyable(found.undo))] : []),
-    ...(reading ? [h("section", {}, h("h2", {}, "Last reading"), report(reading))] : []),
+    ...(reading ? [h("section", {}, h("h2", {}, "Last reading"), ...report(reading))] : []),
     ...(drift ? [h("section", {}, h("h2", {}, "Drift"),
-      drift.verdict ? h("p", {}, h("span", { class: `tag ${tone(drift.verdict)}` }, drift.verdict)) : "", report(drift))] : []),
+      drift.verdict ? h("p", {}, h("span", { class: `tag ${tone(drift.verdict)}` }, drift.verdict)) : "", ...report(drift))] : []),
     receipt || reading || drift ? "" : h("p", { class: "quiet" },
       "This task has stored no receipt and no reading: it has not run yet, or it does not move or wait for Kafka offsets."),
   );

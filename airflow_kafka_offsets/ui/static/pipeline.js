@@ -152,12 +152,12 @@ function plots() {
 /** Return a notice if the numbers are old or missing, else null. */
 function answer(now) {
   if (now.error) {
-    return notice("bad", `There is no answer since ${clock(now.error.since)} (${ago(now.error.since)}): `,
+    return notice("bad", `No new numbers since ${clock(now.error.since)} (${ago(now.error.since)}): `,
       name(now.error.message), now.read_at
-        ? `. The numbers are those of ${clock(now.read_at)}.` : ". What follows is history only.");
+        ? `. Those shown are of ${clock(now.read_at)}.` : ". What follows is history only.");
   }
   return now.stale_since
-    ? notice("warn", `There is no answer since ${clock(now.stale_since)}: the numbers are those of ${clock(now.read_at)}.`)
+    ? notice("warn", `No new numbers since ${clock(now.stale_since)}: those shown are of ${clock(now.read_at)}.`)
     : null;
 }
 
@@ -215,7 +215,7 @@ function pipelineView(pipeline) {
     try {
       now = await get(`${address}/now`);
     } catch (refused) {
-      showTrouble([notice("bad", explain(refused), now?.read_at ? ` The numbers are those of ${clock(now.read_at)}.` : "")]);
+      showTrouble([notice("bad", explain(refused), now?.read_at ? ` The numbers shown are of ${clock(now.read_at)}.` : "")]);
       if (!now) read.textContent = "";
       return;
     }

@@ -116,7 +116,8 @@ export function plot({ title, write = count, short = compact }) {
       width: Math.max(200, host.clientWidth),
       height: HEIGHT,
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), timeZone),
-      scales: { y: { range: (_, low, high) => around(low, high, series) } },
+      // Of a single value uPlot would show years.
+      scales: { x: { range: (_, from, to) => (from === to ? [from - 1_800, to + 1_800] : [from, to]) }, y: { range: (_, low, high) => around(low, high, series) } },
       axes: [axis({ values: TIMES, space: 70 }), axis({ values: (_, values) => values.map(short), size: 62 })],
       padding: [18, 12, 0, 0],
       cursor: { y: false, drag: { setScale: true, x: true, y: false } },
