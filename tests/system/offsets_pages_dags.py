@@ -96,5 +96,8 @@ with DAG("wide", schedule=None):
 with DAG("many", schedule=None):
     for number in range(40):
         CommitOffsetsOperator(
-            task_id=f"commit_{number}", group_id=f"group-{number}", offsets={"orders": {"0": 5}}
+            task_id=f"commit_{number}",
+            group_id=f"group-{number}",
+            topics=["orders"],
+            offsets={"orders": {"0": 5}},
         )

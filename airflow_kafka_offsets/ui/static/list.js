@@ -47,7 +47,7 @@ const COLUMNS = [
   },
   {
     label: "Reading", value: (row) => row.answer,
-    cell: (_, value) => (value === null ? "…" : value === WELL ? value : h("span", { class: "bad" }, name(value))),
+    cell: (_, value) => (value === null ? "…" : value === WELL ? value : h("span", { class: "bad clamp", title: value }, name(value))),
   },
 ];
 

@@ -134,7 +134,7 @@ function plots() {
     const marked = moved.filter((move) => MARKED.has(move.kind));
     const points = (rows, column) => rows.map((row) => [row.at, row[column]]);
     const sum = (column) => now?.partitions?.[column]?.reduce((all, each) => all + (each ?? 0), 0) ?? null;
-    const live = (value) => (now && !now.error && !now.stale_since ? [[now.read_at, value]] : []);
+    const live = (value) => (now?.read_at ? [[now.read_at, value]] : []);
     position.update([
       { label: "Log end", colour: "--quiet", points: [...points(moved, "log_end"), ...live(sum("log_end"))] },
       { label: "Committed", colour: "--accent", points: [...points(moved, "offset"), ...live(sum("committed"))] },
