@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -34,8 +35,8 @@ MANY_PARTITIONS = {
     "log.retention.bytes": "-1",
     "log.cleaner.enable": "false",
 }
-DELAYS = (2, 20)
-"""Milliseconds that a round trip takes more: to another zone of a region, and to another region."""
+DELAYS = (0, 2, 20)
+"""Milliseconds that a round trip takes more: nothing, to another zone of a region, and to another region."""
 _AT_ONCE = 5_000
 """The controller takes 10,000 records in one request, and a partition is one."""
 _DEADLINE = 300.0
@@ -48,14 +49,13 @@ class Cluster:
 
     :param servers: ``host:port``.
     :param directory: for files.
-    :param farther: the same broker behind a longer way: milliseconds that a round trip takes more ->
-        ``host:port``.
+    :param ways: the same broker behind longer ways.
     """
 
-    def __init__(self, servers: str, directory: Path, farther: Mapping[int, str] | None = None) -> None:
+    def __init__(self, servers: str, directory: Path, ways: Sequence[Way] = ()) -> None:
         self.servers = servers
         self.directory = directory
-        self.farther = farther or {}
+        self.ways = ways
         self._prefix = f"b{int(time.time()) % 100_000}"
         self._topics: dict[int, str] = {}
 
@@ -162,7 +162,7 @@ def cluster(servers: str | None) -> Iterator[Cluster]:
             return
         say("starting Kafka")
         port, controller = free_port(), free_port()
-        ways = [_Way(delay) for delay in DELAYS]
+        ways = [Way(delay) for delay in DELAYS]
         listeners = {"PLAINTEXT": (port, port)} | {way.name: (way.port, way.proxy) for way in ways}
         properties = {
             **MANY_PARTITIONS,
@@ -179,29 +179,53 @@ def cluster(servers: str | None) -> Iterator[Cluster]:
             EmbeddedKafka(port=port, heap="2g", properties=properties) as kafka,
             contextlib.ExitStack() as stack,
         ):
-            farther = {way.delay: stack.enter_context(way.open()) for way in ways}
-            yield Cluster(kafka.bootstrap_servers, Path(directory), farther)
+            for way in ways:
+                stack.enter_context(way.open())
+            yield Cluster(kafka.bootstrap_servers, Path(directory), ways)
 
 
-class _Way:
-    """A longer way to the broker: a listener of its own, and a process that delays what it answers."""
+class Way:
+    """
+    A longer way to the broker: a listener of its own, and a process that delays what it answers, and counts.
+
+    :param delay: milliseconds that a round trip takes more.
+    """
 
     def __init__(self, delay: int) -> None:
         self.delay = delay
-        self.name = f"FARTHER{delay}"
+        self.name = f"WAY{delay}"
         self.port, self.proxy = free_port(), free_port()
+        self.servers = f"{LOOPBACK}:{self.proxy}"
+        self._process: subprocess.Popen[str] | None = None
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[str]:
+    def open(self) -> Iterator[None]:
         command = [sys.executable, str(Path(__file__).with_name("delay.py"))]
         numbers = [str(self.proxy), str(self.port), str(self.delay)]
-        with subprocess.Popen([*command, *numbers], stdout=subprocess.PIPE, text=True) as process:
+        pipe = subprocess.PIPE
+        with subprocess.Popen([*command, *numbers], stdin=pipe, stdout=pipe, text=True) as self._process:
             try:
-                if process.stdout is None or process.stdout.readline().strip() != "ready":
+                if self._read() != "ready":
                     raise SystemExit(f"the way of {self.delay} ms more could not be opened")
-                yield f"{LOOPBACK}:{self.proxy}"
+                yield
             finally:
-                process.kill()
+                self._process.kill()
+
+    def passed(self) -> dict[str, int]:
+        """Return the requests by API, and bytes ``to`` and ``from`` the broker, since the last call."""
+        if self._process is None or self._process.stdin is None:
+            raise SystemExit("the way is not open")
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        found: dict[str, int] = json.loads(self._read())
+        return found
+
+    def _read(self) -> str:
+        return (
+            ""
+            if self._process is None or self._process.stdout is None
+            else self._process.stdout.readline().strip()
+        )
 
 
 def _addresses(ports: Mapping[str, int]) -> str:

@@ -1,21 +1,61 @@
 """
 Delays what a broker answers: ``python delay.py PORT BROKERS_PORT MILLISECONDS`` listens on a port of its own.
 
-It runs in a process of its own, so that it takes no time of those who are measured.
+It runs in a process of its own, so that it takes no time of those who are measured. It also counts: for each
+line on its standard input it prints what passed since the last one, as JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import struct
 import sys
+from collections import Counter
 
 LOOPBACK = "127.0.0.1"
+_APIS = {
+    2: "ListOffsets",
+    3: "Metadata",
+    8: "OffsetCommit",
+    9: "OffsetFetch",
+    10: "FindCoordinator",
+    15: "DescribeGroups",
+    18: "ApiVersions",
+}
+_PART = 1 << 20
+
+passed: Counter[str] = Counter()
+"""Requests by their API, and bytes ``to`` and ``from`` the broker."""
+
+
+class _Requests:
+    """Counts the requests of one connection."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        self._skip = 0
+
+    def count(self, data: bytes) -> None:
+        passed["to"] += len(data)
+        self._pending += data
+        while True:
+            skipped = min(self._skip, len(self._pending))
+            del self._pending[:skipped]
+            self._skip -= skipped
+            if self._skip or len(self._pending) < 6:
+                return
+            size, api = struct.unpack_from(">ih", self._pending)
+            passed[_APIS.get(api, str(api))] += 1
+            self._skip = size + 4
 
 
 async def _requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    requests = _Requests()
     with contextlib.suppress(ConnectionError):
-        while data := await reader.read(1 << 20):
+        while data := await reader.read(_PART):
+            requests.count(data)
             writer.write(data)
     writer.close()
 
@@ -24,8 +64,12 @@ async def _responses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
     loop = asyncio.get_running_loop()
     with contextlib.suppress(ConnectionError):
         # Each part is delayed from when it came: what follows it does not wait twice.
-        while data := await reader.read(1 << 20):
-            loop.call_later(seconds, writer.write, data)
+        while data := await reader.read(_PART):
+            passed["from"] += len(data)
+            if seconds:
+                loop.call_later(seconds, writer.write, data)
+            else:
+                writer.write(data)
     loop.call_later(seconds, writer.close)
 
 
@@ -39,7 +83,15 @@ async def _serve(port: int, upstream: int, seconds: float) -> None:
             return
         await asyncio.gather(_requests(reader, broker), _responses(to_broker, writer, seconds))
 
+    def report() -> None:
+        if not sys.stdin.readline():
+            asyncio.get_running_loop().remove_reader(sys.stdin)
+            return
+        print(json.dumps(passed), flush=True)
+        passed.clear()
+
     server = await asyncio.start_server(connect, LOOPBACK, port)
+    asyncio.get_running_loop().add_reader(sys.stdin, report)
     print("ready", flush=True)
     async with server:
         await server.serve_forever()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import psutil
 from cluster import Cluster
@@ -12,7 +12,7 @@ from raw import RawClient
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.offsets import committed_offsets
+from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 
 SIZES = ((200, 50), (2_000, 20))
 WARM = "ours, kept"
@@ -36,14 +36,7 @@ def _measure(cluster: Cluster, groups: int, count: int, rounds: int) -> Section:
         raw.commit(name, dict.fromkeys(partitions, 1))
 
     def ours(client: OffsetsClient) -> int:
-        committed = client.committed_groups(wanted)
-        logs = client.log_ranges(partitions)
-        total = 0
-        for name, commits in committed.items():
-            if isinstance(commits, Exception):
-                raise commits
-            total += Lag.measure(name, committed_offsets(commits), logs).total
-        return total
+        return total_lag(client, wanted, partitions)
 
     def ours_cold() -> int:
         with cluster.client() as client:
@@ -87,6 +80,22 @@ def _measure(cluster: Cluster, groups: int, count: int, rounds: int) -> Section:
         "is kept; cold, that process is started too."
     ]
     return Section(f"Lag of {groups:,} groups", times, targets, notes)
+
+
+def total_lag(
+    client: OffsetsClient,
+    wanted: Mapping[str, Sequence[TopicPartition]],
+    partitions: Iterable[TopicPartition],
+) -> int:
+    """Return the lag of many groups together, which read these partitions."""
+    committed = client.committed_groups(wanted)
+    logs = client.log_ranges(partitions)
+    total = 0
+    for name, commits in committed.items():
+        if isinstance(commits, Exception):
+            raise commits
+        total += Lag.measure(name, committed_offsets(commits), logs).total
+    return total
 
 
 def _cost(cluster: Cluster, ask: Callable[[OffsetsClient], int]) -> tuple[int, int]:

@@ -71,16 +71,16 @@ def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
 
 def measure_far(cluster: Cluster, sizes: list[int], rounds: int) -> Section | None:
     """Measure over longer ways to the broker; ``None`` if the broker is somebody else's."""
-    if not cluster.farther:
+    if not cluster.ways:
         return None
     contestants: list[Contestant] = []
     with contextlib.ExitStack() as stack:
         for size in sizes:
             partitions, group_id = cluster.partitions(size), cluster.name(f"far-{size}")
-            for delay, servers in cluster.farther.items():
-                client = stack.enter_context(cluster.client(servers))
+            for way in cluster.ways:
+                client = stack.enter_context(cluster.client(way.servers))
                 client.commit(group_id, {tp: tp.partition % 2 for tp in partitions})
-                contestants += _far(client, RawClient(servers), group_id, partitions, delay)
+                contestants += _far(client, RawClient(way.servers), group_id, partitions, way.delay)
         times = interleaved(contestants, rounds)
     return Section(
         "Lag of one group, by the time of a round trip",

@@ -14,6 +14,7 @@ import checkpoint
 import click
 import commits
 import groups
+import growth
 import imports
 import lag
 import processes
@@ -30,6 +31,7 @@ PROCESS_SIZES = [100, 10_000]
 # In this order: the groups of 200 are to be the only ones on the broker.
 NAMES = (
     "groups",
+    "growth",
     "lag",
     "far",
     "commit",
@@ -59,6 +61,7 @@ def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None,
     with cluster(servers) as on:
         measurements: dict[str, Callable[[], Section | list[Section]]] = {
             "groups": lambda: groups.measure(on, ((5, 2), (10, 2)) if quick else groups.SIZES, rounds),
+            "growth": lambda: growth.measure(on, (1, 5) if quick else growth.PIPELINES),
             "lag": lambda: lag.measure(on, sizes, rounds),
             "far": lambda: lag.measure_far(on, [100] if quick else [1_000, 10_000], rounds) or [],
             "commit": lambda: commits.measure_commit(on, sizes, rounds),

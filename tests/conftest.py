@@ -19,7 +19,7 @@ from secured_kafka import secured_kafka as start_secured_kafka
 from shared_kafka import SharedKafka, shared_kafka
 from spark_connect import connect, connect_url  # noqa: F401
 from spark_session import spark, spark_settings  # noqa: F401
-from two_workers import BySharing, is_in_charge, rank
+from workers import BySharing, is_in_charge, rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,10 +52,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run the whole suite in two processes, unless another number is given; a part of it runs in one."""
+    """Run the whole suite in three processes, unless another number is given; a part of it runs in one."""
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if whole and is_in_charge(config) and config.option.numprocesses is None:
-        config.option.numprocesses = 2
+        config.option.numprocesses = 3  # they also wait a lot: on two cores it is faster than two
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, Positions, TopicPartition, summarize
@@ -14,8 +14,7 @@ from airflow_kafka_offsets.model.table import align, offset_cell
 from airflow_kafka_offsets.model.text import printable
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
+class PartitionLag(NamedTuple):
     """The lag of one partition."""
 
     topic_partition: TopicPartition
@@ -90,8 +89,8 @@ class Lag:
                 "or say with on_no_commit what such a partition counts as"
             )
         partitions = tuple(
-            PartitionLag(tp, positions[tp], logs[tp], _lag(positions[tp], logs[tp], on_no_commit))
-            for tp in sorted(positions)
+            PartitionLag(tp, at, log := logs[tp], _lag(at, log, on_no_commit))
+            for tp, at in sorted(positions.items())
         )
         return cls(name, partitions, tolerance)
 

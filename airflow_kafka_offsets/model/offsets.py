@@ -112,9 +112,12 @@ def is_topic_name(name: str) -> bool:
 
 def check_partitions(partitions: Iterable[TopicPartition]) -> None:
     """Refuse partitions that cannot exist, before the client sees them: some names end the process."""
+    checked: set[str] = set()
     for topic, partition in partitions:
-        if not is_topic_name(topic):
-            raise UsageError(f"found {shorten(repr(topic))}; expected the name of a topic")
+        if topic not in checked:
+            if not is_topic_name(topic):
+                raise UsageError(f"found {shorten(repr(topic))}; expected the name of a topic")
+            checked.add(topic)
         if not 0 <= partition <= MAX_PARTITION:
             raise UsageError(
                 f"found partition {shorten(partition)} of topic {topic!r}; expected a number from 0 to "

@@ -5,6 +5,7 @@ loopback.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import shutil
 import sys
@@ -65,6 +66,9 @@ def make_database(environment: Mapping[str, str], home: Path) -> None:
     if _database:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(_database[0])
+        # Else the first of its processes write the file, each with a key of its own, at the same time.
+        key = base64.urlsafe_b64encode(bytes(32)).decode()
+        (file.parent / "airflow.cfg").write_text(f"[core]\nfernet_key = {key}\n", encoding="utf-8")
     else:
         migrate_airflow(environment, home)
         _database.append(file.read_bytes())

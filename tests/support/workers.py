@@ -19,6 +19,7 @@ LONGEST_FIRST = (
     "tests/integration/kafka/test_acceptance.py",
     "tests/integration/",
 )
+OWN_AIRFLOW = ("tests/system/test_event_driven.py", "tests/system/test_recovery_live.py")
 ONE_SPARK = ("tests/integration/spark/", "tests/compatibility/", "tests/integration/airflow/test_spark.py")
 
 
@@ -26,7 +27,8 @@ def scope(nodeid: str) -> str:
     """Return what a test must run with in one process: its folder, or its file."""
     if nodeid.startswith(ONE_SPARK):
         return "spark"
-    return "system" if nodeid.startswith("tests/system/") else nodeid.partition("::")[0]
+    one_airflow = nodeid.startswith("tests/system/") and not nodeid.startswith(OWN_AIRFLOW)
+    return "system" if one_airflow else nodeid.partition("::")[0]
 
 
 def rank(item: pytest.Item) -> int:
