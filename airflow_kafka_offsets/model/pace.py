@@ -23,7 +23,7 @@ ENOUGH = 4
 _UNEVEN = 3.0
 """How many times as fast as the other half one half of the falls may be."""
 
-_ABOVE_RISES = 2
+_ABOVE_RISES = 3
 """How many times the largest rise between two falls they have to be together: else it may be chance."""
 
 _OVERDUE = 2.0
