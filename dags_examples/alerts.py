@@ -1,5 +1,6 @@
 """
-A gate that says by mail what it saw when it fails, and a deadline for the run as a whole.
+A gate that says by mail what it saw when it fails, a deadline for the run as a whole, and an hourly check that
+no unread records are about to be deleted.
 
 Mails go through the Airflow connection ``smtp_default``, whose extra has the sender as ``from_email``.
 """
@@ -19,6 +20,7 @@ from airflow.sdk.definitions.deadline import (  # type: ignore[attr-defined]
 )
 from airflow.timetables.interval import CronDataIntervalTimetable
 
+from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 
 ON_CALL = "data-on-call@example.com"
@@ -84,3 +86,20 @@ with DAG(
 
     gate >> publish()
     # --8<-- [end:gate]
+
+# --8<-- [start:expiring]
+with DAG(dag_id="about_to_be_lost", schedule="@hourly", catchup=False, tags=["kafka"]):
+    CheckOffsetDriftOperator(
+        task_id="check",
+        group_id="orders-etl",
+        checkpoint_location="s3a://lake/checkpoints/orders",
+        grace="PT30M",
+        # Longer than the query and whoever has to repair it may be away.
+        min_headroom="PT24H",
+        on_failure_callback=SmtpNotifier(
+            to=ON_CALL,
+            subject="{{ dag.dag_id }}: the pipeline needs somebody",
+            html_content="<pre>{{ exception | default('') | e }}</pre>",
+        ),
+    )
+# --8<-- [end:expiring]

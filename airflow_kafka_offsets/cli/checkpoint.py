@@ -135,10 +135,21 @@ def checkpoint_undo(checkpoint: SparkCheckpoint, archive: str | None, execution:
 @checkpoint_argument
 @groups_argument
 @duration_option("--grace", 0, "after the end of a batch in which it need not have been committed.")
+@duration_option(
+    "--min-headroom",
+    None,
+    "that retention leaves the oldest unread record, at least. Default: it is not asked for.",
+    zero=False,
+)
 @client_options
 @output_option
 def drift(
-    checkpoint: SparkCheckpoint, groups: Groups, grace: float, client: OffsetsClient, output: str
+    checkpoint: SparkCheckpoint,
+    groups: Groups,
+    grace: float,
+    min_headroom: float | None,
+    client: OffsetsClient,
+    output: str,
 ) -> None:
     """
     Compare GROUP with the checkpoint at URI, and both with the log; exit 1 if they have drifted.
@@ -147,7 +158,9 @@ def drift(
     """
     from airflow_kafka_offsets.moves.drift import pipeline_drift
 
-    reports = pipeline_drift(client, checkpoint, groups, grace=timedelta(seconds=grace))
+    reports = pipeline_drift(
+        client, checkpoint, groups, grace=timedelta(seconds=grace), min_headroom=min_headroom
+    )
     print_result(output, reports_json(reports), (report.table() for report in reports))
     if any(report.drifted for report in reports):
         raise SystemExit(REFUSED)

@@ -57,6 +57,7 @@ def group() -> None:
     "read_uncommitted",
     "Measure up to the high watermark, or up to the last stable offset.",
 )
+@click.option("--headroom", is_flag=True, help="Also how long retention leaves the oldest unread record.")
 @client_options
 @output_option
 def group_lag(
@@ -64,6 +65,7 @@ def group_lag(
     all_groups: bool,
     topics: Sequence[str] | None,
     isolation_level: Any,
+    headroom: bool,
     output: str,
     client: OffsetsClient,
 ) -> None:
@@ -73,13 +75,14 @@ def group_lag(
     if (group_id is None) != all_groups:
         raise UsageError("give the GROUP to measure, or --all-groups")
     if group_id is None:
-        if topics:
-            raise UsageError("--topic names partitions of one GROUP: leave it out with --all-groups")
+        if topics or headroom:
+            found = "--topic names partitions" if topics else "--headroom is that"
+            raise UsageError(f"{found} of one GROUP: leave it out with --all-groups")
         _show_all_lags(client, isolation_level, output)
         return
     check_group(group_id, "GROUP")
     positions = group_positions(client, group_id, TopicScope.parse(topics))
-    lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
+    lag = lag_of(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
     print_result(output, {"version": 1, "group_id": group_id, **lag.as_json()}, [lag.table()])
 
 

@@ -144,11 +144,11 @@ def choice_option(name: str, choices: object, default: str, text: str) -> Option
     return click.option(name, type=kind, default=default, show_default=True, help=text)
 
 
-def duration_option(name: str, seconds: int, text: str) -> Option:
+def duration_option(name: str, seconds: int | None, text: str, *, zero: bool = True) -> Option:
     """Return an option that takes a duration, with its default in seconds."""
 
     def read(_context: click.Context, _option: click.Parameter, value: object) -> float | None:
-        return parse_seconds(value, name)
+        return parse_seconds(value, name, zero=zero)
 
     text = f"Seconds, or a duration such as PT10M, {text}"
     return click.option(

@@ -29,7 +29,7 @@ from airflow_kafka_offsets.model.drift import parse_grace, reports_json
 from airflow_kafka_offsets.model.formats import log_json, offsets_json
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import IsolationLevel
-from airflow_kafka_offsets.model.parameters import parse_time, timestamp_ms
+from airflow_kafka_offsets.model.parameters import parse_interval, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.reset_targets import offsets_at_time
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.drift import pipeline_drift
@@ -132,6 +132,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
         group_id: str,
         topics: str | Sequence[str] | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
+        *,
+        headroom: bool = False,
     ) -> dict[str, Any]:
         """
         Return the lag of a group: ``version``, ``group_id``, ``total_lag``, ``max_partition_lag``, ``lost``,
@@ -139,10 +141,13 @@ class KafkaOffsetsHook(KafkaBaseHook):
 
         Each partition has ``topic``, ``partition``, ``committed``, ``log_start``, ``log_end``, ``lag`` and
         ``lost``; ``committed`` and ``lag`` are ``None`` without a commit.
+
+        :param headroom: also return ``headroom`` and ``headroom_state``, of each partition too, there with
+            ``headroom_reason``: see :mod:`airflow_kafka_offsets.model.headroom`.
         """
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, TopicScope.parse(topics))
-            lag = lag_of(client, group_id, positions, isolation_level=isolation_level)
+            lag = lag_of(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
         return {"version": 1, "group_id": group_id, **lag.as_json()}
 
     def log_offsets(
@@ -175,19 +180,24 @@ class KafkaOffsetsHook(KafkaBaseHook):
         topics: str | Sequence[str] | None = None,
         checkpoint_conn_id: str | None = None,
         grace: timedelta | float | str = 0,
+        min_headroom: timedelta | float | str | None = None,
     ) -> dict[str, Any]:
         """
         Compare the groups of a pipeline with its checkpoint, and both with the log; nothing is changed.
 
         :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or
             ISO 8601 text.
+        :param min_headroom: how long retention leaves the oldest unread record, at least; by default that is
+            not asked for.
         :return: ``version``, ``drifted`` and ``groups``, see
             :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`.
         """
         checkpoint = spark_checkpoint(checkpoint_location, checkpoint_conn_id)
         named, wait = Groups.parse(group_id, topics), parse_grace(grace)
+        least = parse_interval(min_headroom, "min_headroom")
         with self.get_offsets_client() as client:
-            return reports_json(pipeline_drift(client, checkpoint, named, grace=wait))
+            reports = pipeline_drift(client, checkpoint, named, grace=wait, min_headroom=least)
+        return reports_json(reports)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return ``state`` (Dead if there is no such group), ``type`` and ``members`` of each group."""

@@ -115,6 +115,21 @@ class Admin:
                 raise call.explain(failure)
         return {topic: found[topic][0] for topic in wanted if found[topic][0] is not None}
 
+    def topic_settings(
+        self, topics: Iterable[str], call: Call
+    ) -> dict[str, dict[str, str | None] | BrokerError]:
+        """Return the settings of topics that decide when records are deleted, or why there is no answer."""
+        wanted = dict.fromkeys(sorted(set(topics)))
+        # A broker that has just learnt of a topic may not know it for a moment.
+        found = self._each(call, "topic_settings", wanted, RETRIABLE | UNKNOWN_PARTITION)
+        about = "reading the settings of topic {!r}"
+        return {
+            topic: settings
+            if failure is None
+            else call.about(about.format(topic)).explain(failure, "DescribeConfigs")
+            for topic, (settings, failure) in found.items()
+        }
+
     def brokers(self, call: Call) -> tuple[int, str | None, str]:
         """Return the number of brokers, ``offsets.retention.minutes``, and why that is unknown if it is."""
         found = self._process.run(call, "brokers")

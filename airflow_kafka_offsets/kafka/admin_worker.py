@@ -27,6 +27,7 @@ from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.kafka.requests import read_metadata
+from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
 
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
 _OFFSETS_TOPIC = "__consumer_offsets"
@@ -34,7 +35,7 @@ _FIRST_WAIT = 0.5
 _WATCH = 5.0
 """Seconds between two looks at the parent."""
 _CHUNK = 500
-"""Partitions in one request: the client takes far longer for many at once."""
+"""Partitions, or topics, in one request: the client takes far longer for many at once."""
 
 Part = tuple[Any, "Failure | None"]
 """The result for one group or topic, or why there is none."""
@@ -186,6 +187,21 @@ def _brokers(session: _Session, _: None) -> dict[str, Any]:
     return {"number": len(brokers), "retention": found, "failure": failure}
 
 
+def _topic_settings(session: _Session, topics: dict[str, None]) -> dict[str, Part]:
+    names = list(topics)
+    futures: dict[str, Any] = {}
+    for first in range(0, len(names), _CHUNK):
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names[first : first + _CHUNK]]
+        asked = session.admin.describe_configs(resources, request_timeout=session.left)
+        futures |= {resource.name: future for resource, future in asked.items()}
+    return {
+        name: session.part(
+            future, lambda found: {key: found[key].value for key in TOPIC_SETTINGS if key in found}
+        )
+        for name, future in futures.items()
+    }
+
+
 def _topic_id(description: Any) -> str | None:
     found = description.topic_id
     # All zeros: a broker that is too old for ids.
@@ -228,6 +244,7 @@ CALLS: dict[str, Callable[[_Session, Any], Any]] = {
     "describe": _for_each("describe_consumer_groups", _description),
     "list": _list,
     "topic_ids": _for_each("describe_topics", _topic_id, TopicCollection),
+    "topic_settings": _topic_settings,
 }
 
 

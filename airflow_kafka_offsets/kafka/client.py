@@ -119,6 +119,11 @@ class OffsetsClient:
         with self._session.calling("looking up the ids of topics") as call:
             return self._admin.topic_ids(topics, call)
 
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
+        """Return the settings of topics that decide when records are deleted; needs DescribeConfigs."""
+        with self._session.calling("reading the settings of topics") as call:
+            return self._admin.topic_settings(topics, call)
+
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
         """
         Return a group's commits; ``None`` where it has none, and where there is no such partition.

@@ -29,7 +29,7 @@ from airflow_kafka_offsets.kafka.failures import (
 from airflow_kafka_offsets.kafka.groups import GroupMember, name_members
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 
-Right = Literal["Describe", "Read", "Delete"]
+Right = Literal["Describe", "DescribeConfigs", "Read", "Delete"]
 """What a call needs on a group or on topics: Describe to read, Read to commit and to fetch records."""
 
 _INCLUDED = {

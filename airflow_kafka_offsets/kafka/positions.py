@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import (
@@ -16,6 +17,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.kafka.reader import OffsetsReader, PositionsReader
+from airflow_kafka_offsets.kafka.retention import headrooms
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
@@ -126,10 +128,19 @@ def lag_of(
     *,
     on_no_commit: MissingCommitPolicy | None = None,
     isolation_level: IsolationLevel = "read_uncommitted",
+    headroom: bool = False,
 ) -> Lag:
-    """Return the lag of positions that were just read; the logs are read now, after them."""
+    """
+    Return the lag of positions that were just read; the logs are read now, after them.
+
+    :param headroom: also measure the headroom; where the broker refuses that, it is unknown.
+    """
     logs = client.log_ranges(positions, isolation_level=isolation_level)
-    return Lag.measure(name, positions, logs, on_no_commit)
+    lag = Lag.measure(name, positions, logs, on_no_commit)
+    if not headroom:
+        return lag
+    found = headrooms(client, lag.read_up_to, logs, isolation_level=isolation_level, strict=False)
+    return replace(lag, headroom=found)
 
 
 def lags_of_all_groups(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
+from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel, LogRange, TopicPartition
 
 
@@ -48,3 +49,6 @@ class OffsetsReader(PositionsReader, Protocol):
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
         """Return when the first record at or after each offset was written."""
+
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
+        """Return the settings of topics that decide when records are deleted, or why there is no answer."""

@@ -9,12 +9,14 @@ Every partition gets exactly one verdict, the first of these that holds:
 3. ``records lost``: the position that is read from is below the log start. That is the checkpoint's, since
    Spark never reads the group; the group's only where the checkpoint has none. A group below the log start
    with a checkpoint inside is merely behind.
-4. ``group ahead`` of a checkpoint without a position: Spark will read the partition from its start, and the
+4. ``expiring``: the position that is read from has less headroom than ``min_headroom``, if that is given.
+5. ``group ahead`` of a checkpoint without a position: Spark will read the partition from its start, and the
    group says that it was read further.
-5. ``partition added``: the checkpoint has no position, and the group none or the log start.
-6. ``no commit``: the checkpoint has a position, the group none.
-7. ``group behind`` or ``group ahead``, as the two compare.
-8. ``in step``: the two are equal, and inside the log.
+6. ``partition added``: the checkpoint has no position, and the group none or the log start.
+7. ``no commit``: the checkpoint has a position, the group none.
+8. ``group behind`` or ``group ahead``, as the two compare.
+9. ``headroom unknown``: ``min_headroom`` is given, and nobody can say whether it holds.
+10. ``in step``: the two are equal, and inside the log.
 
 All but ``in step`` are drift.
 """
@@ -23,13 +25,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom, headrooms_json, unknown_lines
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
-from airflow_kafka_offsets.model.parameters import parse_duration
+from airflow_kafka_offsets.model.parameters import duration_text, parse_duration
 from airflow_kafka_offsets.model.table import align, offset_cell
 
 REPORT_VERSION = 1
@@ -39,6 +42,8 @@ Verdict = Literal[
     "group behind",
     "group ahead",
     "records lost",
+    "expiring",
+    "headroom unknown",
     "no commit",
     "partition added",
     "topic gone",
@@ -61,6 +66,11 @@ REMEDIES: Mapping[Verdict, str] = {
         "retention or run the query more often, get the records from where they came from, and move the "
         "checkpoint and the group on to the log start"
     ),
+    "expiring": (
+        "retention soon deletes records that were not read: run the query now, or raise retention.ms of the "
+        "topic until it has caught up"
+    ),
+    "headroom unknown": "remove the reason, or leave min_headroom out for this pipeline and watch its lag",
     "no commit": (
         "run the task that commits; if it has run, Kafka has forgotten the offsets of a group that nobody "
         "joins, or the group was deleted"
@@ -95,6 +105,15 @@ class PartitionDrift:
     """The group's position, ``None`` without a commit."""
     log: LogRange | None
     """What the log holds, ``None`` if the broker does not have the partition."""
+    headroom: Headroom | None = None
+    """That of the position that is read from; ``None`` if it was not asked for."""
+    min_headroom: float = 0.0
+    """Seconds that the headroom should be."""
+
+    @property
+    def position(self) -> int | None:
+        """The position that is read from; ``None``: the log start."""
+        return self.committed if self.checkpoint is None else self.checkpoint
 
     @property
     def verdict(self) -> Verdict:
@@ -105,22 +124,25 @@ class PartitionDrift:
             return "topic recreated"
         if self.lost:
             return "records lost"
+        if expiring := self.headroom is not None and self.headroom.below(self.min_headroom):
+            return "expiring"
         if self.checkpoint is None:
             return "group ahead" if (self.committed or 0) > self.log.start else "partition added"
         if self.committed is None:
             return "no commit"
         if self.committed == self.checkpoint:
-            return "in step"
+            return "headroom unknown" if expiring is None else "in step"
         return "group behind" if self.committed < self.checkpoint else "group ahead"
 
     @property
     def lost(self) -> int:
         """Records that retention deleted before they were read."""
-        position = self.committed if self.checkpoint is None else self.checkpoint
+        position = self.position
         return 0 if self.log is None or position is None else max(0, self.log.start - position)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with the same keys for every verdict."""
+        headroom = self.headroom.as_json() if self.headroom else UNCOUNTED if self.min_headroom else {}
         return {
             **self.topic_partition._asdict(),
             "checkpoint": self.checkpoint,
@@ -129,6 +151,7 @@ class PartitionDrift:
             "log_end": None if self.log is None else self.log.end,
             "verdict": self.verdict,
             "lost": self.lost if self.verdict == "records lost" else 0,
+            **headroom,
         }
 
 
@@ -207,6 +230,13 @@ class DriftReport:
         return sum(partition.lost for partition in self.by_verdict.get("records lost", ()))
 
     @property
+    def headroom(self) -> dict[TopicPartition, Headroom]:
+        """The headroom of the partitions where it was asked for."""
+        return {
+            entry.topic_partition: entry.headroom for entry in self.partitions if entry.headroom is not None
+        }
+
+    @property
     def last_commit_age_seconds(self) -> int | None:
         """Age of the group's newest commit; ``None`` if none of its commits says when it was made."""
         if self.last_commit_at is None:
@@ -230,9 +260,9 @@ class DriftReport:
         parts = []
         for verdict, partitions in self.drift.items():
             named = summarize((partition.topic_partition for partition in partitions), limit=3)
-            lost = f", {self.lost} records" if verdict == "records lost" else ""
             parts.append(
-                f"{verdict} on {len(partitions)} of {len(self.partitions)} partitions ({named}{lost})"
+                f"{verdict} on {len(partitions)} of {len(self.partitions)} partitions "
+                f"({named}{self._detail(verdict, partitions)})"
             )
         if self.unfinished_move is not None:
             parts.append(
@@ -240,6 +270,16 @@ class DriftReport:
                 "or is to be run again or taken back"
             )
         return f"group {self.group_id!r} and {self.batch}: {'; '.join(parts) or 'no drift'}"
+
+    def _detail(self, verdict: Verdict, partitions: Sequence[PartitionDrift]) -> str:
+        found = [entry.headroom for entry in partitions if entry.headroom is not None]
+        if verdict == "records lost":
+            return f", {self.lost} records"
+        if verdict == "expiring":
+            return f", {duration_text(min(each.by_time or 0 for each in found))} left"
+        if verdict == "headroom unknown":
+            return f", {'; '.join(dict.fromkeys(each.reason for each in found))}"
+        return ""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with string keys."""
@@ -258,6 +298,7 @@ class DriftReport:
             "verdicts": dict(Counter(partition.verdict for partition in self.partitions)),
             "remedies": {verdict: REMEDIES[verdict] for verdict in self.by_verdict if verdict != "in step"},
             "lost": self.lost,
+            **(headrooms_json(self.headroom.values()) if self.headroom else {}),
             "last_commit_age_seconds": self.last_commit_age_seconds,
             "offsets_retention_minutes": self.retention_minutes,
             "unfinished_move": self.unfinished_move,
@@ -268,19 +309,26 @@ class DriftReport:
     def table(self) -> str:
         """Return the report as lines for a log: a line per partition, and what to do about each verdict."""
         rows: list[tuple[str, ...]] = [
-            ("TOPIC", "PARTITION", "CHECKPOINT", "GROUP", "LOG-START", "LOG-END", "VERDICT")
+            (
+                *("TOPIC", "PARTITION", "CHECKPOINT", "GROUP", "LOG-START", "LOG-END"),
+                *(("HEADROOM",) if self.headroom else ()),
+                "VERDICT",
+            )
         ]
         for entry in self.partitions:
             topic, number = entry.topic_partition
             ends: tuple[int | None, int | None] = entry.log or (None, None)
             lost = f" ({entry.lost})" if entry.verdict == "records lost" else ""
-            shown = map(offset_cell, (entry.checkpoint, entry.committed, *ends))
+            shown = [offset_cell(at) for at in (entry.checkpoint, entry.committed, *ends)]
+            if self.headroom:
+                shown.append("-" if entry.headroom is None else str(entry.headroom))
             rows.append((topic, str(number), *shown, entry.verdict + lost))
         lines = [self.summary(), *(align(rows) if self.partitions else ())]
         if self.within_grace:
             lines.append(
                 f"within grace: the batch ended less than {self.grace} ago, its commit may still come"
             )
+        lines += unknown_lines(self.headroom)
         lines += [f"{verdict}: {REMEDIES[verdict]}" for verdict in self.drift]
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import NoCommitError
+from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headrooms, headrooms_json, unknown_lines
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
 from airflow_kafka_offsets.model.table import align, offset_cell
@@ -54,12 +55,16 @@ class Lag:
     :param late: how many seconds ago the first record that was not read was written, for the partitions where
         that is longer ago than was asked for; ``None`` where its time could not be had. ``None`` as a whole:
         not asked.
+    :param headroom: of the partitions whose lag is counted; ``None``: not asked.
+    :param min_headroom: seconds that each of them should have.
     """
 
     name: str
     partitions: tuple[PartitionLag, ...]
     tolerance: int = 0
     late: Mapping[TopicPartition, float | None] | None = field(default=None, hash=False)
+    headroom: Headrooms | None = field(default=None, hash=False)
+    min_headroom: float = 0.0
 
     @classmethod
     def measure(
@@ -139,6 +144,18 @@ class Lag:
             if entry.lag is not None and entry.lag > self.tolerance
         }
 
+    @property
+    def read_up_to(self) -> Offsets:
+        """The position of each partition that counts; the log end where it counts as caught up."""
+        waiting = self.waiting
+        return {
+            entry.topic_partition: entry.log.end - entry.lag - entry.lost
+            if entry.lost
+            else waiting.get(entry.topic_partition, entry.log.end)
+            for entry in self.partitions
+            if entry.lag is not None
+        }
+
     def before(self, first_new: Mapping[TopicPartition, int | None]) -> Offsets:
         """
         Return which partitions have not been read up to a time, and from where on.
@@ -178,14 +195,29 @@ class Lag:
         return replace(self, late=late)
 
     def ageless(self) -> Lag:
-        """Return the same without how late the partitions are, which grows by itself: only which ones are."""
-        return self if self.late is None else replace(self, late=dict.fromkeys(self.late))
+        """Return the same without times, which change by themselves: only which partitions they concern."""
+        least = self.min_headroom
+        return replace(
+            self,
+            late=None if self.late is None else dict.fromkeys(self.late),
+            headroom=self.headroom and {tp: found.ageless(least) for tp, found in self.headroom.items()},
+        )
 
     def within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
-        """Whether the thresholds that are given hold, and no partition is late."""
+        """Whether the thresholds that are given hold, and no partition is late or short of headroom."""
         furthest = self.max if self.max > self.tolerance else 0
         few = max_lag is None or self.counted <= max_lag
-        return few and (max_partition_lag is None or furthest <= max_partition_lag) and not self.late
+        return (
+            few
+            and (max_partition_lag is None or furthest <= max_partition_lag)
+            and not (self.late or self.short)
+        )
+
+    @property
+    def short(self) -> list[TopicPartition]:
+        """The partitions whose headroom is less than it should be, or not known."""
+        least = self.min_headroom
+        return [tp for tp, found in (self.headroom or {}).items() if found.below(least) is not False]
 
     def as_json(self) -> dict[str, Any]:
         """
@@ -193,17 +225,23 @@ class Lag:
 
         ``total_lag``, ``max_partition_lag`` (of the partition where most records wait), ``lost`` (records
         that retention deleted unread), ``topics`` (records waiting in each) and a list of ``partitions``; if
-        it was asked for, ``time_lag`` in seconds, of each partition too.
+        it was asked for, ``time_lag`` in seconds, of each partition too, and ``headroom`` with
+        ``headroom_state``, of each partition with ``headroom_reason``.
         """
         partitions = [partition.as_json() for partition in self.partitions]
         if self.late is not None:
             for partition, entry in zip(self.partitions, partitions, strict=True):
                 known = 0.0 if partition.lag == 0 else None
                 entry["time_lag"] = self.late.get(partition.topic_partition, known)
+        if self.headroom is not None:
+            for partition, entry in zip(self.partitions, partitions, strict=True):
+                found = self.headroom.get(partition.topic_partition)
+                entry |= UNCOUNTED if found is None else found.as_json()
         return {
             "total_lag": self.total,
             "max_partition_lag": self.max,
             **({} if self.late is None else {"time_lag": self.time_lag}),
+            **({} if self.headroom is None else headrooms_json(self.headroom.values())),
             "lost": self.lost,
             "topics": self.by_topic,
             "partitions": partitions,
@@ -213,19 +251,29 @@ class Lag:
         """
         Return the lag as lines for a log, as ``kafka-consumer-groups --describe`` shows it.
 
-        :param limit: lines at most: the partitions that are furthest behind.
+        :param limit: lines at most: the partitions that are short of headroom, then those furthest behind.
         """
+        short = set(self.short)
         furthest = sorted(
-            self.partitions, key=lambda entry: (-entry.lost, -(entry.lag or 0), entry.topic_partition)
+            self.partitions,
+            key=lambda entry: (
+                -entry.lost,
+                entry.topic_partition not in short,
+                -(entry.lag or 0),
+                entry.topic_partition,
+            ),
         )
         shown = sorted(furthest[:limit], key=lambda entry: entry.topic_partition)
         header = ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
-        rows = [header if self.late is None else [*header, "TIME-LAG"]]
+        times = [] if self.late is None else ["TIME-LAG"]
+        rows = [[*header, *times, *([] if self.headroom is None else ["HEADROOM"])]]
         for entry in shown:
             topic, number = entry.topic_partition
             row = [topic, str(number), *map(offset_cell, (entry.committed, entry.log.end, entry.lag))]
             if self.late is not None:
                 row.append(_duration(self.late.get(entry.topic_partition, 0.0)))
+            if self.headroom is not None:
+                row.append(str(self.headroom.get(entry.topic_partition, "-")))
             if entry.lost:
                 row[-1] += f"  ({entry.lost} records lost to retention)"
             rows.append(row)
@@ -234,6 +282,7 @@ class Lag:
             rest = self.total - sum(entry.lag or 0 for entry in shown)
             more = len(self.partitions) - len(shown)
             lines.append(f"... and {more} more partitions with a lag of {rest} together")
+        lines += unknown_lines(self.headroom or {})
         return "\n".join(lines)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from airflow_kafka_offsets.errors import (
     UsageError,
 )
 from airflow_kafka_offsets.kafka.positions import check_partitions, partitions_in
+from airflow_kafka_offsets.kafka.retention import headrooms
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
 from airflow_kafka_offsets.model.groups import Groups
@@ -41,6 +43,7 @@ def pipeline_drift(
     named: Groups,
     *,
     grace: timedelta = timedelta(0),
+    min_headroom: float | None = None,
     retention: Callable[[], int | None] | None = None,
 ) -> list[DriftReport]:
     """
@@ -51,6 +54,8 @@ def pipeline_drift(
     :param checkpoint: without a finished batch there is nothing to be in step with: the report then shows
         what the groups hold all the same.
     :param grace: how long after its end a batch need not have been committed.
+    :param min_headroom: seconds that retention leaves the oldest unread record, at least; ``None``: not asked
+        for, which needs no right to describe the topics' settings and to read their records.
     :param retention: gives the broker's ``offsets.retention.minutes``; by default it is asked for.
     :return: a report for each group.
     :raises CheckpointError: if the checkpoint cannot be read, or has no Kafka offsets.
@@ -74,14 +79,16 @@ def pipeline_drift(
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
+        found = [
+            PartitionDrift(tp, wanted.get(tp), positions.get(tp), logs.get(tp)) for tp in sorted(partitions)
+        ]
+        if min_headroom is not None:
+            found = _with_headroom(client, found, logs, min_headroom)
         reports.append(
             DriftReport(
                 group_id=group,
                 batch=batch,
-                partitions=tuple(
-                    PartitionDrift(tp, wanted.get(tp), positions.get(tp), logs.get(tp))
-                    for tp in sorted(partitions)
-                ),
+                partitions=tuple(found),
                 checked_at=checked_at,
                 grace=grace,
                 last_commit_at=_last_commit(committed[group].values()),
@@ -90,6 +97,23 @@ def pipeline_drift(
             )
         )
     return reports
+
+
+def _with_headroom(
+    client: OffsetsClient,
+    partitions: Sequence[PartitionDrift],
+    logs: Mapping[TopicPartition, LogRange],
+    least: float,
+) -> list[PartitionDrift]:
+    read_up_to = {
+        each.topic_partition: each.log.start if each.position is None else each.position
+        for each in partitions
+        if each.log is not None
+    }
+    found = headrooms(client, read_up_to, logs)
+    return [
+        replace(each, headroom=found.get(each.topic_partition), min_headroom=least) for each in partitions
+    ]
 
 
 def _targets(state: CheckpointState, named: Groups) -> Mapping[str, Offsets]:

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.parameters import choice, parse_duration
+from airflow_kafka_offsets.model.parameters import choice, parse_duration, parse_interval
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.drift import pipeline_drift
 from airflow_kafka_offsets.operators.base import OffsetsOperator
@@ -96,15 +96,19 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         names of one pipeline. (templated)
     :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or ISO
         8601 text such as ``PT10M``; 0 by default. (templated)
+    :param min_headroom: how long retention leaves the oldest record that was not read, at least: a duration
+        as above. Less is drift (``expiring``), and so is a headroom that cannot be known. By default it is
+        not asked for. (templated)
     :param on_drift: ``fail`` (default), or ``warn`` to say it in the log only. (templated)
     """
 
-    template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "on_drift")
+    template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "min_headroom", "on_drift")
     readers: ClassVar[Mapping[str, Reader]] = {
         "pipelines": lambda value, name: [
             _location(_pipeline(entry)) for entry in _read_pipelines(value, name)
         ],
         "grace": parse_duration,
+        "min_headroom": parse_interval,
         "on_drift": choice(DriftPolicy),
     }
     ui_color = "#f4f1e8"
@@ -115,12 +119,14 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         *,
         pipelines: Sequence[Mapping[str, Any]] | str | XComArg | None = None,
         grace: timedelta | float | str = 0,
+        min_headroom: timedelta | float | str | None = None,
         on_drift: DriftPolicy | str = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.pipelines: Any = pipelines
         self.grace = grace
+        self.min_headroom = min_headroom
         self.on_drift = on_drift
         given = [name for name in PIPELINE_PARAMETERS if getattr(self, name) not in (None, "kafka_default")]
         if pipelines is not None and given:
@@ -179,6 +185,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
                 checkpoint,
                 Groups.parse(pipeline.group_id, pipeline.topics),
                 grace=grace,
+                min_headroom=parse_interval(self.min_headroom, "min_headroom"),
                 retention=retention,
             )
         except KafkaOffsetsError as error:

@@ -24,7 +24,8 @@ class ConsumerGroupLagSensor(OffsetsSensor):
     Without a group the lag is that of a Spark checkpoint's newest committed batch.
 
     Returns the last reading: ``total_lag``, ``max_partition_lag``, ``lost``, ``topics`` and ``partitions``
-    (``groups`` for several groups), and ``time_lag`` with ``max_time_lag``.
+    (``groups`` for several groups), ``time_lag`` with ``max_time_lag``, and ``headroom`` with
+    ``min_headroom``.
 
     At least one threshold is needed, and all that are given have to hold.
 
@@ -32,6 +33,9 @@ class ConsumerGroupLagSensor(OffsetsSensor):
     :param max_partition_lag: records in each partition. (templated)
     :param max_time_lag: how long ago the oldest record that was not read may have been written: seconds, a
         timedelta or ISO 8601 text such as ``PT10M``. The record's own time counts. (templated)
+    :param min_headroom: how long retention leaves the oldest record that was not read, at least: a duration
+        as above. Where that cannot be known the wait goes on, and the reading says why; a right that is
+        missing fails the task. (templated)
     :param tolerance: a partition that is at most so many records behind counts as caught up, for the markers
         that end transactions; one that is further behind counts with all its records. ``0``. (templated)
     :param on_no_commit: what a partition without a commit counts as: ``fail`` (default), ``earliest`` (its
@@ -49,6 +53,7 @@ class ConsumerGroupLagSensor(OffsetsSensor):
         max_lag: int | str | None = None,
         max_partition_lag: int | str | None = None,
         max_time_lag: float | timedelta | str | None = None,
+        min_headroom: float | timedelta | str | None = None,
         tolerance: int | str = 0,
         on_no_commit: MissingCommitPolicy | str = "fail",
         position: PositionSource | str | None = None,
@@ -58,6 +63,7 @@ class ConsumerGroupLagSensor(OffsetsSensor):
         self.max_lag = max_lag
         self.max_partition_lag = max_partition_lag
         self.max_time_lag = max_time_lag
+        self.min_headroom = min_headroom
         self.tolerance = tolerance
         self.on_no_commit = on_no_commit
         self.position = position

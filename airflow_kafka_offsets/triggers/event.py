@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.triggers.poll import polls
 from airflow_kafka_offsets.triggers.refused import RefusableTrigger, refused_when_run
-from airflow_kafka_offsets.waits.lag import LagWait
+from airflow_kafka_offsets.waits.lag import THRESHOLDS, LagWait
 from airflow_kafka_offsets.waits.wait import PositionSource
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     @property
     def parameters(self) -> dict[str, Any]:
         """The names, the thresholds, and when it polls and fires."""
-        taken = ("max_lag", "max_partition_lag", "max_time_lag", "stalled_after")
+        taken = (*THRESHOLDS, "stalled_after")
         names = {name: value for name, value in self.wait.parameters.items() if name not in taken}
         own = ("min_lag", "min_time_lag", "refire_after", "poll_interval")
         return names | {name: getattr(self, name) for name in own}

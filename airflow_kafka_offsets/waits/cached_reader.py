@@ -97,6 +97,7 @@ class CachedReader:
         )
         self._topics: dict[str, tuple[float, list[int]]] = {}
         self._topics_of: dict[str, tuple[float, frozenset[str]]] = {}
+        self._settings: dict[str, tuple[float, dict[str, str | None]]] = {}
         self._record_times: dict[tuple[str, TopicPartition, int], int] = {}
         self._record_times_since = 0.0
 
@@ -139,6 +140,27 @@ class CachedReader:
                 self._topics.pop(topic, None)
             self._topics |= {topic: (now, found) for topic, found in self._client.partitions(stale).items()}
         return {topic: self._topics[topic][1] for topic in wanted if topic in self._topics}
+
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
+        """Return settings of topics, as they were at most :data:`METADATA_AGE` ago."""
+        now = time.monotonic()
+        found: dict[str, dict[str, str | None] | BrokerError] = {
+            topic: self._settings[topic][1]
+            for topic in topics
+            if topic in self._settings and self._settings[topic][0] > now - METADATA_AGE
+        }
+        if missing := set(topics) - found.keys():
+            try:
+                found |= self._client.topic_settings(missing)
+            except (SetupError, OSError) as error:
+                # As above: no process can be started at the moment.
+                raise BrokerUnavailableError(str(error)) from error
+            self._settings |= {
+                topic: (now, settings)
+                for topic in missing
+                if not isinstance(settings := found[topic], BrokerError)
+            }
+        return found
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]

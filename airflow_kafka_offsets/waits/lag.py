@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.kafka.retention import retentions
+from airflow_kafka_offsets.model.headroom import Headroom, measure_headrooms, untimed, worse
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, choice, parse_count, parse_seconds
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
+from airflow_kafka_offsets.model.parameters import (
+    MissingCommitPolicy,
+    choice,
+    parse_count,
+    parse_interval,
+    parse_seconds,
+)
 from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log
 
 _TIMES_WITHIN = 2.0
 """Seconds for fetching the records that show how late a partition is: the next poll can continue."""
+
+
+THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,7 @@ class LagWait(Wait):
     :param max_lag: records in all partitions together.
     :param max_partition_lag: records in each partition.
     :param max_time_lag: seconds since the oldest record that was not read was written.
+    :param min_headroom: seconds that retention leaves each partition's oldest unread record, at least.
     :param tolerance: a partition that is at most so many records behind counts as caught up.
     :param on_no_commit: what a partition without a commit counts as.
     """
@@ -35,6 +47,7 @@ class LagWait(Wait):
         "max_lag": parse_count,
         "max_partition_lag": parse_count,
         "max_time_lag": parse_seconds,
+        "min_headroom": parse_interval,
         "tolerance": parse_count,
         "on_no_commit": choice(MissingCommitPolicy),
     }
@@ -42,6 +55,7 @@ class LagWait(Wait):
     max_lag: int | None = None
     max_partition_lag: int | None = None
     max_time_lag: float | None = None
+    min_headroom: float | None = None
     tolerance: int = 0
     on_no_commit: MissingCommitPolicy = "fail"
 
@@ -49,8 +63,8 @@ class LagWait(Wait):
     def check(cls, given: Any) -> None:
         """Refuse parameters that are missing or contradict each other."""
         super().check(given)
-        if given.max_lag is None and given.max_partition_lag is None and given.max_time_lag is None:
-            raise UsageError("no threshold: give max_lag, max_partition_lag or max_time_lag")
+        if all(getattr(given, threshold) is None for threshold in THRESHOLDS):
+            raise UsageError(f"no threshold: give {', '.join(THRESHOLDS[:-1])} or {THRESHOLDS[-1]}")
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Measure the lag of every group or source; they count together."""
@@ -65,6 +79,8 @@ class LagWait(Wait):
             self.tolerance,
             # Of two groups that read one partition, one may be late.
             None if self.max_time_lag is None else _latest(lags),
+            None if self.min_headroom is None else _worst(lags),
+            self.min_headroom or 0.0,
         )
         return Reading(
             together.within(self.max_lag, self.max_partition_lag),
@@ -80,7 +96,7 @@ class LagWait(Wait):
 
     def _remaining(self, lag: Lag) -> tuple[int, ...]:
         """Return by how many records each threshold is exceeded; nothing where that is not all there is."""
-        if self.max_time_lag is not None or lag.lost:
+        if self.max_time_lag is not None or self.min_headroom is not None or lag.lost:
             return ()
         furthest = lag.max if lag.max > self.tolerance else 0
         limits = ((lag.counted, self.max_lag), (furthest, self.max_partition_lag))
@@ -102,13 +118,21 @@ class LagWait(Wait):
             check_in_log(name, beyond, client.log_ranges(beyond) if committed else logs)
         named = self.topics is not None
         lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
-        if self.max_time_lag is None:
-            return lag
         now_ms = int(time.time() * 1000)
-        limit_ms = max(0, now_ms - int(self.max_time_lag * 1000))
-        behind = lag.waiting
-        asked = lag.before(client.offsets_for_time(behind, limit_ms)) if behind else {}
-        return lag.timed(asked, self.record_times(client, asked, _TIMES_WITHIN), now_ms, self.max_time_lag)
+        late: Offsets = {}
+        if self.max_time_lag is not None and (behind := lag.waiting):
+            limit_ms = max(0, now_ms - int(self.max_time_lag * 1000))
+            late = lag.before(client.offsets_for_time(behind, limit_ms))
+        expiring: Offsets = {}
+        if self.min_headroom is not None:
+            read_up_to = lag.read_up_to
+            kept = retentions(client, {tp.topic for tp in read_up_to})
+            expiring = untimed(read_up_to, logs, kept)
+        times = self.record_times(client, expiring | late, _TIMES_WITHIN)
+        if self.min_headroom is not None:
+            found = measure_headrooms(read_up_to, logs, kept, times, int(time.time() * 1000))
+            lag = replace(lag, headroom=found, min_headroom=self.min_headroom)
+        return lag if self.max_time_lag is None else lag.timed(late, times, now_ms, self.max_time_lag)
 
 
 def _latest(lags: tuple[Lag, ...]) -> dict[TopicPartition, float | None]:
@@ -117,3 +141,11 @@ def _latest(lags: tuple[Lag, ...]) -> dict[TopicPartition, float | None]:
         for tp, seconds in (lag.late or {}).items():
             late[tp] = max(seconds or 0.0, late.get(tp) or 0.0) or None
     return late
+
+
+def _worst(lags: tuple[Lag, ...]) -> dict[TopicPartition, Headroom]:
+    found: dict[TopicPartition, Headroom] = {}
+    for lag in lags:
+        for tp, headroom in (lag.headroom or {}).items():
+            found[tp] = worse(headroom, found.get(tp))
+    return found

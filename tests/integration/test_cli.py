@@ -102,6 +102,26 @@ def test_group_lag_has_stable_keys_and_null_for_no_commit(cli, group):
     }
 
 
+def test_group_lag_shows_the_headroom_in_words_and_as_json_in_seconds(cli, group):
+    name, topic = group
+    done = cli("group", "lag", name, "--headroom")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(maxsplit=5) for line in done.stdout.splitlines()]
+    assert lines[1][-1] == "HEADROOM"
+    assert lines[2][:2] == [topic, "0"]
+    assert lines[2][-1].startswith("6 d 23 h")
+    assert lines[3][-1] == "-"  # without a commit nothing is counted
+    value = json.loads(cli("group", "lag", name, "--headroom", "--output", "json").stdout)
+    first, second = value["partitions"]
+    assert 6 * 86_400 < value["headroom"] == first["headroom"] <= 7 * 86_400
+    assert (value["headroom_state"], first["headroom_state"], first["headroom_reason"]) == (
+        "time",
+        "time",
+        None,
+    )
+    assert (second["headroom"], second["headroom_state"]) == (None, None)
+
+
 def test_group_lag_agrees_with_kafkas_own_describe(cli, group, kafka_tools):
     name, _ = group
     ours = json.loads(cli("group", "lag", name, "--output", "json").stdout)["partitions"]
@@ -135,6 +155,7 @@ def test_the_lag_of_all_groups_is_that_of_each_and_of_kafkas_own_describe(cli, g
         ([], "give the GROUP to measure, or --all-groups"),
         (["g", "--all-groups"], "give the GROUP to measure, or --all-groups"),
         (["--all-groups", "--topic", "orders"], "leave it out with --all-groups"),
+        (["--all-groups", "--headroom"], "leave it out with --all-groups"),
     ],
 )
 def test_group_lag_wants_one_group_or_all(cli, arguments, says):

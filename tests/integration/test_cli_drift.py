@@ -87,3 +87,17 @@ def test_a_location_without_a_checkpoint_is_exit_1_and_a_sentence(drift, tmp_pat
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
     assert "Traceback" not in done.stderr
+
+
+def test_too_little_headroom_is_drift(drift, pipeline, produce, bootstrap_servers):
+    location, group, topic = pipeline
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        client.commit(group, {TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 4})
+    produce(topic, {0: 1})
+    assert drift(location, group, "--min-headroom", "P6D").returncode == 0
+    done = drift(location, group, "--min-headroom", "P8D")
+    assert done.returncode == 1
+    assert f"expiring on 1 of 2 partitions ({topic}-0, " in done.stdout
+    done = drift(location, group, "--min-headroom", "0")
+    assert done.returncode == 2
+    assert "--min-headroom=0: expected seconds" in done.stderr

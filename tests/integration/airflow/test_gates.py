@@ -220,19 +220,24 @@ def test_an_empty_topic_is_not_waited_for(group, make_topic):
 # -- topics that change --
 
 
-def recreate(admin, topic, partitions=1):
-    admin.delete_topics([topic])[topic].result(20)
-    until(lambda: topic not in admin.list_topics(timeout=10).topics)
-    admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(20)
+@pytest.fixture
+def recreate(admin, wait_for_topic):
+    def recreate(topic, partitions=1):
+        admin.delete_topics([topic])[topic].result(20)
+        until(lambda: topic not in admin.list_topics(timeout=10).topics)
+        admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(20)
+        wait_for_topic(topic, partitions)
+
+    return recreate
 
 
-def test_a_position_beyond_the_log_is_no_lag_of_0(make_topic, produce, admin, new_query):
+def test_a_position_beyond_the_log_is_no_lag_of_0(make_topic, produce, recreate, new_query):
     topic = make_topic(partitions=1)
     produce(topic, {0: 5})
     query = new_query({topic: {0: 5}})
     gate = ConsumerGroupLagSensor(task_id="gate", checkpoint_location=query.location, max_lag=0)
     assert gate.poke({}).is_done
-    recreate(admin, topic)
+    recreate(topic)
     try:
         with pytest.raises(AirflowFailException, match="beyond the log end.*deleted and created again"):
             gate.poke({})

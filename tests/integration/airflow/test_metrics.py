@@ -31,6 +31,8 @@ with contextlib.suppress(AirflowException):
 """
 
 THE_REST = """
+from dataclasses import replace
+from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
@@ -49,6 +51,8 @@ with KafkaOffsetsHook().get_offsets_client() as client:
     late = {TopicPartition(topic, 0): 12.5, TopicPartition(topic, 1): 40.0}
     report_lag([lag.timed(late, {tp: 1_000_000 - int(s * 1000) for tp, s in late.items()}, 1_000_000, 10)])
     report_lag([lag.timed({}, {}, 1_000_000, 10)], checkpoint="s3a://lake/cp")
+    left = {tp: Headroom("time", by_time) for tp, by_time in late.items()}
+    report_lag([replace(lag, headroom=left)], checkpoint="s3a://lake/cp")
 """
 
 
@@ -122,6 +126,8 @@ def test_statsd_gets_each_metric_with_its_tags_in_its_name(run, statsd):
         f"airflow.kafka_offsets.time_lag,{tags}:40.0|g",
         f"airflow.kafka_offsets.lag,group=s3a_//lake/cp,topic={topic}:4|g",
         f"airflow.kafka_offsets.time_lag,group=s3a_//lake/cp,topic={topic}:0.0|g",
+        f"airflow.kafka_offsets.lag,group=s3a_//lake/cp,topic={topic}:4|g",
+        f"airflow.kafka_offsets.headroom,group=s3a_//lake/cp,topic={topic}:12.5|g",
     ]
 
 

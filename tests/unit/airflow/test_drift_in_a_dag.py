@@ -29,7 +29,7 @@ def test_a_list_of_pipelines_is_kept_as_it_was_given():
 
 
 def test_every_parameter_of_its_own_is_templated():
-    own = {*PIPELINE_PARAMETERS, "pipelines", "grace", "on_drift"}
+    own = {*PIPELINE_PARAMETERS, "pipelines", "grace", "min_headroom", "on_drift"}
     assert set(CheckOffsetDriftOperator.template_fields) == own
     task = CheckOffsetDriftOperator(
         task_id="t", pipelines=[{"group_id": "{{ n }}"}], grace="{{ n }}", on_drift="{{ n }}"

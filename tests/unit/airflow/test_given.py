@@ -294,6 +294,8 @@ CANNOT_BE = [
     (ConsumerGroupLagSensor, LAG | {"max_lag": float("nan")}, "max_lag=nan: expected 0 or more"),
     (ConsumerGroupLagSensor, LAG | {"max_partition_lag": True}, "max_partition_lag=True: expected 0 or more"),
     (ConsumerGroupLagSensor, LAG | {"max_time_lag": "soon"}, "max_time_lag=soon: expected seconds"),
+    (ConsumerGroupLagSensor, LAG | {"min_headroom": "soon"}, "min_headroom=soon: expected seconds"),
+    (ConsumerGroupLagSensor, LAG | {"min_headroom": 0}, "min_headroom=0: expected seconds, .* above 0"),
     (ConsumerGroupLagSensor, LAG | {"on_no_commit": "zero"}, "on_no_commit='zero': expected one of 'fail'"),
     (ConsumerGroupLagSensor, LAG | {"position": "grop"}, "position='grop': expected one of 'group'"),
     (ConsumerGroupLagSensor, LAG | {"position": "checkpoint"}, "no checkpoint_location: name the checkpoint"),
@@ -301,7 +303,7 @@ CANNOT_BE = [
     (
         ConsumerGroupLagSensor,
         {"group_id": "g"},
-        "no threshold: give max_lag, max_partition_lag or max_time_lag",
+        "no threshold: give max_lag, max_partition_lag, max_time_lag or min_headroom",
     ),
     (OffsetsReachedSensor, REACHED | {"tolerance": "a"}, "tolerance=a: expected 0 or more"),
     (OffsetsReachedSensor, REACHED | {"stalled_after": "-1"}, "stalled_after=-1: expected seconds"),
@@ -359,11 +361,16 @@ def test_a_duration_is_seconds_a_timedelta_or_iso_8601(duration):
     )
     assert (trigger.min_time_lag, trigger.refire_after, trigger.poll_interval) == (600, 600, 600)
     task = ConsumerGroupLagSensor(
-        task_id="t", group_id="g", max_time_lag=duration, stalled_after=duration, topics="a"
+        task_id="t",
+        group_id="g",
+        max_time_lag=duration,
+        min_headroom=duration,
+        stalled_after=duration,
+        topics="a",
     )
     wait = task.make_wait(WaitMemory({}))
     assert isinstance(wait, LagWait)
-    assert (wait.max_time_lag, wait.stalled_after) == (600, 600)
+    assert (wait.max_time_lag, wait.min_headroom, wait.stalled_after) == (600, 600, 600)
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
@@ -372,6 +379,7 @@ def test_what_one_run_may_need_otherwise_is_templated(native):
         "max_lag": "5",
         "max_partition_lag": "3",
         "max_time_lag": "PT1M",
+        "min_headroom": "P1D",
         "tolerance": "1",
         "on_no_commit": "earliest",
         "position": "group",
@@ -387,6 +395,7 @@ def test_what_one_run_may_need_otherwise_is_templated(native):
         "max_lag": 5,
         "max_partition_lag": 3,
         "max_time_lag": 60,
+        "min_headroom": 86_400,
         "tolerance": 1,
         "stalled_after": 90,
     }

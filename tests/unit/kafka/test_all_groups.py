@@ -9,6 +9,7 @@ import pytest
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
+    BrokerError,
     BrokerUnavailableError,
     KafkaOffsetsError,
     SetupError,
@@ -101,3 +102,24 @@ def test_a_process_that_cannot_be_started_is_an_error_that_passes(error):
     reader.next_round()
     reader.read_groups(MANY)
     assert reader.committed("g0", [ORDERS]) == {ORDERS: Commit(1, "")}
+
+
+@pytest.mark.parametrize("error", [SetupError("no process"), OSError("too many open files")])
+def test_a_process_that_cannot_be_started_for_settings_is_no_reason_to_end_a_wait(error):
+    client: Any = SimpleNamespace(topic_settings=lambda _: (_ for _ in ()).throw(error))
+    with pytest.raises(BrokerUnavailableError, match=str(error)):
+        CachedReader(client).topic_settings(["orders"])
+
+
+def test_a_topic_without_an_answer_is_asked_for_again():
+    asked = []
+
+    def settings(topics):
+        asked.append(sorted(topics))
+        return {topic: {"retention.ms": "1"} if topic == "a" else BrokerError("no") for topic in topics}
+
+    client: Any = SimpleNamespace(topic_settings=settings)
+    reader = CachedReader(client)
+    for _ in range(2):
+        assert isinstance(reader.topic_settings(["a", "b"])["b"], BrokerError)
+    assert asked == [["a", "b"], ["b"]]

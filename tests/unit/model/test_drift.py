@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import get_args
 
@@ -19,6 +20,7 @@ from airflow_kafka_offsets.model.drift import (
     parse_grace,
     reports_json,
 )
+from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
@@ -67,6 +69,47 @@ def report(*partitions, ended_at=NOW - MINUTE, batch_id=7, **values):
 )
 def test_the_verdict_of_a_partition(checkpoint, committed, log, verdict):
     assert partition(checkpoint, committed, log).verdict == verdict
+
+
+PLENTY, LITTLE = Headroom("time", 60), Headroom("time", 59)
+UNKNOWN = Headroom("unknown", reason="retention.bytes=9")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "committed", "log", "headroom", "verdict"),
+    [
+        (50, 50, LOG, PLENTY, "in step"),
+        (50, 50, LOG, Headroom("none"), "in step"),
+        (50, 50, LOG, LITTLE, "expiring"),
+        (50, 40, LOG, LITTLE, "expiring"),
+        (None, None, LOG, LITTLE, "expiring"),
+        (50, 50, LOG, Headroom("unknown", 59, "retention.bytes=9"), "expiring"),
+        (50, 50, LOG, UNKNOWN, "headroom unknown"),
+        (50, 40, LOG, UNKNOWN, "group behind"),
+        (None, None, LOG, UNKNOWN, "partition added"),
+        (9, 9, LOG, Headroom("lost"), "records lost"),
+        (50, 50, None, None, "topic gone"),
+    ],
+)
+def test_the_verdict_where_headroom_was_asked_for(checkpoint, committed, log, headroom, verdict):
+    entry = replace(partition(checkpoint, committed, log), headroom=headroom, min_headroom=60)
+    assert entry.verdict == verdict
+
+
+def test_a_report_says_how_much_is_left_and_what_is_not_known():
+    soon = replace(partition(50, 50), headroom=LITTLE, min_headroom=60)
+    unknown = replace(partition(50, 50, number=1), headroom=UNKNOWN, min_headroom=60)
+    found = report(soon, unknown, replace(partition(1, 1, None, number=2), min_headroom=60))
+    assert found.drifted
+    assert "expiring on 1 of 3 partitions (orders-0, 59 s left)" in found.summary()
+    assert "headroom unknown on 1 of 3 partitions (orders-1, retention.bytes=9)" in found.summary()
+    table = found.table()
+    assert "HEADROOM" in table
+    assert "expiring: retention soon deletes records" in table
+    value = found.as_json()
+    assert (value["headroom"], value["headroom_state"]) == (59, "unknown")
+    assert [each["headroom_state"] for each in value["partitions"]] == ["time", "unknown", None]
+    assert "HEADROOM" not in report(partition(50, 50)).table()
 
 
 @given(positions, positions, logs)

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import NoCommitError
+from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.lag import Lag, past_log_start, remaining
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
-A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+A, B, C, D = (TopicPartition("t", number) for number in range(4))
 
 
 def test_lag_is_log_end_minus_position():
@@ -132,6 +135,40 @@ def test_the_oldest_record_that_waits_is_the_time_lag():
 def test_a_long_time_lag_reads_as_days_and_hours():
     lag = Lag.measure("g", {A: 7}, {A: LogRange(0, 10)})
     assert lag.timed([A], {A: NOW - 1_797_971_000}, NOW, limit=10).table().endswith("3    20 d 19 h")
+
+
+def test_headroom_is_asked_for_from_the_first_record_that_counts():
+    logs = dict.fromkeys((A, B, C, D), LogRange(4, 10))
+    lag = Lag.measure("g", {A: 7, B: 9, C: 3, D: None}, logs, "skip", tolerance=1)
+    assert lag.read_up_to == {A: 7, B: 10, C: 3}
+
+
+def test_the_worst_headroom_decides():
+    lag = Lag.measure("g", {A: 7, B: 10}, dict.fromkeys((A, B), LogRange(0, 10)), "fail")
+    plenty, little = Headroom("time", 90), Headroom("time", 59)
+    for found, within, shown in (
+        (plenty, True, "1 min 30 s"),
+        (little, False, "59 s"),
+        (Headroom("unknown", reason="no right"), False, "headroom of t-0 is unknown: no right"),
+        (Headroom("lost"), False, "lost"),
+    ):
+        measured = replace(lag, headroom={A: found, B: Headroom("none")}, min_headroom=60)
+        assert measured.within(None) is within
+        assert shown in measured.table()
+        value = measured.as_json()
+        assert (value["headroom"], value["headroom_state"]) == (found.seconds, found.state)
+        assert [each["headroom"] for each in value["partitions"]] == [found.seconds, None]
+        assert measured.ageless().within(None) is within
+    assert "headroom" not in lag.as_json()
+    assert "HEADROOM" not in lag.table()
+
+
+def test_a_long_table_shows_what_is_short_of_headroom():
+    partitions = [TopicPartition("t", number) for number in range(5)]
+    lag = Lag.measure("g", dict.fromkeys(partitions, 5), dict.fromkeys(partitions, LogRange(0, 10)))
+    headroom = {tp: Headroom("time", 10 if tp.partition == 3 else 99) for tp in partitions}
+    lines = replace(lag, headroom=headroom, min_headroom=60).table(limit=1).splitlines()
+    assert lines[2].split() == ["t", "3", "5", "10", "5", "10", "s"]
 
 
 def test_a_long_table_shows_what_is_furthest_behind():

@@ -108,8 +108,9 @@ def test_a_wait_that_is_over_has_no_pace(clock: Clock, wait: Wait) -> None:
     assert all(reading.done and reading.as_json()["progress"] is None for reading in readings)
 
 
-def test_a_threshold_in_time_has_no_pace_in_records() -> None:
-    wait = LagWait(group_id="etl", topics=["orders"], max_lag=0, max_time_lag=10)
+@pytest.mark.parametrize("threshold", ["max_time_lag", "min_headroom"])
+def test_a_threshold_in_time_has_no_pace_in_records(threshold: str) -> None:
+    wait = LagWait(group_id="etl", topics=["orders"], max_lag=0, **cast("Any", {threshold: 10}))
 
     assert wait._remaining(judged(FRESH, {A: 0, B: 0}).lags[0]) == ()
 

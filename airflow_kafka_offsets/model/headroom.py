@@ -1,0 +1,226 @@
+"""
+Headroom: the time until retention deletes the oldest record that was not read yet.
+
+A broker deletes whole segments, the oldest first, each once ``now - its largest timestamp`` is more than
+``retention.ms``; the active segment too, which is rolled then (Kafka 4.1, ``deletableSegments`` and
+``deleteRetentionMsBreachedSegments`` of ``org.apache.kafka.storage.internals.log.UnifiedLog``; the same rule
+of ``RemoteLogManager`` with tiered storage). The largest timestamp is never less than that of the record, so
+headroom is a lower bound: the record may live on until the newest record of its segment is that old, and the
+broker has checked: every ``log.retention.check.interval.ms``, and with ``compact,delete`` when the cleaner
+(``LogCleaner``) wakes up, every ``log.cleaner.backoff.ms``. What counts is the record's own time: it may be
+in the past or in the future where the producer sets it (``message.timestamp.type=CreateTime``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.parameters import duration_text
+
+HeadroomState = Literal["lost", "unknown", "time", "none"]
+"""
+What is known of a headroom, the worst first.
+
+``lost``: records were deleted before they were read. ``unknown``: see the reason. ``time``: so many seconds.
+``none``: nothing is unread, or the topic keeps its records for ever.
+"""
+
+CLEANUP, KEPT_FOR, KEPT_BYTES = TOPIC_SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes")
+"""Settings of a topic that decide when its records are deleted."""
+
+NO_TIME = -1
+"""The time of a record that has none, or that could not be read; as in Kafka."""
+
+_WORST_FIRST: tuple[HeadroomState, ...] = ("lost", "unknown", "time", "none")
+
+
+class Retention(NamedTuple):
+    """How long a topic keeps its records."""
+
+    ms: int | None = None
+    """Milliseconds; ``None``: for ever."""
+    size: int | None = None
+    """Bytes of a partition; ``None``: any number."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str | None]) -> Retention | str:
+        """Read a topic's settings; return why that cannot be done if it cannot."""
+        policy = settings.get(CLEANUP)
+        if policy is None:
+            return f"the broker did not say what {CLEANUP} is"
+        if "delete" not in (word.strip() for word in policy.split(",")):
+            return cls()
+        limits: list[int | None] = []
+        for name in (KEPT_FOR, KEPT_BYTES):
+            text = settings.get(name) or ""
+            if not re.fullmatch("-?[0-9]{1,19}", text):
+                return f"the broker did not say what {name} is"
+            limits.append(None if text.startswith("-") else int(text))
+        return cls(*limits)
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """
+    The headroom of one partition.
+
+    :param by_time: seconds until ``retention.ms`` reaches the oldest unread record, never below 0; where
+        nothing is unread, until it reaches a record that is written now. ``None``: never, or not known.
+    :param reason: why it is unknown, or what is special about it.
+    """
+
+    state: HeadroomState
+    by_time: float | None = None
+    reason: str = ""
+
+    @classmethod
+    def measure(
+        cls, position: int, log: LogRange, retention: Retention | str, time_ms: int | None, now_ms: int
+    ) -> Headroom:
+        """
+        Decide from a position in a log.
+
+        :param retention: the topic's, or why it is not known.
+        :param time_ms: when the first record from the position on was written; ``None``: no record follows;
+            :data:`NO_TIME`: not known.
+        """
+        if position < log.start:
+            return cls("lost", reason="records were deleted before they were read")
+        kept_for = None if isinstance(retention, str) or retention.ms is None else retention.ms
+        if position >= log.end or time_ms is None:
+            return cls("none", None if kept_for is None else kept_for / 1000)
+        if isinstance(retention, str):
+            return cls("unknown", reason=retention)
+        left_ms = None if kept_for is None or time_ms < 0 else time_ms + kept_for - now_ms
+        by_time = None if left_ms is None else max(0, left_ms) / 1000
+        if retention.size is not None:
+            reason = f"{KEPT_BYTES}={retention.size}: the size of the log may delete records earlier"
+            return cls("unknown", by_time, reason)
+        if kept_for is None:
+            return cls("none", reason="the topic keeps its records for ever")
+        if by_time is None:
+            return cls("unknown", reason="the time of the oldest unread record could not be read")
+        reason = ""
+        if time_ms > now_ms:
+            reason = "the oldest unread record has a time in the future, and is kept until that has expired"
+        elif by_time == 0:
+            reason = "expired: deleted as soon as the newest record of its segment has expired too"
+        return cls("time", by_time, reason)
+
+    @property
+    def seconds(self) -> float | None:
+        """The headroom in seconds, 0 if records are lost; ``None`` if it is unknown or there is none."""
+        return 0.0 if self.state == "lost" else self.by_time if self.state == "time" else None
+
+    @property
+    def gauge(self) -> float | None:
+        """The value for a metric: the seconds, or where nothing is unread those of a record written now."""
+        return self.by_time if self.state == "none" else self.seconds
+
+    def below(self, least: float) -> bool | None:
+        """Return whether the headroom is less than so many seconds; ``None`` if that is not known."""
+        if self.state in ("lost", "none"):
+            return self.state == "lost"
+        # Bytes can only shorten it.
+        if self.by_time is not None and self.by_time < least:
+            return True
+        return None if self.state == "unknown" else False
+
+    def ageless(self, least: float) -> Headroom:
+        """Return the same without the time, which shrinks by itself: only whether it is below so much."""
+        below = self.below(least)
+        return replace(
+            self, by_time=0.0 if below else least, reason="" if self.state == "time" else self.reason
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return ``headroom`` in seconds, ``headroom_state`` and ``headroom_reason``."""
+        return {
+            "headroom": self.seconds,
+            "headroom_state": self.state,
+            "headroom_reason": self.reason or None,
+        }
+
+    def __str__(self) -> str:
+        if self.state == "time":
+            return duration_text(self.by_time or 0)
+        return "-" if self.state == "none" else self.state
+
+
+Headrooms = Mapping[TopicPartition, Headroom]
+"""The headroom of each partition."""
+
+UNCOUNTED: dict[str, Any] = dict.fromkeys(("headroom", "headroom_state", "headroom_reason"))
+"""JSON of a partition whose headroom is not counted, since it has no position."""
+
+
+def untimed(positions: Offsets, logs: Logs, retentions: Mapping[str, Retention | str]) -> Offsets:
+    """Return the positions where the time of the next record decides."""
+    return {
+        tp: position
+        for tp, position in positions.items()
+        if position in logs[tp]
+        and position < logs[tp].end
+        and isinstance(retention := retentions[tp.topic], Retention)
+        and retention.ms is not None
+    }
+
+
+def measure_headrooms(
+    positions: Offsets,
+    logs: Logs,
+    retentions: Mapping[str, Retention | str],
+    times: Mapping[TopicPartition, int | None],
+    now_ms: int,
+) -> dict[TopicPartition, Headroom]:
+    """
+    Return the headroom of each position.
+
+    :param times: when the first record from the position on was written; missing if unknown.
+    """
+    return {
+        tp: Headroom.measure(position, logs[tp], retentions[tp.topic], times.get(tp, NO_TIME), now_ms)
+        for tp, position in sorted(positions.items())
+    }
+
+
+def topic_gauges(headrooms: Headrooms) -> dict[str, float]:
+    """Return the least value of each topic's partitions for a metric, without those that have none."""
+    gauges: dict[str, float] = {}
+    for tp, found in headrooms.items():
+        if (value := found.gauge) is not None:
+            gauges[tp.topic] = min(value, gauges.get(tp.topic, value))
+    return gauges
+
+
+def headrooms_json(headrooms: Collection[Headroom]) -> dict[str, Any]:
+    """Return ``headroom``, the least that is known in seconds, and ``headroom_state``, the worst."""
+    worst = min((found.state for found in headrooms), key=_WORST_FIRST.index, default=None)
+    known = (found.seconds for found in headrooms if found.seconds is not None)
+    return {"headroom": min(known, default=None), "headroom_state": worst}
+
+
+def worse(one: Headroom, other: Headroom | None) -> Headroom:
+    """Return the worse of two headrooms of one partition."""
+    if other is None:
+        return one
+    return min(
+        (one, other),
+        key=lambda each: (
+            _WORST_FIRST.index(each.state),
+            float("inf") if each.by_time is None else each.by_time,
+        ),
+    )
+
+
+def unknown_lines(headrooms: Headrooms) -> list[str]:
+    """Return a line for each reason why a headroom is unknown."""
+    reasons: dict[str, list[TopicPartition]] = {}
+    for tp, found in headrooms.items():
+        if found.state == "unknown":
+            reasons.setdefault(found.reason, []).append(tp)
+    return [f"headroom of {summarize(tps, limit=3)} is unknown: {reason}" for reason, tps in reasons.items()]

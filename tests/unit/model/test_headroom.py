@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.model.headroom import (
+    NO_TIME,
+    Headroom,
+    Retention,
+    headrooms_json,
+    measure_headrooms,
+    topic_gauges,
+    unknown_lines,
+    untimed,
+    worse,
+)
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+
+A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+LOG = LogRange(10, 20)
+HOUR = 3_600_000
+NOW = 1000 * HOUR
+WEEK = Retention(168 * HOUR)
+DELETE = {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"}
+
+
+def headroom(position=15, retention: Retention | str = WEEK, time_ms: int | None = NOW, log=LOG):
+    return Headroom.measure(position, log, retention, time_ms, NOW)
+
+
+# -- the topic's settings --
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({}, WEEK),
+        ({"retention.bytes": "1000"}, Retention(168 * HOUR, 1000)),
+        ({"retention.ms": "-1"}, Retention()),
+        ({"retention.ms": "-1", "retention.bytes": "0"}, Retention(None, 0)),
+        ({"retention.ms": "0"}, Retention(0)),
+        ({"cleanup.policy": "compact"}, Retention()),
+        ({"cleanup.policy": ""}, Retention()),
+        ({"cleanup.policy": "compact,delete"}, WEEK),
+        ({"cleanup.policy": "delete, compact"}, WEEK),
+    ],
+)
+def test_how_long_a_topic_keeps_its_records(settings, kept):
+    assert Retention.of(DELETE | settings) == kept
+
+
+@pytest.mark.parametrize("missing", DELETE)
+@pytest.mark.parametrize("value", [None, "", "soon", "1.5", "9" * 30])
+def test_settings_that_the_broker_does_not_give_are_not_guessed(missing, value):
+    if missing != "cleanup.policy" or value is None:
+        assert Retention.of(DELETE | {missing: value}) == f"the broker did not say what {missing} is"
+
+
+# -- the states --
+
+
+def test_the_record_at_the_position_lives_for_the_rest_of_the_retention():
+    assert headroom(time_ms=NOW - 160 * HOUR) == Headroom("time", 8 * 3600)
+
+
+def test_what_was_deleted_unread_is_lost_whatever_the_topic_keeps():
+    for retention in (WEEK, Retention(), "not allowed"):
+        assert headroom(9, retention).state == "lost"
+    assert headroom(9, log=LogRange(20, 20)).seconds == 0
+
+
+def test_nothing_unread_has_no_headroom_whatever_is_known():
+    for retention in (WEEK, Retention(), Retention(None, 5), "not allowed"):
+        assert headroom(20, retention).state == "none"
+        assert headroom(15, retention, time_ms=None).state == "none"
+
+
+def test_a_topic_that_keeps_its_records_has_none():
+    assert headroom(retention=Retention()).state == "none"
+
+
+@pytest.mark.parametrize(
+    ("retention", "time_ms", "reason"),
+    [
+        ("grant it DescribeConfigs on the topics", NOW, "grant it DescribeConfigs"),
+        (Retention(HOUR, 1000), NOW, "retention.bytes=1000: the size of the log may delete records earlier"),
+        (Retention(None, 1000), NOW, "retention.bytes=1000"),
+        (WEEK, NO_TIME, "the time of the oldest unread record could not be read"),
+    ],
+)
+def test_what_cannot_be_known_is_unknown_and_says_why(retention, time_ms, reason):
+    found = headroom(retention=retention, time_ms=time_ms)
+    assert (found.state, found.seconds) == ("unknown", None)
+    assert reason in found.reason
+
+
+def test_an_expired_record_may_go_at_any_moment():
+    found = headroom(time_ms=0, retention=Retention(HOUR))
+    assert (found.seconds, str(found)) == (0, "0 s")
+    assert found.reason.startswith("expired")
+
+
+def test_a_record_of_the_future_is_kept_longer_and_that_is_said():
+    found = headroom(time_ms=NOW + HOUR, retention=Retention(HOUR))
+    assert found.seconds == 7200
+    assert "a time in the future" in found.reason
+
+
+# -- thresholds --
+
+
+@pytest.mark.parametrize(
+    ("found", "below"),
+    [
+        (Headroom("lost"), True),
+        (Headroom("none"), False),
+        (Headroom("none", 5), False),
+        (Headroom("time", 59.9), True),
+        (Headroom("time", 60), False),
+        (Headroom("unknown"), None),
+        (Headroom("unknown", 60), None),
+        (Headroom("unknown", 59), True),
+    ],
+)
+def test_below_a_threshold(found, below):
+    assert found.below(60) is below
+    assert found.ageless(60).below(60) is below
+
+
+def test_ageless_does_not_change_with_time():
+    assert Headroom("time", 100).ageless(60) == Headroom("time", 99).ageless(60)
+    assert Headroom("time", 61).ageless(60) != Headroom("time", 59).ageless(60)
+
+
+# -- many partitions --
+
+
+def test_times_are_asked_for_where_they_decide_only():
+    positions = {A: 15, B: 20, C: 15, TopicPartition("v", 0): 15, TopicPartition("t", 2): 9}
+    kept: dict[str, Retention | str] = {"t": WEEK, "u": Retention(None, 5), "v": "not allowed"}
+    assert untimed(positions, dict.fromkeys(positions, LOG), kept) == {A: 15}
+
+
+def test_the_worst_of_many():
+    positions = {A: 15, B: 15, C: 20}
+    logs = dict.fromkeys(positions, LOG)
+    found = measure_headrooms(positions, logs, {"t": WEEK, "u": WEEK}, {A: NOW - HOUR}, NOW)
+    assert {tp: each.state for tp, each in found.items()} == {A: "time", B: "unknown", C: "none"}
+    assert headrooms_json(found.values()) == {"headroom": 167 * 3600, "headroom_state": "unknown"}
+    assert unknown_lines(found) == [
+        "headroom of t-1 is unknown: the time of the oldest unread record could not be read"
+    ]
+    # Where nothing is unread the metric has what a new record would have: a gauge would stay low otherwise.
+    assert topic_gauges(found) == {"t": 167 * 3600, "u": 168 * 3600}
+    assert headrooms_json([]) == {"headroom": None, "headroom_state": None}
+
+
+def test_what_is_not_known_is_no_gauge():
+    assert topic_gauges({A: Headroom("unknown", 5), C: Headroom("none")}) == {}
+    assert topic_gauges({A: Headroom("unknown", 5), B: Headroom("lost")}) == {"t": 0}
+
+
+# -- the rule --
+
+MS = st.integers(0, 10**6)
+
+
+@given(
+    times=st.lists(st.integers(-(10**5), 10**6), min_size=1, max_size=30),
+    cuts=st.sets(st.integers(1, 29)),
+    position=st.integers(0, 30),
+    kept=st.integers(0, 10**6),
+    now=MS,
+    later=st.lists(MS, max_size=5),
+)
+def test_no_record_is_deleted_before_its_headroom_is_over(times, cuts, position, kept, now, later):
+    """A log as the broker keeps it: whole segments go, the oldest first, by their newest record."""
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(times)), len(times)]
+    segments = [range(*pair) for pair in itertools.pairwise(bounds)]
+
+    def start_at(moment):
+        for segment in segments:
+            if moment - max(times[offset] for offset in segment) <= kept:
+                return segment.start
+        return len(times)
+
+    log = LogRange(start_at(now), len(times))
+    position = min(position, len(times))
+    time_ms = times[position] if position < len(times) else None
+    found = Headroom.measure(position, log, Retention(kept), time_ms, now)
+    assert (found.state == "lost") == (position < log.start)
+    for moment in later:
+        if found.state == "time" and moment <= now + (found.by_time or 0) * 1000:
+            assert start_at(max(now, moment)) <= position
+    # And without clock or rights nobody claims more.
+    if found.state == "time":
+        assert Headroom.measure(position, log, "?", time_ms, now).below(1) is None
+
+
+@given(
+    st.sampled_from([WEEK, Retention(), Retention(HOUR, 10), "?"]),
+    st.integers(0, 30),
+    st.one_of(st.none(), st.integers(-1, 2**63 - 1)),
+    st.floats(0.001, 10**9),
+)
+def test_green_needs_a_reason(retention, position, time_ms, least):
+    found = headroom(position, retention, time_ms)
+    if found.below(least) is False:
+        enough = found.state == "time" and (found.by_time or 0) >= least
+        assert enough or found.state == "none"
+        assert found.state != "none" or position >= LOG.end or time_ms is None or retention == Retention()
+    assert worse(found, None) == found
+    assert worse(found, Headroom("none")).state == found.state
+    assert found.as_json().keys() == {"headroom", "headroom_state", "headroom_reason"}
