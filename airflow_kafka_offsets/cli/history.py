@@ -14,6 +14,7 @@ from airflow_kafka_offsets.cli.options import StrictCommand, checkpoint_argument
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.text import printable
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.history import Batch
@@ -51,7 +52,7 @@ def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) 
         if plot
         else table(found)
     )
-    print_result(output, value, [f"query    {query_id}", *body, _total(totals)])
+    print_result(output, value, [f"query    {printable(query_id)}", *body, _total(totals)])
 
 
 def _totals(found: Sequence[Batch]) -> dict[str, Any]:
