@@ -98,7 +98,6 @@ class Cluster:
             text=True,
             check=False,
             timeout=_DEADLINE,
-            env=compiled(self.directory),
         )
         if done.returncode:
             raise ToolError(done.stderr.strip()[:500])
@@ -141,14 +140,6 @@ class Cluster:
             raise SystemExit(f"topic {name}: records were not acknowledged within {_DEADLINE:.0f} s")
 
 
-def compiled(directory: Path) -> dict[str, str]:
-    """
-    Return the environment of a Python that keeps what it has compiled, as that of an installed package is.
-    """
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPYCACHEPREFIX": str(directory / "compiled")}
-
-
 class ToolError(Exception):
     """A tool refused, or failed."""
 
@@ -157,6 +148,9 @@ class ToolError(Exception):
 def cluster(servers: str | None) -> Iterator[Cluster]:
     """Use the broker that is named, or one that is started for this."""
     with tempfile.TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True) as directory:
+        # For admin processes.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(Path(directory) / "compiled")
         if servers:
             yield Cluster(servers, Path(directory))
             return

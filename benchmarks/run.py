@@ -68,7 +68,7 @@ def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None,
             "reset": lambda: commits.measure_reset(on, sizes, rounds),
             "process": lambda: processes.measure(on, [100] if quick else PROCESS_SIZES, rounds),
             "checkpoint": lambda: checkpoint.measure(on, 500 if quick else 50_000, rounds),
-            "imports": lambda: imports.measure(on, rounds),
+            "imports": lambda: imports.measure(rounds),
             "simulated": lambda: (
                 simulated.measure(3, 4, 50, rounds) if quick else simulated.measure(100, 200, 1_000, rounds)
             ),

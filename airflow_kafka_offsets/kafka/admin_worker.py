@@ -12,8 +12,8 @@ import concurrent.futures
 import json
 import os
 import queue
+import select
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +32,7 @@ from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
 _OFFSETS_TOPIC = "__consumer_offsets"
 _FIRST_WAIT = 0.5
+_PART = 1 << 20
 _WATCH = 5.0
 """Seconds between two looks at the parent."""
 _CHUNK = 500
@@ -273,9 +274,8 @@ def main() -> None:
     # What the client prints goes to standard error.
     out = os.dup(1)
     os.dup2(2, 1)
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(lines,), daemon=True).start()
-    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(lines, os.getppid()), daemon=True).start()
     session = _Session(**json.loads(lines.get()))
     last = False
     while not last:
@@ -292,18 +292,20 @@ def main() -> None:
     os._exit(0)
 
 
-def _read(lines: queue.SimpleQueue[str]) -> None:
-    for line in sys.stdin:
-        lines.put(line)
-    # Nobody waits for a response any more.
-    os._exit(0)
-
-
-def _watch(parent: int) -> None:
-    # A copy of the parent may hold the other end of the input open.
-    while os.getppid() == parent:
-        time.sleep(_WATCH)
-    os._exit(0)
+def _read(lines: queue.SimpleQueue[bytes], parent: int) -> None:
+    """Read requests until nobody waits for a response any more."""
+    pending = bytearray()
+    while True:
+        ready, _, _ = select.select([0], [], [], _WATCH)
+        # A copy of the parent may hold the other end of the input open.
+        data = os.read(0, _PART) if ready else b""
+        if os.getppid() != parent or (ready and not data):
+            os._exit(0)
+        pending += data
+        if b"\n" in data:
+            *whole, pending = pending.split(b"\n")
+            for line in whole:
+                lines.put(line)
 
 
 if __name__ == "__main__":
