@@ -274,7 +274,7 @@ def main() -> None:
     # What the client prints goes to standard error.
     out = os.dup(1)
     os.dup2(2, 1)
-    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(lines, os.getppid()), daemon=True).start()
     session = _Session(**json.loads(lines.get()))
     last = False
@@ -292,7 +292,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _read(lines: queue.SimpleQueue[bytes], parent: int) -> None:
+def _read(lines: queue.SimpleQueue[bytearray], parent: int) -> None:
     """Read requests until nobody waits for a response any more."""
     pending = bytearray()
     while True:
