@@ -32,6 +32,9 @@ _AT_ONCE = 16
 _RESOLUTION = timedelta(seconds=1)
 """That of a file's time on an object store."""
 
+_WRITTEN_WITHIN = timedelta(seconds=30)
+"""How far from its planning a batch's file in ``offsets/`` was written: a slow storage, or another clock."""
+
 _Key = tuple[str, "int | str"]
 """A kind of call, and what it is about."""
 
@@ -46,8 +49,8 @@ class Batch:
         sources for their newest offsets; ``None`` in continuous mode.
     :param duration: seconds from ``at`` to the time of its file in ``commits/`` (the storage's clock). A
         batch that was replayed counts from its first planning, so including the time the query was down.
-        ``None`` while it is not finished, and where the file's time cannot be that of the commit: the storage
-        has none, or the checkpoint was copied.
+        ``None`` while it is not finished, and where the times of its files cannot be Spark's: the storage has
+        none, the checkpoint was copied, or a move has written to it.
     :param previous: the batch before it in ``offsets/``, where it begins; ``None`` for the first known one.
         With asynchronous progress tracking batches in between have no files: ``read`` counts them too.
     :param read: source -> topic -> records from ``previous`` to here (differences of offsets, which also
@@ -113,7 +116,11 @@ def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30
         checkpoint,
         {
             **{("ends", number): partial(read, f"offsets/{number}") for number in wanted},
-            **{("written", number): partial(_written_at, checkpoint, number) for number in finished},
+            **{
+                ("written", path): partial(modified, checkpoint.fs, f"{checkpoint.root}/{path}", listed=True)
+                for number in finished
+                for path in (f"offsets/{number}", f"commits/{number}")
+            },
             **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
             **{
                 ("archive", name): partial(read_archive, checkpoint, name)
@@ -133,9 +140,22 @@ def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30
         for number in wanted
         if found["ends", number] is not None
     ]
-    durations = _durations(known, {number: found["written", number] for number in finished})
     return [
-        _batch(before, this, durations.get(this.number), pending=this.number > newest)
+        Batch(
+            batch=this.number,
+            at=this.at,
+            duration=_duration(
+                this.at,
+                found.get(("written", f"offsets/{this.number}")),
+                found.get(("written", f"commits/{this.number}")),
+            ),
+            previous=None if before is None else before.number,
+            read={} if before is None else _read(before.next_start, this.end),
+            offsets=this.end,
+            pending=this.number > newest,
+            moved_by=this.moved_by,
+            moved_to=None if this.moved_by is None else this.next_start,
+        )
         for before, this in zip([None, *known], known, strict=False)
     ][-last:]
 
@@ -154,10 +174,6 @@ class _Known:
     def at(self) -> datetime | None:
         moment = self.entry.batch_timestamp_ms
         return None if moment is None else datetime.fromtimestamp(moment / 1000, tz=timezone.utc)
-
-
-def _written_at(checkpoint: SparkCheckpoint, number: int) -> datetime | None:
-    return modified(checkpoint.fs, f"{checkpoint.root}/commits/{number}", listed=True)
 
 
 def _together(
@@ -198,38 +214,11 @@ def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequ
     return _Known(number, entry, there, moves[-1].before, moves[0].name)
 
 
-def _durations(known: Sequence[_Known], written: Mapping[int, datetime | None]) -> dict[int, float]:
-    """
-    Return how long each batch took, where the time of its commit can be right.
-
-    Spark plans a batch when the one before is committed. So a commit that was written later than that is a
-    copy; and so is probably its successor, which may have none to compare it with.
-    """
-    found: dict[int, float] = {}
-    copied = False
-    for this, following in zip(known, [*known[1:], None], strict=False):
-        commit, planned_next = written.get(this.number), following.at if following else None
-        before_copied = copied
-        copied = commit is not None and planned_next is not None and commit > planned_next + _RESOLUTION
-        if commit is None or this.at is None or copied or before_copied:
-            continue
-        if commit > this.at - _RESOLUTION:
-            found[this.number] = max(0.0, (commit - this.at).total_seconds())
-    return found
-
-
-def _batch(before: _Known | None, this: _Known, duration: float | None, *, pending: bool) -> Batch:
-    return Batch(
-        batch=this.number,
-        at=this.at,
-        duration=duration,
-        previous=None if before is None else before.number,
-        read={} if before is None else _read(before.next_start, this.end),
-        offsets=this.end,
-        pending=pending,
-        moved_by=this.moved_by,
-        moved_to=None if this.moved_by is None else this.next_start,
-    )
+def _duration(at: datetime | None, planned: datetime | None, committed: datetime | None) -> float | None:
+    """Return how long a batch took, if its files were written when Spark wrote them."""
+    if at is None or planned is None or committed is None or abs(planned - at) > _WRITTEN_WITHIN:
+        return None
+    return None if committed < at - _RESOLUTION else max(0.0, (committed - at).total_seconds())
 
 
 def _read(start: Mapping[str, Offsets], end: Mapping[str, Offsets]) -> dict[str, dict[str, int | None]]:

@@ -1,4 +1,4 @@
-"""Commands about Spark checkpoints: show, seek, truncate, undo and drift."""
+"""Commands about Spark checkpoints: show, seek, truncate, undo and drift; history has its own module."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["checkpoint", "drift"]
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, elsewhere={"history": "airflow_kafka_offsets.cli.history"})
 def checkpoint() -> None:
     """Spark checkpoints."""
 

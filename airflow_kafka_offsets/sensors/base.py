@@ -211,8 +211,8 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
         if self._wait is None:
             self._wait = self.make_wait(memory)
         checkpoint = self.open_checkpoint()
-        reading = self._last = self._wait.poll(self.open_client(), checkpoint)
-        if self._progress.is_news(reading):
+        reading = self._last = self._progress.add(self._wait.poll(self.open_client(), checkpoint))
+        if self._progress.news:
             self.log.info("%s", reading.text)
         self._remember(memory)
         report_lag(reading.lags, reading.checkpoint)

@@ -147,9 +147,10 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
                 )
                 if news:
                     log.info("Records wait: %s", outcome.text)
-                    # Without the partitions: an event is kept for long.
+                    # Without the partitions, since an event is kept for long; progress is that of a wait.
                     reading = outcome.as_json().items()
-                    payload = {name: value for name, value in reading if name not in ("partitions", "groups")}
+                    left_out = ("partitions", "groups", "progress")
+                    payload = {name: value for name, value in reading if name not in left_out}
                     yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
     @property

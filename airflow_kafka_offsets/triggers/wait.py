@@ -84,8 +84,8 @@ class WaitTrigger(RefusableTrigger):
                 except asyncio.TimeoutError:
                     break
                 if isinstance(outcome, Reading):
-                    last = outcome
-                    if progress.is_news(outcome):
+                    last = outcome = progress.add(outcome)
+                    if progress.news:
                         log.info("%s", outcome.text)
                     report_lag(outcome.lags, outcome.checkpoint)
                     if outcome.done:

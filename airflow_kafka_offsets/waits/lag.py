@@ -90,7 +90,17 @@ class LagWait(Wait):
             positions=positions,
             lags=lags,
             checkpoint=self.checkpoint_location if self.from_checkpoint else None,
+            remaining=self._remaining(together),
+            moving=True,
         )
+
+    def _remaining(self, lag: Lag) -> tuple[int, ...]:
+        """Return by how many records each threshold is exceeded; nothing where that is not all there is."""
+        if self.max_time_lag is not None or self.min_headroom is not None or lag.lost:
+            return ()
+        furthest = lag.max if lag.max > self.tolerance else 0
+        limits = ((lag.counted, self.max_lag), (furthest, self.max_partition_lag))
+        return tuple(max(0, found - limit) for found, limit in limits if limit is not None)
 
     def _value(self, lags: tuple[Lag, ...], together: Lag) -> dict[str, Any]:
         value = self.base_value(**together.as_json())

@@ -1,11 +1,13 @@
-"""Progress of a wait: whether a position moves, and whether a reading is news."""
+"""Progress of a wait: whether a position moves, how fast, and whether a reading is news."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from airflow_kafka_offsets.model.pace import Descent
 from airflow_kafka_offsets.model.parameters import duration_text
 from airflow_kafka_offsets.waits.wait import Reading
 
@@ -22,17 +24,31 @@ class Progress:
         self._stalled_after = stalled_after
         self.kept: dict[str, Any] = dict(kept or {})
         """What has to be remembered, as plain JSON."""
+        self._descent = Descent.from_json(self.kept.get("descent"))
         self._last_text = ""
+        self.news = False
+        """Whether the last reading differs from the one before."""
         self.trouble = ""
         """Why the last poll failed; empty if it did not."""
 
-    def is_news(self, reading: Reading) -> bool:
-        """Note a reading; return whether it differs from the one before."""
-        self.trouble, self._last_text = "", reading.text
+    def add(self, reading: Reading) -> Reading:
+        """Note a reading; return it with its pace, where that can be said."""
+        now = time.time()
         if self.kept.get("position") != reading.position:
-            self.kept |= {"position": reading.position, "since": time.time()}
+            self.kept |= {"position": reading.position, "since": now}
         before, self.kept["shown"] = self.kept.get("shown"), reading.digest
-        return before != reading.digest
+        self.news = before != reading.digest
+        self._descent = self._descent.seen(now, reading.remaining)
+        self.kept["descent"] = self._descent.as_json()
+        if (pace := self._descent.pace) is not None:
+            plain, value = reading.as_json, pace.as_json()
+            reading = replace(
+                reading,
+                as_json=lambda: plain() | {"progress": value},
+                text=f"{reading.text}\n{pace.text(moving=reading.moving)}",
+            )
+        self.trouble, self._last_text = "", reading.text
+        return reading
 
     def is_new_trouble(self, error: Exception) -> bool:
         """Note a poll that failed: the position may have moved unseen. Return whether the reason is news."""

@@ -109,7 +109,10 @@ class ReachedWait(Wait):
             lost=sum(lost.values()),
         )
         text = _table(target, lowest, logs, short, lost)
-        return Reading(not short, lambda: value, text, positions=positions)
+        # What retention deletes is not read, and without a position it is not known how much is left.
+        known = not lost and all(lowest[tp] is not None for tp in short)
+        left = (sum(short.values()), max(short.values(), default=0)) if known else ()
+        return Reading(not short, lambda: value, text, positions=positions, remaining=left)
 
     @cached_property
     def _target(self) -> Offsets:

@@ -53,6 +53,9 @@ class Reading:
     :param positions: those of each group or source.
     :param news: the text without what changes by itself, such as an age; by default the text.
     :param checkpoint: URI of the checkpoint that the positions come from, if not from a group.
+    :param remaining: amounts that all have to become 0 for the wait to be over, see
+        :class:`~airflow_kafka_offsets.model.pace.Descent`; empty if that is not known.
+    :param moving: whether what the position is compared with moves.
     """
 
     done: bool
@@ -62,6 +65,8 @@ class Reading:
     news: str = ""
     lags: tuple[Lag, ...] = ()
     checkpoint: str | None = None
+    remaining: tuple[int, ...] = ()
+    moving: bool = False
 
     @property
     def position(self) -> str:
@@ -202,7 +207,7 @@ class Wait:
         """Return a reading's JSON, with what all readings have."""
         group_id = None if self.from_checkpoint else self.group_id
         position = "checkpoint" if self.from_checkpoint else "group"
-        return {"version": 1, "group_id": group_id, "position": position, **values}
+        return {"version": 1, "group_id": group_id, "position": position, **values, "progress": None}
 
     def no_batch_yet(self, **values: Any) -> Reading:
         """Return the reading of a checkpoint that has not finished its first batch."""

@@ -294,6 +294,7 @@ def test_a_lag_is_waited_for_in_each_way_with_the_same_result(
         "lost": 0,
         "topics": {topic: 0},
         "partitions": [partition | {"lost": 0, "time_lag": 0.0}],
+        "progress": None,
     }
     assert context["task_state_store"] == {}
 
@@ -325,6 +326,7 @@ def test_a_frozen_target_is_reached_in_each_way_with_a_live_producer(
         "current": {topic: {"0": 12, "1": 4}},
         "remaining": 0,
         "lost": 0,
+        "progress": None,
     }
     assert context["task_state_store"] == {}
 
@@ -545,6 +547,57 @@ def test_the_log_shows_a_table_for_each_change_and_not_for_each_look(behind, con
     for _ in range(3):
         look_once()
     assert capsys.readouterr().out.count("total lag 5") == 1
+
+
+@contextlib.contextmanager
+def reading_on(group, topic, commit):
+    """Commits ten more records every tenth of a second, in a thread."""
+    over = threading.Event()
+
+    def read():
+        at = 0
+        while not over.wait(0.1):
+            commit(group, topic, {0: (at := at + 10)})
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield
+    finally:
+        over.set()
+        reader.join()
+
+
+@pytest.mark.parametrize("deferrable", [False, True], ids=["poke", "deferrable"])
+@pytest.mark.parametrize("kind", ["reached", "lag"])
+def test_a_wait_that_is_approached_says_when_it_may_end(
+    kind, deferrable, group, make_topic, produce, commit, context
+):
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 5_000})
+    commit(group, topic, {0: 0})
+    when = {"deferrable": deferrable, "poke_interval": 1, "timeout": 7}
+    if kind == "lag":
+        gate = lag_sensor(group, **when)
+    else:
+        gate = OffsetsReachedSensor(task_id="gate", group_id=group, target="latest", **when)
+
+    def wait():
+        if deferrable:
+            return gate.execute_complete(context, end_of(deferred(gate, context)))
+        return gate.execute(context)
+
+    with reading_on(group, topic, commit), pytest.raises(AirflowSensorTimeout) as ended:
+        wait()
+
+    says = {
+        "lag": r"lag falls by \S+/s net, about .+ to the threshold",
+        "reached": r"[\d,]+ of [\d,]+ read, \S+/s, about .+",
+    }
+    assert re.search(says[kind], str(ended.value)), str(ended.value)
+    progress = context["ti"].xcoms["return_value"]["progress"]
+    assert 20 < progress["records_per_second"] <= 110
+    assert 40 < progress["seconds_left"] < 250
 
 
 def test_an_age_that_grows_is_no_change(group, make_topic, produce, commit, capsys):

@@ -1,0 +1,159 @@
+"""The command ``checkpoint history``: a table of a checkpoint's batches, JSON, or a chart of text."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from airflow_kafka_offsets.cli.execution import print_result
+from airflow_kafka_offsets.cli.options import StrictCommand, checkpoint_argument, output_option
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
+from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.text import printable
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.history import Batch
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+__all__ = ["history"]
+
+_EIGHTHS = "▏▎▍▌▋▊▉█"
+_WIDEST = 40
+"""Characters of a bar at most: longer ones are not easier to compare."""
+
+
+@click.command("history", cls=StrictCommand)
+@checkpoint_argument
+@click.option("--last", type=click.IntRange(1), default=100, show_default=True, help="Batches at most.")
+@click.option("--plot", is_flag=True, help="Draw records and seconds of each batch as bars of text.")
+@output_option
+def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) -> None:
+    """Show the batches that the checkpoint at URI still knows, the newest last."""
+    from airflow_kafka_offsets.checkpoint.history import batches
+
+    if plot and output == "json":
+        raise UsageError("--plot draws text, and --output json is for programs: leave one of them out")
+    found = batches(checkpoint, last)
+    query_id, totals = checkpoint.query_id(), _totals(found)
+    value = {
+        "version": 1,
+        "location": checkpoint.location,
+        "query_id": query_id,
+        "batches": [batch.as_json() for batch in found],
+        "totals": totals,
+    }
+    body = (
+        chart(found, shutil.get_terminal_size().columns, _drawn(sys.stdout.encoding))
+        if plot
+        else table(found)
+    )
+    print_result(output, value, [f"query    {printable(query_id)}", *body, _total(totals)])
+
+
+def _totals(found: Sequence[Batch]) -> dict[str, Any]:
+    """Return the sums of what is known of finished batches, and of how many it is known."""
+    found = [batch for batch in found if not batch.pending]
+    records = [batch.records for batch in found if batch.records is not None]
+    durations = [batch.duration for batch in found if batch.duration is not None]
+    return {
+        "batches": len(found),
+        "records": sum(records) if records else None,
+        "records_of": len(records),
+        "duration": round(sum(durations), 3) if durations else None,
+        "duration_of": len(durations),
+    }
+
+
+def _total(totals: Mapping[str, Any]) -> str:
+    known = [
+        f"{_cell(totals[name])} {unit} (in {totals[f'{name}_of']})"
+        for name, unit in (("records", "records"), ("duration", "s"))
+        if totals[name] is not None
+    ]
+    return f"{totals['batches']} finished batches: {', '.join(known) or 'nothing is known'}"
+
+
+def table(found: Sequence[Batch]) -> list[str]:
+    """Return a row for each topic of each batch; the end offsets are those of all partitions together."""
+    rows = [("BATCH", "PLANNED", "SECONDS", "SOURCE", "TOPIC", "RECORDS", "END-OFFSETS", "NOTE")]
+    for batch in found:
+        at = "-" if batch.at is None else iso_time(timestamp_ms(batch.at))
+        lead = (str(batch.batch), at, _cell(batch.duration))
+        gap = batch.previous is not None and batch.previous + 1 < batch.batch
+        note = "; ".join([*([f"with those after {batch.previous}"] if gap else []), *_notes(batch)])
+        for source, offsets in batch.offsets.items():
+            for topic in sorted({tp.topic for tp in offsets}):
+                records = batch.read.get(source, {}).get(topic)
+                end = sum(offset for tp, offset in offsets.items() if tp.topic == topic)
+                rows.append((*lead, source, topic, _cell(records), str(end), note))
+        if not batch.offsets:
+            rows.append((*lead, "-", "(no Kafka offsets)", "-", "-", note))
+    return align(rows)
+
+
+def chart(found: Sequence[Batch], columns: int, bar: Callable[[float, int], str]) -> list[str]:
+    """
+    Return a line for each batch, with a bar for its records and one for its seconds.
+
+    :param columns: the terminal's width, which the lines do not exceed if it is 40 or more.
+    :param bar: draws a share from 0 to 1 in so many characters.
+    """
+    records: list[float | None] = [batch.records for batch in found]
+    seconds: list[float | None] = [batch.duration for batch in found]
+    numbers = _right(["BATCH", *(str(batch.batch) for batch in found)])
+    sides = [_right([name, *map(_cell, side)]) for name, side in (("RECORDS", records), ("SECONDS", seconds))]
+    used = sum(len(column[0]) for column in (numbers, *sides))
+    room = max(1, min(_WIDEST, (columns - used - 6) // 2))
+    drawn = [["", *_bars(side, room, bar)] for side in (records, seconds)]
+    lines = [
+        f"{number}  {left} {left_bar:<{room}}  {right} {right_bar}".rstrip()
+        for number, left, left_bar, right, right_bar in zip(
+            numbers, sides[0], drawn[0], sides[1], drawn[1], strict=True
+        )
+    ]
+    for at, batch in reversed(list(enumerate(found, 2))):
+        lines[at:at] = [f"       {note}" for note in _notes(batch)]
+    return lines
+
+
+def _right(cells: Sequence[str]) -> list[str]:
+    width = max(map(len, cells))
+    return [cell.rjust(width) for cell in cells]
+
+
+def _bars(values: Sequence[float | None], room: int, bar: Callable[[float, int], str]) -> list[str]:
+    top = max((value for value in values if value is not None), default=0)
+    return [bar(value / top, room) if value else "" for value in values]
+
+
+def blocks(share: float, width: int) -> str:
+    """Return a bar to an eighth of a character; what is not nothing is seen."""
+    eighths = max(1, round(share * width * 8))
+    return _EIGHTHS[-1] * (eighths // 8) + _EIGHTHS[: eighths % 8][-1:]
+
+
+def _drawn(encoding: str | None) -> Callable[[float, int], str]:
+    """Return what draws a bar in the output's encoding."""
+    try:
+        _EIGHTHS.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return lambda share, width: "#" * max(1, round(share * width))
+    return blocks
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.1f}"
+
+
+def _notes(batch: Batch) -> list[str]:
+    return [
+        *(["pending"] if batch.pending else []),
+        *([f"then moved by {batch.moved_by}"] if batch.moved_by else []),
+    ]
