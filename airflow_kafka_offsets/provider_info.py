@@ -26,6 +26,20 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["apache"],
             }
         ],
+        "config": {
+            "kafka_offsets": {
+                "description": "Settings of the Kafka offsets provider.",
+                "options": {
+                    "tab": {
+                        "description": "Whether the API server shows the Offsets tab.",
+                        "version_added": "0.1.0",
+                        "type": "boolean",
+                        "example": None,
+                        "default": "True",
+                    }
+                },
+            }
+        },
         "asset-uris": [
             {
                 "schemes": ["kafka-group"],

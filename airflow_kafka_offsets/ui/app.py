@@ -1,0 +1,89 @@
+"""The app behind the Offsets tab: its routes, their guards and its security headers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from airflow.api_fastapi.core_api.security import get_user
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from airflow_kafka_offsets.ui.access import check_frames, check_guards
+from airflow_kafka_offsets.ui.live import Live
+from airflow_kafka_offsets.ui.routes import dag_routes, user_routes
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every response that does not set them itself."""
+
+log = logging.getLogger(__name__)
+
+
+def make_app(live: Live | None = None) -> FastAPI:
+    """
+    Return the app.
+
+    :param live: asks brokers and storages.
+    :raises SetupError: if a route has no guard, or this Airflow cannot show it.
+    """
+    check_frames()
+    # There is nothing but the routes: no documentation, no schema, no redirects.
+    app = FastAPI(
+        title="Kafka offsets",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        dependencies=[Depends(get_user)],
+        lifespan=_lifespan,
+        exception_handlers={Exception: _failed},
+    )
+    app.state.live = live or Live()
+    app.state.found = {}
+    app.include_router(user_routes)
+    app.include_router(dag_routes)
+    app.add_middleware(SecurityHeaders)
+    check_guards(app)
+    return app
+
+
+class SecurityHeaders:
+    """Adds :data:`HEADERS` to every response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and add the headers to its response."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                added = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(each for each in added if each[0] not in given)]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    app.state.live.close()
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    log.error("%s: %s", request.url.path, type(error).__name__)
+    return JSONResponse({"detail": "Internal Server Error"}, 500, HEADERS)

@@ -1,0 +1,163 @@
+"""A child process that answers several questions at once, each within its deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import IO, Any, cast
+
+import airflow_kafka_offsets
+
+_START = 60.0
+"""Seconds that the process may take to start."""
+
+_CHUNK = 1 << 20
+_TICK = 0.5
+_GRACE = 1.0
+_MOST_HUNG = 4
+_ENDED = "the process that asks has ended; it is started again"
+
+
+class NoAnswerError(Exception):
+    """There was no answer; the text says why."""
+
+
+class Child:
+    """
+    The process, and the questions that it has not answered.
+
+    It reads a question from each line of its input, ``{"id", "seconds", ...}``, and writes answers in any
+    order, ``{"id", ...}``; the first line is ``{"ready": true}``. If it answers nothing at all, or has left
+    several questions unanswered, it takes no more, and is killed once the others are answered or due.
+
+    :param command: its arguments; nothing secret may be in them.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        root = str(Path(airflow_kafka_offsets.__file__).parents[1])
+        path = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            list(command),
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**environment, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
+        )
+        self._owner = os.getpid()
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+        self._stdout = cast("IO[bytes]", self._process.stdout)
+        os.set_blocking(self._stdin.fileno(), False)
+        self._lock = threading.Lock()
+        self._open: dict[int, tuple[float, Future[Any], float]] = {}
+        self._number = 0
+        self._started = time.monotonic()
+        self._ready = False
+        self._answered = 0.0
+        self._hung: set[int] = set()
+        self._retired = False
+        self._ended = False
+        self._finalizer = weakref.finalize(self, _kill, self._process, self._owner)
+        self._thread = threading.Thread(target=self._listen, name="kafka-offsets-live", daemon=True)
+        self._thread.start()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes questions: not after it has ended, nor in a copy of this process."""
+        return not self._retired and self._owner == os.getpid() and self._process.poll() is None
+
+    def ask(self, question: Mapping[str, Any], seconds: float) -> Future[Any]:
+        """Return the answer to come, a mapping; a :class:`NoAnswerError` if it does not come in time."""
+        answer: Future[Any] = Future()
+        with self._lock:
+            if self._ended:
+                answer.set_exception(NoAnswerError(_ENDED))
+                return answer
+            self._number += 1
+            number = self._number
+            now = time.monotonic()
+            self._open[number] = (now + seconds, answer, now)
+            line = json.dumps({"id": number, "end": now + seconds, **question}).encode() + b"\n"
+            try:
+                # A pipe that is full is one that nobody reads.
+                self._retired |= self._stdin.write(line) != len(line)
+            except (OSError, ValueError):  # it has ended, which the thread sees
+                self._retired = True
+        return answer
+
+    def end(self) -> None:
+        """End the process; what it has not answered fails."""
+        self._retired = True
+        self._finalizer()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_GRACE)
+
+    def _listen(self) -> None:
+        received = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdout, selectors.EVENT_READ)
+            while not (self._retired and not self._open):
+                if selector.select(_TICK / 4 if self._open else _TICK):
+                    more = os.read(self._stdout.fileno(), _CHUNK)
+                    if not more:
+                        break
+                    *lines, received = (received + more).split(b"\n")
+                    for line in lines:
+                        self._take(line)
+                self._expire()
+        self.end()
+        with self._lock:
+            self._ended = True
+            self._stdin.close()
+            self._stdout.close()
+        for answer in self._taken(list(self._open)):
+            answer.set_exception(NoAnswerError(_ENDED))
+
+    def _take(self, line: bytes) -> None:
+        try:
+            found = json.loads(line)
+            number = found.get("id")
+        except (ValueError, AttributeError):
+            return
+        self._ready = True
+        self._answered = time.monotonic()
+        self._hung.discard(number)
+        for answer in self._taken([number]):
+            answer.set_result(found)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        due = [number for number, (end, *_) in list(self._open.items()) if end < now]
+        if due and self._ready:
+            self._hung.update(due)
+            # A storage that hangs concerns its own pipelines only, until it keeps too many threads busy.
+            silent = self._answered < min(self._open[number][2] for number in due)
+            self._retired |= silent or len(self._hung) >= _MOST_HUNG
+        elif due and now - self._started > _START:
+            self._retired = True
+        reason = "no answer in time" if self._ready else "the process that asks is still starting"
+        for answer in self._taken(due):
+            answer.set_exception(NoAnswerError(reason))
+
+    def _taken(self, numbers: Sequence[int]) -> list[Future[Any]]:
+        with self._lock:
+            return [self._open.pop(number)[1] for number in numbers if number in self._open]
+
+
+def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
+    if owner != os.getpid():
+        return
+    try:
+        process.wait(0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)

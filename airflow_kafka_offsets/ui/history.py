@@ -1,0 +1,91 @@
+"""What moved a pipeline in the past: receipts in XCom, and the events of its groups' assets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.pipeline import group_uri
+from airflow_kafka_offsets.ui.discovery import concerns
+from airflow_kafka_offsets.ui.pipelines import Pipeline
+from airflow_kafka_offsets.ui.receipts import Move
+from airflow_kafka_offsets.ui.responses import MoveResponse
+from airflow_kafka_offsets.ui.store import group_events, moves_of
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+MOST_MOVES = 200
+_MOST_READ = 600
+
+
+class Readable(Protocol):
+    """Tells which DAGs a user may read."""
+
+    def with_xcom(self, dag_ids: Collection[str]) -> set[str]:
+        """Return those of some DAGs of which the user may read the XCom."""
+
+
+def moves(session: Session, pipeline: Pipeline, readable: Readable) -> list[MoveResponse]:
+    """Return the newest moves of a pipeline, the oldest first."""
+    tasks = {(task.dag_id, task.task_id): task.kind for task, _ in pipeline.tasks}
+    indexes = {(task.dag_id, task.task_id): kept for task, kept in pipeline.tasks}
+    own = [move for move in moves_of(session, tasks, indexes, _MOST_READ) if concerns(move, pipeline)]
+    found = {(each.dag_id, each.run_id, each.task_id, each.map_index): each for each in map(response, own)}
+    uris = list(_uris(pipeline))
+    events = [event for _, event in group_events(session, uris, MOST_MOVES)]
+    visible = readable.with_xcom({event.source_dag_id for event in events if event.source_dag_id})
+    for event in events:
+        # An event without a DAG came through Airflow's API.
+        if event.source_dag_id is None or event.source_dag_id in visible:
+            move = _of_event(event, tasks)
+            found.setdefault((move.dag_id, move.run_id, move.task_id, move.map_index), move)
+    return sorted(found.values(), key=lambda move: move.at)[-MOST_MOVES:]
+
+
+def response(move: Move) -> MoveResponse:
+    """Return a move as the routes do."""
+    of = move.instance
+    return MoveResponse(
+        at=of.at,
+        kind=move.kind,
+        dag_id=of.dag_id,
+        run_id=of.run_id,
+        task_id=of.task_id,
+        map_index=of.map_index,
+        try_number=of.try_number,
+        records=move.records,
+        lag=move.lag,
+        offset=move.offset,
+        log_end=move.log_end,
+        plan_only=move.plan_only,
+        state=None if of.state is None else str(of.state),
+    )
+
+
+def _uris(pipeline: Pipeline) -> Iterator[str]:
+    for group_id in pipeline.group_ids:
+        with suppress(UsageError):
+            yield group_uri(pipeline.kafka_config_id, group_id)
+
+
+def _of_event(event: Any, kinds: Any) -> MoveResponse:
+    extra = event.extra if isinstance(event.extra, dict) else {}
+    records = extra.get("records")
+    return MoveResponse(
+        at=event.timestamp,
+        kind=kinds.get((event.source_dag_id, event.source_task_id), "commit"),
+        dag_id=event.source_dag_id,
+        run_id=event.source_run_id,
+        task_id=event.source_task_id,
+        map_index=event.source_map_index,
+        records=records if isinstance(records, int) and not isinstance(records, bool) else None,
+    )
+
+
+def columns(rows: Iterable[tuple[Any, ...]], names: Collection[str]) -> dict[str, list[Any]]:
+    """Return rows as columns."""
+    found = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
+    return dict(zip(names, found, strict=True))

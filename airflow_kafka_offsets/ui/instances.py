@@ -1,0 +1,142 @@
+"""What one task instance did or saw: its receipt as a table, its reading, and the command that undoes it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.ui import store
+from airflow_kafka_offsets.ui.history import columns, response
+from airflow_kafka_offsets.ui.pipelines import is_unknown, kind_of_operator
+from airflow_kafka_offsets.ui.receipts import (
+    Instance,
+    Move,
+    Value,
+    cells,
+    kind_of_value,
+    own_value,
+    parts_of,
+    read_move,
+)
+from airflow_kafka_offsets.ui.responses import (
+    ReceiptPartitions,
+    ReceiptResponse,
+    ReceiptTotals,
+    TaskInstanceResponse,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+_MOST_IN_COMMAND = 100_000
+"""Characters of a receipt that is put into a command."""
+
+RECEIPT_FILE = "kafka-offsets-receipt.json"
+"""The file that the command reads a receipt from."""
+
+_COLUMNS = ("group", "topic", "partition", "before", "after", "records", "log_start", "log_end")
+
+
+def read(
+    session: Session, dag_id: str, run_id: str, task_id: str, map_index: int
+) -> TaskInstanceResponse | None:
+    """Return what a task instance did or saw, ``None`` if there is no such instance."""
+    found = store.task_instance(session, dag_id, run_id, task_id, map_index)
+    if found is None:
+        return None
+    result = TaskInstanceResponse(
+        operator=found.operator, state=None if found.state is None else str(found.state)
+    )
+    value = own_value(found.value)
+    if value is None:
+        return result
+    instance = Instance(dag_id, run_id, task_id, map_index, found.timestamp, found.try_number, found.state)
+    move = read_move(instance, kind_of_operator(found.operator or ""), value)
+    if move is None:
+        result.problems.append("the value in XCom is not in the form of this package, and is not shown")
+        return result
+    result.move = response(move)
+    match kind_of_value(value):
+        case "receipt":
+            names = store.rendered_of(session, dag_id, run_id, task_id, map_index)
+            result.receipt = receipt_table(value, move)
+            result.undo = undo_command(value, move, names)
+            if result.undo and RECEIPT_FILE in result.undo and _is_large(value):
+                result.problems.append(
+                    f"the receipt is too large for a command: save the task's XCom as {RECEIPT_FILE} first"
+                )
+        case "drift":
+            result.drift = dict(value)
+        case _:
+            result.reading = dict(value)
+    return result
+
+
+def receipt_table(value: Value, move: Move) -> ReceiptResponse:
+    """Return a receipt as columns, one row for each partition."""
+    rows = [row for part in parts_of(value) for row in _rows(part)]
+    source, checkpoint = value.get("source"), value.get("checkpoint")
+    changed = value.get("changed")
+    return ReceiptResponse(
+        groups=list(move.groups),
+        source=dict(source) if isinstance(source, Mapping) else {},
+        changed=changed if isinstance(changed, int) else None,
+        plan_only=move.plan_only,
+        verified=value.get("verified") is True,
+        checkpoint=dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
+        totals=ReceiptTotals(partitions=len(rows), records=move.records, lag=move.lag),
+        partitions=ReceiptPartitions(**columns(rows, _COLUMNS)),
+    )
+
+
+def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> str | None:
+    """
+    Return the command that takes a move back, for a shell; ``None`` if nothing was moved.
+
+    :param names: what the task instance has rendered.
+    """
+    changed = value.get("changed")
+    part = value.get("checkpoint")
+    moved = part if isinstance(part, Mapping) and isinstance(part.get("archive"), str) else None
+    if move.plan_only or not move.groups or not (changed or moved):
+        return None
+    group_id = names.get("group_id")
+    if len(move.groups) == 1:
+        group_id = move.groups[0]
+    elif isinstance(group_id, Mapping) and not is_unknown(group_id):
+        group_id = json.dumps(dict(group_id))
+    else:
+        topics = {topic: part["group_id"] for part in parts_of(value) for topic in part.get("after") or ()}
+        group_id = json.dumps(topics)
+    words = ["airflow-kafka-offsets", "group", "restore"]
+    words += ["--kafka-config-id", str(names.get("kafka_config_id") or "kafka_default")]
+    first = ""
+    if moved is not None:
+        words += ["--checkpoint", str(moved.get("location")), "--archive", str(moved["archive"])]
+        if conn_id := names.get("checkpoint_conn_id"):
+            words += ["--checkpoint-conn-id", str(conn_id)]
+    else:
+        words += ["--receipt", RECEIPT_FILE]
+        first = "" if _is_large(value) else f"cat > {RECEIPT_FILE} <<'EOF'\n{json.dumps(value)}\nEOF\n"
+    # A name may begin with a hyphen.
+    return first + shlex.join([*words, "--execute", "--", str(group_id)])
+
+
+def _is_large(value: Value) -> bool:
+    return len(json.dumps(value)) > _MOST_IN_COMMAND
+
+
+def _rows(part: Value) -> list[tuple[Any, ...]]:
+    """Return a row for each partition of one group's receipt."""
+    known = {
+        name: {(topic, number): offset for topic, number, offset in cells(part.get(name))}
+        for name in ("before", "after", "log_start", "log_end")
+    }
+    rows = []
+    for topic, number in sorted(known["before"].keys() | known["after"].keys()):
+        before, after, start, end = (known[name].get((topic, number)) for name in known)
+        records = None if before is None or after is None else after - before
+        rows.append((str(part.get("group_id")), topic, number, before, after, records, start, end))
+    return rows

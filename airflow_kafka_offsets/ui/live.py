@@ -1,0 +1,142 @@
+"""Asks brokers and checkpoints for all viewers together, in one child process, with a deadline."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+from airflow_kafka_offsets.ui.child import Child, NoAnswerError
+from airflow_kafka_offsets.ui.pipelines import Pipeline
+
+Question = Literal["now", "batches"]
+
+DEADLINE = 10.0
+"""Seconds after which there is an answer, whatever it is."""
+
+FRESH = 5.0
+"""Seconds in which an answer, also a failure, is given to everybody who asks."""
+
+_KEPT = 500
+"""Last good answers that are kept."""
+
+_WORKER = "airflow_kafka_offsets.ui.live_worker"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """
+    What is known.
+
+    :param value: the last good answer, ``None`` if there was none yet.
+    :param read_at: when that was.
+    :param error: why there is no newer one, ``None`` if it is new.
+    :param since: since when there is none.
+    """
+
+    value: Mapping[str, Any] | None = None
+    read_at: datetime | None = None
+    error: str | None = None
+    since: datetime | None = None
+
+
+class Live:
+    """
+    The answers of brokers and checkpoints.
+
+    A question that is asked again while it is under way, or within :data:`FRESH` seconds, is asked once. The
+    child process starts with the first question, and ends when nobody has asked for a while.
+
+    :param worker: the module that the child process runs.
+    """
+
+    def __init__(self, worker: str = _WORKER, deadline: float = DEADLINE, fresh: float = FRESH) -> None:
+        self._worker = worker
+        self._deadline = deadline
+        self._fresh = fresh
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+        self._under_way: dict[str, Future[Answer]] = {}
+        self._answers: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
+
+    def close(self) -> None:
+        """End the child process."""
+        with self._lock:
+            child, self._child = self._child, None
+        if child is not None:
+            child.end()
+
+    def warm(self) -> None:
+        """Start the child process: somebody is about to ask."""
+        with self._lock:
+            self._running()
+
+    def ask(self, question: Question, pipeline: Pipeline) -> Future[Answer]:
+        """Return the answer about a pipeline, now or within the deadline; it never is an exception."""
+        names = {name: pipeline.names.get(name) for name in PIPELINE_PARAMETERS}
+        request = {"question": question, "names": names}
+        key = json.dumps(request, sort_keys=True)
+        done: Future[Answer] = Future()
+        done.set_running_or_notify_cancel()  # one viewer who leaves must not cancel it for the others
+        if pipeline.unresolved:
+            names_open = ", ".join(pipeline.unresolved)
+            done.set_result(Answer(error=f"no run has rendered {names_open} yet, so there is nothing to ask"))
+            return done
+        with self._lock:
+            at, known = self._answers.get(key, (0.0, Answer()))
+            if at and time.monotonic() - at < self._fresh:
+                done.set_result(known)
+                return done
+            if key in self._under_way:
+                return self._under_way[key]
+            self._under_way[key] = done
+            try:
+                asked = self._running().ask(request, self._deadline)
+            except OSError as error:
+                asked = Future()
+                asked.set_exception(
+                    NoAnswerError(f"the process that asks cannot be started ({error.strerror})")
+                )
+        asked.add_done_callback(lambda result: self._answered(key, result, done))
+        return done
+
+    def _running(self) -> Child:
+        if self._child is None or not self._child.usable:
+            # Airflow looks connections up in its database only in a process of a server.
+            environment = {**os.environ, "_AIRFLOW_PROCESS_CONTEXT": "server"}
+            self._child = Child([sys.executable, "-c", _start(self._worker)], environment)
+        return self._child
+
+    def _answered(self, key: str, result: Future[Any], done: Future[Answer]) -> None:
+        now = datetime.now(tz=timezone.utc)
+        failure = result.exception()
+        with self._lock:
+            _, before = self._answers.get(key, (0.0, Answer()))
+            if failure is None and (found := result.result()).get("error") is None:
+                answer = Answer(found.get("value"), now)
+            else:
+                reason = str(failure) if failure is not None else str(found["error"])
+                answer = replace(before, error=reason, since=before.since or now)
+            self._answers[key] = (time.monotonic(), answer)
+            self._answers.move_to_end(key)
+            while len(self._answers) > _KEPT:
+                self._answers.popitem(last=False)
+            self._under_way.pop(key, None)
+        done.set_result(answer)
+
+
+def _start(module: str) -> str:
+    # As python -m, but what lies in the working directory is not taken for a module.
+    return f"import sys; sys.path = [at for at in sys.path if at]; from {module} import main; main()"

@@ -1,0 +1,214 @@
+"""The child process: opens the pipelines' connections, and asks brokers and storages."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from airflow_kafka_offsets.checkpoint.history import Batch, batches
+from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnavailableError,
+    KafkaOffsetsError,
+)
+from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.config import SERVERS
+from airflow_kafka_offsets.kafka.failures import GUARDED
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.ui.now import PipelineNow, reason
+
+_IDLE = 900.0
+"""Seconds without a question after which the process ends."""
+
+_AT_ONCE = 8
+_CALL = 3.0
+"""Seconds for each call to a broker."""
+
+_SHUT = 5.0
+"""Seconds in which a broker that did not answer is not asked again."""
+
+_MARGIN = 1.0
+"""Seconds before the end of its time at which a question gives up."""
+
+_WATCH = 5.0
+
+
+class Cluster:
+    """
+    The client of one Kafka connection, which one question uses at a time.
+
+    While it does not answer, those that wait for it fail at once.
+    """
+
+    def __init__(self, kafka_config_id: str) -> None:
+        self._hook = KafkaOffsetsHook(kafka_config_id, timeout=_CALL)
+        self._lock = threading.Lock()
+        self._client: OffsetsClient | None = None
+        self._servers = ""
+        self._shut_until = 0.0
+        self._failure = ""
+
+    @contextmanager
+    def client(self, end: float) -> Iterator[tuple[OffsetsClient, str]]:
+        """
+        Lend the client, and say where it asks.
+
+        It is made again after a failure, since the connection may have been corrected.
+
+        :raises KafkaOffsetsError: with a text for all viewers.
+        """
+        if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
+            raise _busy()
+        try:
+            if time.monotonic() < self._shut_until:
+                raise KafkaOffsetsError(self._failure)
+            if self._client is None:
+                config = self._hook.client_config()
+                self._servers = str(config[SERVERS])
+                self._client = OffsetsClient(config, timeout=_CALL)
+            yield self._client, self._servers
+        except BrokerError as error:
+            text = f"the broker of connection {self._hook.kafka_config_id!r}: {reason(error, self._servers)}"
+            if _of_all(error):
+                self._shut_until, self._failure = time.monotonic() + _SHUT, text
+                if self._client is not None:
+                    threading.Thread(target=self._client.close, daemon=True).start()
+                self._client = None
+            raise KafkaOffsetsError(text) from None
+        finally:
+            self._lock.release()
+
+
+class ReadAhead(SparkCheckpoint):
+    """A checkpoint that was read once before: a storage that is slow must not keep others from the broker."""
+
+    def __init__(self, checkpoint: SparkCheckpoint) -> None:
+        super().__init__(checkpoint.location, fs=checkpoint.fs)
+        self._first: CheckpointState | None = super().read()
+
+    def read(self) -> CheckpointState:
+        """Return what was read, the first time."""
+        first, self._first = self._first, None
+        return first or super().read()
+
+
+class LiveWorker:
+    """Answers questions, several at once."""
+
+    def __init__(self) -> None:
+        self._clusters: dict[str, Cluster] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a question, or one sentence that says why there is none."""
+        try:
+            if time.monotonic() > request["end"]:
+                raise _busy()
+            ask = {"now": self._now, "batches": self._batches}[request["question"]]
+            return {"id": request["id"], "value": ask(request["names"], request["end"])}
+        except KafkaOffsetsError as error:
+            return {"id": request["id"], "error": reason(error)}
+        except Exception as error:  # noqa: BLE001  # its text may hold anything
+            return {"id": request["id"], "error": f"reading failed ({type(error).__name__})"}
+
+    def _now(self, names: Mapping[str, Any], end: float) -> dict[str, Any]:
+        named = Groups.parse(names["group_id"], names["topics"], required=False)
+        checkpoint = None
+        if names["checkpoint_location"]:
+            checkpoint = ReadAhead(
+                spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
+            )
+        kafka_config_id = names["kafka_config_id"] or "kafka_default"
+        with self._lock:
+            if kafka_config_id not in self._clusters:
+                self._clusters[kafka_config_id] = Cluster(kafka_config_id)
+            cluster = self._clusters[kafka_config_id]
+        with cluster.client(end) as (client, servers):
+            return PipelineNow(client, named, checkpoint, servers=servers, end=end).read()
+
+    def _batches(self, names: Mapping[str, Any], end: float) -> dict[str, Any]:
+        checkpoint = spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
+        found = batches(checkpoint, within=max(0.5, end - time.monotonic() - _MARGIN))
+        return {"batches": [_batch(each) for each in found]}
+
+
+def _busy() -> KafkaOffsetsError:
+    return KafkaOffsetsError("other questions took all of the time")
+
+
+def _of_all(error: BrokerError) -> bool:
+    """Whether an error is one of the whole cluster, and not of one group or topic."""
+    if isinstance(error, BrokerAuthenticationError):
+        return error.code not in GUARDED
+    # The client's own codes begin with an underscore: no connection, no answer.
+    return isinstance(error, BrokerUnavailableError) and (error.code or "").startswith("_")
+
+
+def _batch(batch: Batch) -> dict[str, Any]:
+    ends = [offset for offsets in batch.offsets.values() for offset in offsets.values()]
+    return {
+        "batch": batch.batch,
+        "at": None if batch.at is None else batch.at.isoformat(),
+        "duration": batch.duration,
+        "records": batch.records,
+        "offset": sum(ends) if ends else None,
+        "pending": batch.pending,
+        "moved_by": batch.moved_by,
+    }
+
+
+def main() -> None:
+    """Answer the questions on standard input until it ends, or nobody asks any more."""
+    out = os.dup(1)
+    os.dup2(2, 1)  # what Airflow and its providers print
+    logging.disable(logging.INFO)
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    worker, writing = LiveWorker(), threading.Lock()
+
+    def reply(line: str) -> None:
+        write(worker.answer(json.loads(line)))
+
+    def write(value: Mapping[str, Any]) -> None:
+        text = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+        with writing:
+            while text:
+                text = text[os.write(out, text) :]
+
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    write({"ready": True})
+    with suppress(queue.Empty):
+        while True:
+            pool.submit(reply, lines.get(timeout=_IDLE))
+    os._exit(0)
+
+
+def _read(lines: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(0)
+
+
+def _watch(parent: int) -> None:
+    # A copy of the parent may hold the other end of the input open.
+    while os.getppid() == parent:
+        time.sleep(_WATCH)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""Reads where a pipeline is now: its checkpoint, its groups and the logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnavailableError,
+    KafkaOffsetsError,
+)
+from airflow_kafka_offsets.kafka.explain import remedy
+from airflow_kafka_offsets.kafka.failures import GUARDED
+from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
+from airflow_kafka_offsets.kafka.retention import retentions
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed
+from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.moves.drift import pipeline_drift
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+_TIMES_WITHIN = 1.5
+"""Seconds for the times of the oldest unread records; partitions that take longer have none."""
+
+_LEFT = 0.5
+"""Seconds that are left for the rest."""
+
+_COLUMNS = (
+    "group",
+    "topic",
+    "partition",
+    "committed",
+    "checkpoint",
+    "log_start",
+    "log_end",
+    "lag",
+    "time_lag",
+    "headroom",
+    "headroom_is",
+    "verdict",
+)
+
+
+class PipelineNow:
+    """
+    One reading of a pipeline.
+
+    :param named: its groups and topics.
+    :param checkpoint: ``None`` if it names none.
+    :param servers: the broker's addresses, which no text may show.
+    :param end: when it has to be over, by ``time.monotonic()``.
+    """
+
+    def __init__(
+        self,
+        client: OffsetsClient,
+        named: Groups,
+        checkpoint: SparkCheckpoint | None,
+        *,
+        servers: str,
+        end: float,
+    ) -> None:
+        self._client = client
+        self._named = named
+        self._checkpoint = checkpoint
+        self._servers = servers
+        self._end = end
+        self._problems: list[str] = []
+
+    def read(self) -> dict[str, Any]:
+        """
+        Return the reading as plain JSON, see :class:`~airflow_kafka_offsets.ui.responses.Now`.
+
+        What cannot be read besides the positions is ``None``, and a sentence in ``problems``.
+
+        :raises KafkaOffsetsError: if the positions cannot be read.
+        """
+        reports = self._reports()
+        compared = self._checkpoint is not None and bool(self._named.ids)
+        lines: list[tuple[Any, ...]] = []
+        found: list[Headroom] = []
+        for report in reports:
+            late, headroom = self._times(report)
+            found += headroom.values()
+            lines += [_line(report, row, late, headroom, compared=compared) for row in report.partitions]
+        columns = [list(column) for column in zip(*lines, strict=True)] or [[] for _ in _COLUMNS]
+        partitions = dict(zip(_COLUMNS, columns, strict=True))
+        state, members = self._members([report.group_id for report in reports if report.group_id])
+        lags = [lag for lag in partitions["lag"] if lag is not None]
+        ages = [age for lag, age in zip(partitions["lag"], partitions["time_lag"], strict=True) if lag]
+        worst = headrooms_json(found)
+        return {
+            "totals": {
+                "lag": sum(lags) if lags else None,
+                "time_lag": None if None in ages else max(ages, default=0.0 if lags else None),
+                "headroom": worst["headroom"],
+                "headroom_is": worst["headroom_state"] or "unknown",
+                "partitions": len(lines),
+                "without_commit": partitions["committed"].count(None) if self._named.ids else None,
+            },
+            "state": state,
+            "members": members,
+            "drift": _drift(reports) if compared else None,
+            "checkpoint": _batch(reports[0].batch) if self._checkpoint is not None and reports else None,
+            "provenance": self._provenance(reports),
+            "partitions": partitions,
+            "problems": list(dict.fromkeys(self._problems)),
+        }
+
+    def _reports(self) -> list[DriftReport]:
+        if self._checkpoint is not None and self._named.ids:
+            return pipeline_drift(self._client, self._checkpoint, self._named, retention=lambda: None)
+        if self._checkpoint is not None:
+            return [self._of_checkpoint(self._checkpoint)]
+        return [self._of_group(group_id) for group_id in self._named.ids]
+
+    def _of_group(self, group_id: str) -> DriftReport:
+        scope = self._named.scopes()[group_id]
+        positions = group_positions(self._client, group_id, scope)
+        logs = self._client.log_ranges(positions)
+        rows = tuple(PartitionDrift(tp, None, at, logs.get(tp)) for tp, at in sorted(positions.items()))
+        return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc))
+
+    def _of_checkpoint(self, checkpoint: SparkCheckpoint) -> DriftReport:
+        state = checkpoint.read()
+        offsets = {tp: at for each in state.kafka_offsets.values() for tp, at in each.items()}
+        scope = self._named.scope.narrowed(tp.topic for tp in offsets)
+        there = set(partitions_in(self._client, scope)) if offsets else set()
+        logs = self._client.log_ranges(there)
+        rows = tuple(PartitionDrift(tp, offsets.get(tp), None, logs.get(tp)) for tp in sorted(there))
+        ended_at = None if state.batch_id is None else checkpoint.ended_at(state.batch_id)
+        batch = NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
+        return DriftReport("", batch, rows, datetime.now(tz=timezone.utc))
+
+    def _times(
+        self, report: DriftReport
+    ) -> tuple[dict[TopicPartition, float], dict[TopicPartition, Headroom]]:
+        """Return how old the oldest unread records are in seconds, and how long they are kept."""
+        logs = {row.topic_partition: row.log for row in report.partitions if row.log is not None}
+        # The lag is the group's, and what retention may take is what Spark has not read.
+        behind = {row.topic_partition: at for row in report.partitions if (at := _behind(row)) is not None}
+        unread = {
+            row.topic_partition: row.log.start if row.position is None else row.position
+            for row in report.partitions
+            if row.log is not None
+        }
+        known = retentions(self._client, {tp.topic for tp in unread}, strict=False)
+        for topic, found in known.items():
+            if isinstance(found, str):
+                self._problems.append(
+                    f"how long topic {topic} keeps its records is not known: {hidden(found, self._servers)}"
+                )
+        times = self._record_times(behind)
+        more = {tp: at for tp, at in untimed(unread, logs, known).items() if behind.get(tp) != at}
+        of_unread = {**times, **self._record_times(more)}
+        now = time.time()
+        late = {tp: max(0.0, now - at / 1000) for tp, at in times.items() if at is not None and at >= 0}
+        return late, measure_headrooms(unread, logs, known, of_unread, int(now * 1000))
+
+    def _record_times(self, offsets: Offsets) -> dict[TopicPartition, int | None]:
+        within = min(_TIMES_WITHIN, self._end - time.monotonic() - _LEFT)
+        if not offsets or within <= 0:
+            return {}
+        try:
+            return self._client.record_times(offsets, within=within)
+        except BrokerError as error:
+            self._problems.append(
+                f"how old the unread records are is not known: {reason(error, self._servers)}"
+            )
+            return {}
+
+    def _members(self, group_ids: Collection[str]) -> tuple[str | None, list[dict[str, Any]] | None]:
+        if not group_ids:
+            return None, None
+        try:
+            described = self._client.describe_groups(group_ids)
+        except KafkaOffsetsError as error:
+            self._problems.append(f"who is in the group is not known: {reason(error, self._servers)}")
+            return None, None
+        states = dict.fromkeys(group.state for group in described.values())
+        return ", ".join(states), [
+            {
+                "group_id": group.group_id,
+                "member_id": member.member_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": len(member.partitions),
+            }
+            for group in described.values()
+            for member in group.members
+        ]
+
+    def _provenance(self, reports: Collection[DriftReport]) -> dict[str, Any] | None:
+        found: list[CommitMetadata] = []
+        for report in reports:
+            committed = [row.topic_partition for row in report.partitions if row.committed is not None]
+            if committed:
+                commits = self._client.committed(report.group_id, committed).values()
+                found += _makers(commit for commit in commits if commit is not None)
+        newest = max(found, key=lambda metadata: metadata.at or 0, default=None)
+        return None if newest is None else _who(newest)
+
+
+def reason(error: KafkaOffsetsError, servers: str = "") -> str:
+    """
+    Return an error as one sentence without where the broker is: that is not for all viewers.
+
+    :param servers: the broker's addresses, as they are in the configuration.
+    """
+    code = error.code if isinstance(error, BrokerError) else None
+    if code in GUARDED:
+        return f"its user has no right to it: {remedy(code, 'Describe')}"
+    if isinstance(error, BrokerAuthenticationError):
+        return "it refuses its user: see the log of a task of this pipeline"
+    if isinstance(error, BrokerUnavailableError):
+        return "it does not answer"
+    return hidden(str(error), servers)
+
+
+def hidden(text: str, servers: str) -> str:
+    """Return the first line of a text without the broker's addresses."""
+    text = text.split("\n")[0]
+    for address in filter(None, map(str.strip, (servers, *servers.split(",")))):
+        text = text.replace(address, "the broker")
+    return shorten(text, 500)
+
+
+def _makers(commits: Any) -> list[CommitMetadata]:
+    # Thousands of partitions share a few texts.
+    texts = {commit.metadata for commit in commits if isinstance(commit, Commit)}
+    return [metadata for text in texts if (metadata := CommitMetadata.parse(text)) is not None]
+
+
+def _who(made_by: CommitMetadata) -> dict[str, Any]:
+    at = made_by.at or 0
+    values: Mapping[str, Any] = {
+        "dag_id": made_by.dag,
+        "run_id": made_by.run,
+        "task_id": made_by.task,
+        "by": made_by.user,
+        "tool": made_by.tool,
+        "query": made_by.query,
+    }
+    return {
+        **{name: value or None for name, value in values.items()},
+        "map_index": made_by.map_index if made_by.task else None,
+        "batch": made_by.batch,
+        "at": datetime.fromtimestamp(at, tz=timezone.utc).isoformat() if 0 < at < 1 << 36 else None,
+    }
+
+
+def _line(
+    report: DriftReport,
+    row: PartitionDrift,
+    late: Mapping[TopicPartition, float],
+    headrooms: Mapping[TopicPartition, Headroom],
+    *,
+    compared: bool,
+) -> tuple[Any, ...]:
+    """Return the row of a partition, in the order of the columns."""
+    tp, lag, headroom = row.topic_partition, _lag(row), headrooms.get(row.topic_partition)
+    start, end = row.log or (None, None)
+    positions = (row.committed, row.checkpoint, start, end, lag, 0.0 if lag == 0 else late.get(tp))
+    kept = ("unknown", None) if headroom is None else (headroom.state, headroom.seconds)
+    return (
+        report.group_id or None,
+        *tp,
+        *positions,
+        kept[1],
+        kept[0],
+        row.verdict if compared else None,
+    )
+
+
+def _behind(row: PartitionDrift) -> int | None:
+    """Return from which offset on records are not read, ``None`` if there are none."""
+    position = row.checkpoint if row.committed is None else row.committed
+    return position if _lag(row) else None
+
+
+def _lag(row: PartitionDrift) -> int | None:
+    position = row.checkpoint if row.committed is None else row.committed
+    if position is None or row.log is None:
+        return None
+    return max(0, row.log.end - max(position, row.log.start))
+
+
+def _drift(reports: Collection[DriftReport]) -> dict[str, str]:
+    verdicts = [verdict for report in reports for verdict in report.drift]
+    unfinished = ["move unfinished" for report in reports if report.unfinished_move is not None]
+    return {
+        "verdict": next(iter([*unfinished, *verdicts]), "in step"),
+        "text": "; ".join(report.summary() for report in reports),
+    }
+
+
+def _batch(batch: NewestBatch) -> dict[str, Any]:
+    age = None if batch.ended_at is None else max(0.0, time.time() - batch.ended_at.timestamp())
+    return {
+        "batch": batch.batch_id,
+        "pending_batch": batch.pending_batch_id,
+        "age": age,
+        "written_at": None if batch.ended_at is None else batch.ended_at.isoformat(),
+    }

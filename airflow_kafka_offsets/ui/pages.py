@@ -1,0 +1,66 @@
+"""The pages' HTML and the files that they load."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from fastapi import HTTPException, Request, Response
+
+SHELL = "offsets.html"
+ROOT = b"{root}"
+"""Stands in the shell for the way from the page back to the prefix."""
+
+_TYPES = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that pages load."""
+
+    data: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def files() -> Mapping[str, File]:
+    """Return the files by name; nothing else on the disk can be asked for."""
+    found = {}
+    for path in sorted(Path(__file__).with_name("static").iterdir()):
+        if path.is_file():
+            data = path.read_bytes()
+            kind = _TYPES.get(path.suffix, "text/plain")
+            found[path.name] = File(data, kind, f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+    return found
+
+
+def static_response(request: Request, name: str) -> Response:
+    """Return a file, or that it has not changed."""
+    file = files().get(name)
+    if file is None:
+        raise HTTPException(404, "Not Found")
+    headers = {"ETag": file.etag, "Cache-Control": "private, no-cache"}
+    if file.etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(file.data, media_type=file.media_type, headers=headers)
+
+
+def shell_response(request: Request) -> Response:
+    """Return the page; its script reads from the address what to show."""
+    shell = files().get(SHELL)
+    data = b"<!doctype html><title>Kafka offsets</title>" if shell is None else shell.data
+    # Of the address as the browser sees it: a %2F in it is no step.
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    prefix: str = request.scope.get("root_path", "")
+    steps = raw.split(b"?")[0].count(b"/") - prefix.count("/") - 1
+    return Response(data.replace(ROOT, b"../" * steps or b"./"), media_type="text/html")

@@ -1,0 +1,74 @@
+"""The Airflow plugin that adds the Offsets tab; only the API server builds what it shows."""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlsplit
+
+from airflow.configuration import conf
+from airflow.plugins_manager import AirflowPlugin
+
+PREFIX = "/kafka-offsets"
+"""Where the pages are, below the path of ``[api] base_url``."""
+
+SECTION, SWITCH = "kafka_offsets", "tab"
+"""The setting that turns the tab off: ``[kafka_offsets] tab = False``."""
+
+_INSTANCE = "dags/{DAG_ID}/runs/{RUN_ID}/tasks/{TASK_ID}/{MAP_INDEX}"
+
+log = logging.getLogger(__name__)
+
+
+class KafkaOffsetsPlugin(AirflowPlugin):
+    """
+    The Offsets tab: a view of each DAG and task instance, and of all pipelines in the navigation.
+
+    Every component of Airflow loads its plugins. What is here costs nothing until the API server asks for
+    ``fastapi_apps``. If the app cannot be built there is no tab, and Airflow starts all the same.
+    """
+
+    name = "kafka_offsets"
+
+    @cached_property
+    def _app(self) -> Any:
+        if not conf.getboolean(SECTION, SWITCH, fallback=True):
+            return None
+        try:
+            from airflow_kafka_offsets.errors import SetupError
+            from airflow_kafka_offsets.ui.app import make_app
+        except Exception:
+            log.exception("There is no Offsets tab: it cannot be imported")
+            return None
+        try:
+            return make_app()
+        except SetupError as error:
+            log.warning("There is no Offsets tab: %s", error)
+        except Exception:
+            log.exception("There is no Offsets tab: it cannot be set up")
+        return None
+
+    @cached_property
+    def fastapi_apps(self) -> list[Any]:  # type: ignore[override]
+        """The app behind the tab; empty if it is turned off or cannot be built."""
+        return (
+            [] if self._app is None else [{"app": self._app, "url_prefix": PREFIX, "name": "Kafka offsets"}]
+        )
+
+    @cached_property
+    def external_views(self) -> list[Any]:  # type: ignore[override]
+        """The views that Airflow shows in a frame."""
+        if self._app is None:
+            return []
+        base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + PREFIX
+        icons = {"icon": f"{base}/static/icon.svg", "icon_dark_mode": f"{base}/static/icon-dark.svg"}
+        views = {
+            "nav": ("Kafka offsets", "kafka-offsets", ""),
+            "dag": ("Offsets", "kafka-offsets-dag", "dags/{DAG_ID}"),
+            "task_instance": ("Offsets", "kafka-offsets-task", _INSTANCE),
+        }
+        return [
+            {"name": name, "destination": where, "url_route": route, "href": f"{base}/{path}", **icons}
+            for where, (name, route, path) in views.items()
+        ]

@@ -1,0 +1,201 @@
+"""Reads what tasks have left in XCom: receipts, windows, drift reports and the readings of sensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION, read_receipt
+
+Value = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One task instance, and when it left what."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    at: datetime
+    try_number: int | None = None
+    state: str | None = None
+
+
+@dataclass(frozen=True)
+class Move:
+    """
+    What a task instance did to a pipeline, or saw of it.
+
+    :param groups: the groups that it is about; empty for a checkpoint alone.
+    :param checkpoint: the checkpoint that it is about, as far as it says.
+    :param offset: sum of the offsets afterwards, and ``log_end`` that of the log ends.
+    """
+
+    instance: Instance
+    kind: str
+    groups: tuple[str, ...]
+    checkpoint: str | None = None
+    records: int | None = None
+    lag: int | None = None
+    offset: int | None = None
+    log_end: int | None = None
+    plan_only: bool = False
+    named: tuple[Mapping[str, Any], ...] = ()
+    """The names of the pipelines that a drift report is about."""
+
+
+def own_value(stored: object) -> Value | None:
+    """Return a value from XCom if it is one of this package, ``None`` for any other."""
+    if isinstance(stored, str):
+        try:
+            stored = json.loads(stored)
+        except (ValueError, RecursionError):
+            return None
+    is_own = (
+        isinstance(stored, Mapping) and stored.get("version") == RECEIPT_VERSION and kind_of_value(stored)
+    )
+    return stored if is_own and isinstance(stored, Mapping) else None
+
+
+def kind_of_value(value: Value) -> str | None:
+    """Return ``receipt``, ``window``, ``drift`` or ``reading``, by the keys that only it has."""
+    if isinstance(value.get("pipelines"), list) and "drifted" in value:
+        return "drift"
+    if "spark_options" in value and isinstance(value.get("end"), Mapping):
+        return "window"
+    if "position" in value:
+        return "reading"
+    return "receipt" if "changed" in value and ("after" in value or "groups" in value) else None
+
+
+def read_move(instance: Instance, kind: str, value: Value) -> Move | None:
+    """
+    Return what a value says in short; ``None`` if it is not in its form.
+
+    :param kind: what moves of the task are called.
+    """
+    match kind_of_value(value):
+        case "drift":
+            return _of_drift(instance, value)
+        case "window":
+            groups = (
+                value.get("source", {}).get("group_id") if isinstance(value.get("source"), Mapping) else None
+            )
+            return Move(
+                instance,
+                "window",
+                _texts(groups),
+                None,
+                _count(value.get("records")),
+                offset=total(value["end"]),
+            )
+        case "reading":
+            return _of_reading(instance, value)
+        case "receipt":
+            return _of_receipt(instance, kind, value)
+    return None
+
+
+def _of_receipt(instance: Instance, kind: str, value: Value) -> Move | None:
+    try:
+        read_receipt(value)
+    except (OffsetsFormatError, KeyError, TypeError):
+        return None
+    groups = parts_of(value)
+    offset = total(*(part.get("after") for part in groups))
+    log_end = total(*(_within(part.get("log_end"), part.get("after")) for part in groups))
+    return Move(
+        instance,
+        kind if kind in ("commit", "reset", "restore", "window") else "commit",
+        tuple(str(part["group_id"]) for part in groups),
+        checkpoint_of(value),
+        _count(value.get("records")),
+        None if offset is None or log_end is None else max(0, log_end - offset),
+        offset,
+        log_end,
+        bool(value.get("plan_only")),
+    )
+
+
+def _of_drift(instance: Instance, value: Value) -> Move:
+    pipelines = [each for each in value["pipelines"] if isinstance(each, Mapping)]
+    groups = (group for each in pipelines for group in _texts(each.get("group_id")))
+    return Move(instance, "drift", tuple(dict.fromkeys(groups)), named=tuple(pipelines))
+
+
+def _of_reading(instance: Instance, value: Value) -> Move:
+    partitions = value.get("partitions")
+    rows = [row for row in partitions if isinstance(row, Mapping)] if isinstance(partitions, list) else []
+    sums = [
+        sum(row[name] for row in rows)
+        if rows and all(_count(row.get(name)) is not None for row in rows)
+        else None
+        for name in ("committed", "log_end")
+    ]
+    return Move(
+        instance,
+        "wait",
+        _texts(value.get("group_id")),
+        lag=_count(value.get("total_lag")),
+        offset=sums[0],
+        log_end=sums[1],
+    )
+
+
+def parts_of(value: Value) -> list[Mapping[str, Any]]:
+    """Return the parts of a receipt, one for each group."""
+    groups = value.get("groups")
+    return list(groups) if isinstance(groups, Sequence) and not isinstance(groups, str) else [value]
+
+
+def checkpoint_of(value: Value) -> str | None:
+    """Return the location of the checkpoint that a receipt is about."""
+    part, source = value.get("checkpoint"), value.get("source")
+    found = part.get("location") if isinstance(part, Mapping) else None
+    found = source.get("checkpoint") if found is None and isinstance(source, Mapping) else found
+    return found if isinstance(found, str) else None
+
+
+def cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
+    """Return topic, partition and offset, one by one; what is not in Spark's form is skipped."""
+    for topic, numbers in offsets.items() if isinstance(offsets, Mapping) else ():
+        for number, offset in numbers.items() if isinstance(numbers, Mapping) else ():
+            if (
+                isinstance(number, str)
+                and number.isdecimal()
+                and (offset is None or _count(offset) is not None)
+            ):
+                yield str(topic), int(number), offset
+
+
+def total(*offsets: object) -> int | None:
+    """Return the sum of offsets in Spark's form, ``None`` if there are none."""
+    known = [offset for each in offsets for _, _, offset in cells(each) if offset is not None]
+    return sum(known) if known else None
+
+
+def _within(offsets: object, others: object) -> dict[str, dict[str, int | None]]:
+    """Return the offsets of the partitions that others have too."""
+    kept = {(topic, number) for topic, number, _ in cells(others)}
+    found: dict[str, dict[str, int | None]] = {}
+    for topic, number, offset in cells(offsets):
+        if (topic, number) in kept:
+            found.setdefault(topic, {})[str(number)] = offset
+    return found
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    found = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return tuple(dict.fromkeys(each for each in found if isinstance(each, str)))

@@ -1,0 +1,215 @@
+"""The JSON that the routes return: times in UTC, durations in seconds, ``null`` for unknown or none."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+
+class Task(BaseModel):
+    """A task that names a pipeline."""
+
+    task_id: str
+    operator: str
+
+
+class MoveResponse(BaseModel):
+    """What one task did to a pipeline, or saw of it."""
+
+    at: datetime
+    kind: str
+    dag_id: str | None
+    run_id: str | None
+    task_id: str | None
+    map_index: int | None
+    try_number: int | None = None
+    records: int | None = None
+    lag: int | None = None
+    offset: int | None = None
+    log_end: int | None = None
+    plan_only: bool = False
+    state: str | None = None
+
+
+class PipelineResponse(BaseModel):
+    """A pipeline, and the tasks that name it."""
+
+    dag_id: str
+    key: str
+    groups: list[str]
+    topics: list[str] | None
+    checkpoint: str | None
+    kafka_config_id: str
+    checkpoint_conn_id: str | None
+    tasks: list[Task]
+    last_move: MoveResponse | None
+    found_in: list[str]
+    unresolved: list[str]
+
+
+class Pipelines(BaseModel):
+    """The pipelines that the user may read."""
+
+    pipelines: list[PipelineResponse]
+    problems: list[str]
+
+
+class Failure(BaseModel):
+    """Why there is no new reading."""
+
+    message: str
+    since: datetime
+
+
+class Totals(BaseModel):
+    """All partitions of a pipeline together."""
+
+    lag: int | None = None
+    time_lag: float | None = None
+    headroom: float | None = None
+    headroom_is: str = "unknown"
+    partitions: int | None = None
+    without_commit: int | None = None
+
+
+class Member(BaseModel):
+    """A consumer that joined the group."""
+
+    group_id: str
+    member_id: str
+    client_id: str
+    host: str
+    partitions: int
+
+
+class Drift(BaseModel):
+    """Whether group and checkpoint are in step."""
+
+    verdict: str
+    text: str
+
+
+class CheckpointResponse(BaseModel):
+    """The newest batches of a checkpoint."""
+
+    batch: int | None
+    pending_batch: int | None
+    age: float | None
+    written_at: datetime | None
+
+
+class Provenance(BaseModel):
+    """Who made the group's newest commit, as its metadata says."""
+
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+    map_index: int | None = None
+    by: str | None = None
+    tool: str | None = None
+    query: str | None = None
+    batch: int | None = None
+    at: datetime | None = None
+
+
+class Partitions(BaseModel):
+    """Columns of one length."""
+
+    group: list[str | None]
+    topic: list[str]
+    partition: list[int]
+    committed: list[int | None]
+    checkpoint: list[int | None]
+    log_start: list[int | None]
+    log_end: list[int | None]
+    lag: list[int | None]
+    time_lag: list[float | None]
+    headroom: list[float | None]
+    headroom_is: list[str | None]
+    verdict: list[str | None]
+
+
+class Now(BaseModel):
+    """Where a pipeline is; all ``null`` but ``error`` if that was never read."""
+
+    read_at: datetime | None = None
+    stale_since: datetime | None = None
+    error: Failure | None = None
+    totals: Totals | None = None
+    state: str | None = None
+    members: list[Member] | None = None
+    drift: Drift | None = None
+    checkpoint: CheckpointResponse | None = None
+    provenance: Provenance | None = None
+    partitions: Partitions | None = None
+    problems: list[str] = []
+
+
+class BatchResponse(BaseModel):
+    """One batch that the checkpoint still knows."""
+
+    batch: int
+    at: datetime | None
+    duration: float | None
+    records: int | None
+    offset: int | None
+    pending: bool = False
+    moved_by: str | None = None
+    """The archive of the move that made the query continue from other offsets after this batch."""
+
+
+class History(BaseModel):
+    """What is known of a pipeline's past."""
+
+    batches: list[BatchResponse]
+    moves: list[MoveResponse]
+    problems: list[str]
+
+
+class ReceiptPartitions(BaseModel):
+    """Columns of one length."""
+
+    group: list[str | None]
+    topic: list[str]
+    partition: list[int]
+    before: list[int | None]
+    after: list[int | None]
+    records: list[int | None]
+    log_start: list[int | None]
+    log_end: list[int | None]
+
+
+class ReceiptTotals(BaseModel):
+    """All partitions of a receipt together."""
+
+    partitions: int
+    records: int | None
+    lag: int | None
+
+
+class ReceiptResponse(BaseModel):
+    """A receipt as a table."""
+
+    groups: list[str]
+    source: dict[str, Any]
+    changed: int | None
+    plan_only: bool
+    verified: bool
+    checkpoint: dict[str, Any] | None
+    totals: ReceiptTotals
+    partitions: ReceiptPartitions
+
+
+class TaskInstanceResponse(BaseModel):
+    """What one task instance did, or saw."""
+
+    operator: str | None
+    state: str | None
+    move: MoveResponse | None = None
+    receipt: ReceiptResponse | None = None
+    reading: dict[str, Any] | None = None
+    drift: dict[str, Any] | None = None
+    undo: str | None = None
+    problems: list[str] = []

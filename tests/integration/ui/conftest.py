@@ -1,0 +1,229 @@
+"""Airflow's own FastAPI app with the Offsets tab, on a database with DAGs and runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_airflow import QUICK, make_database
+
+from airflow_kafka_offsets.local.demo import demo_environment
+
+PLUGIN = "from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin as Tab\n"
+BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+@pytest.fixture(scope="session")
+def database(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The database of this process's Airflow, and the plugin in its folder."""
+    scratch = tmp_path_factory.mktemp("empty")
+    (scratch / "dags").mkdir()
+    make_database(demo_environment(scratch, scratch / "dags", "127.0.0.1:1"), scratch)
+    home = Path(os.environ["AIRFLOW_HOME"])
+    shutil.copy(scratch / "airflow" / "airflow.db", home / "airflow.db")
+    (home / "plugins").mkdir(exist_ok=True)
+    (home / "plugins" / "offsets_tab.py").write_text(PLUGIN)
+
+
+class Metadata:
+    """Writes DAGs, runs and what their tasks have left into Airflow's database."""
+
+    def __init__(self) -> None:
+        self._runs = 0
+
+    def add_dag(self, dag: Any) -> str:
+        from airflow.models.dagbundle import DagBundleModel
+        from airflow.models.serialized_dag import SerializedDagModel
+        from airflow.serialization.definitions.dag import SerializedDAG
+        from airflow.serialization.serialized_objects import LazyDeserializedDAG
+        from airflow.utils.session import create_session
+
+        lazy = LazyDeserializedDAG.from_dag(dag)
+        with create_session() as session:
+            if session.get(DagBundleModel, "tests") is None:
+                session.add(DagBundleModel(name="tests"))
+                session.flush()
+            SerializedDAG.bulk_write_to_db("tests", None, [lazy], session=session)
+            SerializedDagModel.write_dag(lazy, "tests", session=session)
+        return str(dag.dag_id)
+
+    def add_run(
+        self,
+        dag_id: str,
+        results: dict[Any, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        rendered: dict[Any, dict[str, Any]] | None = None,
+        state: str = "success",
+    ) -> str:
+        """Add a run; results and rendered fields are by task, or by (task, map index)."""
+        from airflow.models.renderedtifields import RenderedTaskInstanceFields
+        from airflow.models.serialized_dag import SerializedDagModel
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+        from airflow.utils.state import DagRunState
+        from airflow.utils.types import DagRunTriggeredByType, DagRunType
+        from sqlalchemy import insert, update
+
+        self._runs += 1
+        run_id = run_id or f"manual__{self._runs}"
+        with create_session() as session:
+            found = SerializedDagModel.get(dag_id, session=session)
+            assert found is not None
+            dag = found.dag
+            when = BEGAN + timedelta(minutes=self._runs)
+            dag.create_dagrun(
+                run_id=run_id,
+                logical_date=when,
+                data_interval=(when, when),
+                run_after=when,
+                run_type=DagRunType.MANUAL,
+                triggered_by=DagRunTriggeredByType.TEST,
+                state=DagRunState.SUCCESS,
+                session=session,
+            )
+            session.flush()
+            session.execute(
+                update(TaskInstance)
+                .where(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
+                .values(state=state, try_number=1)
+            )
+            for name, fields in (rendered or {}).items():
+                task_id, index = name if isinstance(name, tuple) else (name, -1)
+                session.execute(
+                    insert(RenderedTaskInstanceFields).values(
+                        dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=index, rendered_fields=fields
+                    )
+                )
+            for name, value in (results or {}).items():
+                task_id, index = name if isinstance(name, tuple) else (name, -1)
+                XComModel.set(
+                    "return_value",
+                    json.loads(json.dumps(value)),
+                    dag_id=dag_id,
+                    task_id=task_id,
+                    run_id=run_id,
+                    map_index=index,
+                    serialize=False,
+                    session=session,
+                )
+        return run_id
+
+    def add_event(self, uri: str, dag_id: str, run_id: str, task_id: str, **extra: Any) -> None:
+        from airflow.models.asset import AssetEvent, AssetModel
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            asset = AssetModel(name=uri, uri=uri)
+            session.add(asset)
+            session.flush()
+            source = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": -1}
+            named = {f"source_{name}": value for name, value in source.items()}
+            session.add(AssetEvent(asset_id=asset.id, extra=extra, timestamp=BEGAN, **named))
+
+    def clear(self) -> None:
+        from airflow.models.asset import AssetEvent, AssetModel
+        from airflow.models.dag import DagModel
+        from airflow.models.dag_version import DagVersion
+        from airflow.models.dagrun import DagRun
+        from airflow.models.serialized_dag import SerializedDagModel
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import delete
+
+        with create_session() as session:
+            for model in (
+                AssetEvent,
+                AssetModel,
+                XComModel,
+                TaskInstance,
+                DagRun,
+                SerializedDagModel,
+                DagVersion,
+                DagModel,
+            ):
+                session.execute(delete(model))
+
+
+@pytest.fixture
+def metadata(database) -> Any:
+    made = Metadata()
+    yield made
+    made.clear()
+    # Airflow must not be imported before its home is set.
+    from some_dags_only import SomeDagsOnly
+
+    SomeDagsOnly.readable = {}
+    SomeDagsOnly.without_xcom = {}
+
+
+class Browser:
+    """A client of Airflow's app, as one user or without a login."""
+
+    def __init__(self, app: Any, prefix: str) -> None:
+        self.app = app
+        self.prefix = prefix
+
+    def client(self, user: str | None = "ann") -> Any:
+        from airflow.api_fastapi.app import get_auth_manager
+        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+        from fastapi.testclient import TestClient
+
+        headers = {}
+        if user is not None:
+            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role="viewer"))
+            headers["Authorization"] = f"Bearer {token}"
+        return TestClient(self.app, headers=headers, raise_server_exceptions=False)
+
+    def get(self, path: str, user: str | None = "ann", **how: Any) -> Any:
+        return self.client(user).get(f"{self.prefix}/kafka-offsets{path}", **how)
+
+    @property
+    def routes(self) -> list[Any]:
+        return list(self.tab.routes)
+
+    @property
+    def tab(self) -> Any:
+        (mounted,) = (
+            route.app for route in self.app.routes if getattr(route, "path", "") == "/kafka-offsets"
+        )
+        return mounted
+
+
+@pytest.fixture(scope="session")
+def start_browser(database) -> Any:
+    """start_browser(base_url) -> Airflow's app behind an address."""
+    from airflow import plugins_manager
+    from airflow.api_fastapi import app as airflow_app
+
+    started = []
+
+    def start(base_url: str = "http://testserver") -> Browser:
+        prefix = "/" + base_url.split("/", 3)[3].strip("/") if base_url.count("/") > 2 else ""
+        ours.setenv("AIRFLOW__API__BASE_URL", base_url)
+        ours.setattr(airflow_app, "API_ROOT_PATH", f"{prefix}/")
+        for each in vars(plugins_manager).values():
+            if callable(clear := getattr(each, "cache_clear", None)):
+                clear()
+        browser = Browser(airflow_app.create_app(apps="core"), prefix)
+        started.append(browser)
+        return browser
+
+    with pytest.MonkeyPatch.context() as ours:
+        ours.setenv("AIRFLOW__CORE__AUTH_MANAGER", "some_dags_only.SomeDagsOnly")
+        ours.setenv("AIRFLOW__API_AUTH__JWT_SECRET", QUICK["AIRFLOW__API_AUTH__JWT_SECRET"])
+        yield start
+        for browser in started:
+            browser.tab.state.live.close()
+
+
+@pytest.fixture(scope="session")
+def browser(start_browser) -> Browser:
+    return start_browser()

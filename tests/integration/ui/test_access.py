@@ -1,0 +1,201 @@
+"""Who may read what: every route of the app is asked."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from urllib.parse import quote
+
+import pytest
+from airflow.sdk import DAG
+from offsets_receipts import receipt
+
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.ui.app import HEADERS
+
+pytestmark = pytest.mark.integration
+
+UNKNOWN = "no-such-dag"
+
+
+@pytest.fixture
+def two_dags(metadata):
+    for name in ("orders", "secret"):
+        with DAG(name, start_date=datetime(2026, 1, 1), schedule=None) as dag:
+            CommitOffsetsOperator(task_id="commit", group_id=f"{name}-group", offsets={"t": {"0": 1}})
+        metadata.add_dag(dag)
+        metadata.add_run(name, {"commit": receipt(f"{name}-group", 40, 60)}, run_id=f"run-of-{name}")
+
+
+def addresses(browser, dag_id="orders", key="0" * 16):
+    """One address of each route of the app, and no other."""
+    values = {
+        "dag_id": dag_id,
+        "run_id": f"run-of-{dag_id}",
+        "task_id": "commit",
+        "map_index": "-1",
+        "key": key,
+        "name": "offsets.js",
+    }
+    return [route.path.replace(":path", "").format(**values) for route in browser.routes]
+
+
+def test_every_route_only_reads_and_refuses_who_is_not_logged_in(browser, two_dags):
+    asked = addresses(browser)
+
+    assert len(asked) == 9
+    for address in asked:
+        assert browser.get(address, user=None).status_code == 401, address
+        assert browser.client("ann").post(f"/kafka-offsets{address}").status_code == 405, address
+
+
+def test_a_frame_logs_in_with_airflows_cookie(browser, two_dags):
+    from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
+
+    token = browser.client("ann").headers["Authorization"].removeprefix("Bearer ")
+    client = browser.client(None)
+    client.cookies.set(COOKIE_NAME_JWT_TOKEN, token)
+
+    assert client.get("/kafka-offsets/dags/orders").status_code == 200
+    assert client.get("/kafka-offsets/api/pipelines").json()["pipelines"] != []
+
+
+def test_an_airflow_that_takes_a_login_from_a_header_only_has_no_tab(monkeypatch, caplog):
+    from airflow_kafka_offsets.ui import access
+    from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin
+
+    async def get_user(oauth_token=None, bearer_credentials=None):
+        """As it is in Airflow 3.1.0."""
+
+    monkeypatch.setattr(access, "get_user", get_user)
+    plugin = KafkaOffsetsPlugin()
+
+    assert (plugin.fastapi_apps, plugin.external_views) == ([], [])
+
+
+def test_a_token_that_is_not_airflows_is_refused(browser, two_dags):
+    for address in addresses(browser):
+        response = browser.get(address, user=None, headers={"Authorization": "Bearer not.a.token"})
+        assert response.status_code in (401, 403), address
+
+
+def test_who_may_read_one_of_two_dags_sees_nothing_of_the_other(browser, two_dags):
+    from some_dags_only import SomeDagsOnly
+
+    everything = browser.get("/api/pipelines").json()["pipelines"]
+    key = next(each["key"] for each in everything if each["dag_id"] == "secret")
+    SomeDagsOnly.readable = {"bob": {"orders"}}
+
+    listed = browser.get("/api/pipelines", "bob")
+    hidden = [
+        (address, browser.get(address, "bob"), browser.get(address.replace("secret", UNKNOWN), "bob"))
+        for address in addresses(browser, "secret", key)
+        if "secret" in address
+    ]
+
+    assert [each["dag_id"] for each in everything] == ["orders", "secret"]
+    assert [each["dag_id"] for each in listed.json()["pipelines"]] == ["orders"]
+    assert "secret" not in listed.text
+    assert browser.get("/api/dags/orders/pipelines", "bob").json()["pipelines"] != []
+    assert len(hidden) == 6
+    for address, secret, unknown in hidden:
+        # Whether there is such a DAG does not show.
+        assert (secret.status_code, secret.text) == (unknown.status_code, unknown.text), address
+        assert secret.status_code == 403, address
+
+
+def test_a_key_of_another_dag_is_not_found_in_the_own_one(browser, two_dags):
+    from some_dags_only import SomeDagsOnly
+
+    key = browser.get("/api/dags/secret/pipelines").json()["pipelines"][0]["key"]
+    SomeDagsOnly.readable = {"bob": {"orders"}}
+
+    for what in ("now", "history"):
+        assert browser.get(f"/api/dags/orders/pipelines/{key}/{what}", "bob").status_code == 404
+    assert browser.get("/api/dags/orders/runs/run-of-secret/tasks/commit/-1", "bob").status_code == 404
+
+
+def test_without_the_right_to_the_xcom_of_a_dag_it_has_no_pipelines(browser, two_dags):
+    from some_dags_only import SomeDagsOnly
+
+    SomeDagsOnly.without_xcom = {"bob": {"secret"}}
+
+    assert [each["dag_id"] for each in browser.get("/api/pipelines", "bob").json()["pipelines"]] == ["orders"]
+    assert browser.get("/api/dags/secret/pipelines", "bob").status_code == 403
+
+
+def test_events_of_another_dag_show_to_those_who_may_read_it(browser, metadata):
+    from some_dags_only import SomeDagsOnly
+
+    with DAG("orders", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(task_id="commit", group_id="shared", offsets={"t": {"0": 1}})
+    metadata.add_dag(dag)
+    metadata.add_event("kafka-group://kafka_default/shared", "secret", "run 1", "commit", records=7)
+    SomeDagsOnly.readable = {"bob": {"orders"}}
+    key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
+    path = f"/api/dags/orders/pipelines/{key}/history"
+
+    assert [move["records"] for move in browser.get(path).json()["moves"]] == [7]
+    assert browser.get(path, "bob").json()["moves"] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../app.py", "..%2Fapp.py", "/etc/passwd", ".gitkeep%00.js", "offsets.html/.."]
+)
+def test_no_file_but_the_pages_own_can_be_asked_for(browser, database, name):
+    assert browser.get(f"/static/{name}").status_code in (404, 405)
+
+
+def test_every_response_has_the_security_headers(browser, two_dags):
+    for address in [*addresses(browser), "/nothing"]:
+        response = browser.get(address)
+        for name, value in HEADERS.items():
+            if name != "Cache-Control":
+                assert response.headers[name] == value, address
+        cached = address.startswith("/static/") and response.status_code == 200
+        assert response.headers["Cache-Control"] == ("private, no-cache" if cached else "no-store"), address
+
+
+def test_an_app_with_a_route_without_a_guard_is_refused():
+    from fastapi import APIRouter, Depends
+
+    from airflow_kafka_offsets.errors import SetupError
+    from airflow_kafka_offsets.ui.access import check_guards, may_read_dag
+    from airflow_kafka_offsets.ui.app import make_app
+
+    for path, dependencies, method in [
+        ("/dags/{dag_id}/more", [], "GET"),
+        ("/dags/{dag_id}/more", [Depends(may_read_dag)], "POST"),
+    ]:
+        app = make_app()
+        more = APIRouter(dependencies=dependencies)
+        more.add_api_route(path, lambda: None, methods=[method])
+        app.include_router(more)
+        with pytest.raises(SetupError):
+            check_guards(app)
+
+
+def test_names_with_slashes_and_tags_are_only_names(browser, metadata, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__SCHEDULER__ALLOWED_RUN_ID_PATTERN", ".*")
+    group, run_id = "<script>alert('x')</script>/\"ü", "manual__2026-01-01T00:00:00+00:00//x/"
+    with DAG("hostile", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(task_id="commit", group_id=group, offsets={"t": {"0": 1}})
+    metadata.add_dag(dag)
+    metadata.add_run("hostile", {"commit": receipt(group, 1, 2)}, run_id=run_id)
+
+    listed = browser.get("/api/dags/hostile/pipelines")
+    instance = browser.get(f"/api/dags/hostile/runs/{quote(run_id, safe='')}/tasks/commit/%7BMAP_INDEX%7D")
+
+    (pipeline,) = listed.json()["pipelines"]
+    assert pipeline["groups"] == [group]
+    assert listed.headers["content-type"] == "application/json"
+    assert pipeline["last_move"]["run_id"] == run_id
+    assert instance.json()["receipt"]["groups"] == [group]
+    assert (
+        browser.get(f"/api/dags/hostile/pipelines/{pipeline['key']}/history").json()["moves"][0]["run_id"]
+        == run_id
+    )
+
+
+@pytest.mark.parametrize("map_index", ["x", "1e3", "--1", "99999999999999999999", "-"])
+def test_an_index_that_is_none_is_not_found(browser, two_dags, map_index):
+    assert browser.get(f"/api/dags/orders/runs/run-of-orders/tasks/commit/{map_index}").status_code == 404

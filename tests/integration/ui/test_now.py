@@ -1,0 +1,305 @@
+"""Live readings of a real Kafka, through Airflow's own app."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+import httpx
+import pytest
+from airflow.sdk import DAG
+from offsets_receipts import receipt
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+
+pytestmark = pytest.mark.integration
+
+NOBODY = json.dumps(
+    {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hidden"}}
+)
+SENT = 1_700_000_000_000
+
+
+@pytest.fixture
+def connected(browser, bootstrap_servers, monkeypatch):
+    """The API server with the connections kafka_default, and kafka_dead to a broker that is away."""
+    extra = {"bootstrap.servers": bootstrap_servers}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEAD", NOBODY)
+    yield browser
+    # The process that asks has read the connections.
+    browser.tab.state.live.close()
+    browser.tab.state.live._answers.clear()
+
+
+@pytest.fixture
+def add_pipeline(metadata):
+    def add(dag_id, results=None, **names):
+        with DAG(dag_id, start_date=datetime(2026, 1, 1), schedule=None) as dag:
+            offsets = None if "checkpoint_location" in names else {"t": {"0": 1}}
+            CommitOffsetsOperator(task_id="commit", offsets=offsets, **names)
+        metadata.add_dag(dag)
+        if results:
+            metadata.add_run(dag_id, results)
+        return dag_id
+
+    return add
+
+
+def address(browser, dag_id, what="now"):
+    (pipeline,) = browser.get(f"/api/dags/{dag_id}/pipelines").json()["pipelines"]
+    return f"/api/dags/{dag_id}/pipelines/{pipeline['key']}/{what}"
+
+
+def read(browser, dag_id):
+    """Read until the process that asks has started, which takes long on a busy machine."""
+    path = address(browser, dag_id)
+    for _ in range(6):
+        found = browser.get(path).json()
+        if not found["error"] or "starting" not in found["error"]["message"]:
+            return found
+        time.sleep(5)
+    return found
+
+
+def test_a_pipeline_with_its_checkpoint(
+    connected, add_pipeline, new_query, new_group, make_topic, produce, broker
+):
+    topic, group = make_topic(2), new_group()
+    produce(topic, {0: 10, 1: 5}, {0: [SENT] * 10, 1: [SENT] * 5})
+    query = new_query({topic: {0: 6, 1: 5}})
+    query.plan(2, {topic: {0: 9, 1: 5}})
+    by = CommitMetadata(dag="orders", run="manual__1", task="commit", user="ann", at=1_767_225_600, batch=1)
+    committed = {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 5}
+    broker.commit(group, committed, by.text())
+    add_pipeline("orders", group_id=group, checkpoint_location=query.location)
+
+    found = read(connected, "orders")
+    again = connected.get(address(connected, "orders") + "?partitions=false").json()
+    path = address(connected, "orders", "history")
+    batches = connected.get(path).json()["batches"]
+
+    assert connected.get(f"{path}?batches=false").json()["batches"] == []
+    assert found["error"] is None
+    columns = found["partitions"]
+    assert columns["topic"] == [topic, topic]
+    assert [columns[name] for name in ("committed", "checkpoint", "log_start", "log_end", "lag")] == [
+        [4, 5],
+        [6, 5],
+        [0, 0],
+        [10, 5],
+        [6, 0],
+    ]
+    assert columns["verdict"] == ["group behind", "in step"]
+    assert columns["time_lag"][0] > 86_400
+    assert found["totals"]["lag"] == 6
+    assert found["totals"]["time_lag"] == columns["time_lag"][0]
+    # It was written long ago, and the topic keeps its records for a week.
+    assert (columns["headroom_is"], columns["headroom"]) == (["time", "none"], [0.0, None])
+    assert (found["totals"]["headroom_is"], found["totals"]["headroom"]) == ("time", 0.0)
+    assert found["problems"] == []
+    assert found["drift"]["verdict"] == "group behind"
+    assert (found["checkpoint"]["batch"], found["checkpoint"]["pending_batch"]) == (1, 2)
+    assert found["state"] == "Empty"
+    assert found["members"] == []
+    assert found["provenance"]["by"] == "ann"
+    assert found["provenance"]["at"] == "2026-01-01T00:00:00Z"
+    assert again["read_at"] == found["read_at"]
+    assert again["partitions"] is None
+    assert [(batch["batch"], batch["pending"]) for batch in batches] == [(0, False), (1, False), (2, True)]
+
+
+def test_a_group_alone_and_a_hostile_one(connected, add_pipeline, make_topic, produce, broker):
+    topic, group = make_topic(1), "<script>alert('x')</script>/\"ü"
+    produce(topic, {0: 10})
+    broker.commit(group, {TopicPartition(topic, 0): 4}, '{"user": "<b>"}')
+    add_pipeline("alone", group_id=group, topics=[topic])
+
+    found = read(connected, "alone")
+
+    assert found["error"] is None
+    assert found["partitions"]["group"] == [group]
+    assert found["totals"]["lag"] == 6
+    assert found["drift"] is found["checkpoint"] is None
+    assert found["provenance"]["by"] == "<b>"
+
+
+def test_a_group_that_has_committed_nothing(connected, add_pipeline, new_group):
+    add_pipeline("nothing", group_id=new_group())
+
+    assert "has no committed offsets" in read(connected, "nothing")["error"]["message"]
+
+
+def test_a_broker_that_is_away(connected, add_pipeline, new_group):
+    add_pipeline("dead", {"commit": receipt("dead", 1, 2)}, group_id="dead", kafka_config_id="kafka_dead")
+    read(connected, "dead")
+    connected.tab.state.live._answers.clear()
+
+    began = time.monotonic()
+    response = connected.get(address(connected, "dead"))
+    took = time.monotonic() - began
+    history = connected.get(address(connected, "dead", "history")).json()
+
+    found = response.json()
+    assert took < 12
+    assert found["error"]["message"] == "the broker of connection 'kafka_dead': it does not answer"
+    assert found["error"]["since"] is not None
+    assert (found["totals"], found["partitions"], found["read_at"]) == (None, None, None)
+    assert "127.0.0.1" not in response.text
+    assert "hidden" not in response.text
+    assert [move["records"] for move in history["moves"]] == [1]
+
+
+def test_a_broker_that_stops_leaves_the_last_reading(
+    connected, add_pipeline, own_kafka, make_topic, produce, new_group, monkeypatch
+):
+    kafka, group = own_kafka(), new_group()
+    topic = make_topic(1, on=kafka.bootstrap_servers)
+    produce(topic, {0: 10}, on=kafka.bootstrap_servers)
+    with OffsetsClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+        client.commit(group, {TopicPartition(topic, 0): 4})
+    extra = {"bootstrap.servers": kafka.bootstrap_servers}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_OWN", json.dumps({"conn_type": "kafka", "extra": extra}))
+    add_pipeline("stops", group_id=group, topics=[topic], kafka_config_id="kafka_own")
+
+    good = read(connected, "stops")
+    kafka.stop()
+    time.sleep(6)
+    began = time.monotonic()
+    stale = connected.get(address(connected, "stops")).json()
+    took = time.monotonic() - began
+
+    assert good["error"] is None
+    assert took < 12
+    assert stale["error"]["message"] == "the broker of connection 'kafka_own': it does not answer"
+    assert stale["stale_since"] == stale["read_at"] == good["read_at"]
+    assert stale["error"]["since"] > good["read_at"]
+    assert stale["partitions"] == good["partitions"]
+
+
+def test_a_hundred_pages_ask_the_broker_once(connected, add_pipeline, make_topic, produce, new_group, broker):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 10})
+    broker.commit(group, {TopicPartition(topic, 0): 4})
+    add_pipeline("busy", group_id=group, topics=[topic])
+    read(connected, "busy")
+    live = connected.tab.state.live
+    live._answers.clear()
+    asked_before = live._child._number
+    path = f"http://testserver/kafka-offsets{address(connected, 'busy')}"
+    headers = dict(connected.client().headers)
+
+    async def all_pages():
+        transport = httpx.ASGITransport(connected.app)
+        async with httpx.AsyncClient(transport=transport, headers=headers, timeout=30) as client:
+            return await asyncio.gather(*(client.get(path) for _ in range(100)))
+
+    began = time.monotonic()
+    pages = asyncio.run(all_pages())
+    print(f"100 pages: {time.monotonic() - began:.2f} s")
+
+    assert {page.status_code for page in pages} == {200}
+    assert len({page.json()["read_at"] for page in pages}) == 1
+    assert pages[0].json()["error"] is None
+    assert live._child._number == asked_before + 1
+
+
+def test_a_right_that_is_missing(
+    connected, add_pipeline, secured_kafka, make_topic, produce, new_group, monkeypatch
+):
+    topic, group, hidden = make_topic(1, on=secured_kafka.plain), new_group(), new_group()
+    produce(topic, {0: 3}, on=secured_kafka.plain)
+    user = secured_kafka.user("tab", ("topic", topic, "Describe"), ("group", group, "Describe"))
+    with OffsetsClient(secured_kafka.admin) as client:
+        client.commit(group, {TopicPartition(topic, 0): 0})
+    connection = json.dumps({"conn_type": "kafka", "extra": user})
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_SECURED", connection)
+    names = {"topics": [topic], "kafka_config_id": "kafka_secured"}
+    add_pipeline("some", group_id=group, **names)
+    add_pipeline("none", group_id=hidden, **names)
+
+    refused, some = read(connected, "none"), read(connected, "some")
+
+    assert some["error"] is None
+    assert refused["error"]["message"] == (
+        "the broker of connection 'kafka_secured': its user has no right to it: grant it Describe on the "
+        "group (Read includes it, and is needed to commit)"
+    )
+    assert some["totals"]["lag"] == 3
+    assert (some["totals"]["time_lag"], some["totals"]["headroom_is"]) == (None, "unknown")
+    times, retention = sorted(some["problems"])
+    assert times.startswith(f"how long topic {topic} keeps its records is not known: ")
+    assert retention.startswith("how old the unread records are is not known: its user has no right to it: ")
+    for text in (refused, some):
+        assert secured_kafka.listeners["SASL_SSL"] not in json.dumps(text)
+        assert user["sasl.username"] not in json.dumps(text)
+
+
+def test_a_connection_that_is_not_there(connected, add_pipeline):
+    add_pipeline("lost", group_id="lost", kafka_config_id="kafka_nowhere")
+
+    message = read(connected, "lost")["error"]["message"]
+
+    assert message.startswith("connection 'kafka_nowhere' is not defined")
+
+
+def test_forty_pipelines_and_two_thousand_partitions(
+    connected, metadata, make_topic, broker, new_group, capsys
+):
+    topic, prefix = make_topic(2_000), new_group()
+    with DAG("wide", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(
+            task_id="all", group_id=f"{prefix}-all", topics=[topic], offsets={topic: {"0": 1}}
+        )
+        for number in range(40):
+            own = ",".join(map(str, range(number * 50, number * 50 + 50)))
+            CommitOffsetsOperator(
+                task_id=f"commit_{number}",
+                group_id=f"{prefix}-{number:02}",
+                topics=[f"{topic}:{own}"],
+                offsets={topic: {"0": 1}},
+            )
+            broker.commit(
+                f"{prefix}-{number:02}",
+                {TopicPartition(topic, each): 0 for each in range(number * 50, number * 50 + 50)},
+            )
+    broker.commit(f"{prefix}-all", {TopicPartition(topic, each): 0 for each in range(2_000)})
+    metadata.add_dag(dag)
+    pipelines = connected.get("/api/pipelines").json()["pipelines"]
+    paths = [f"/api/dags/wide/pipelines/{each['key']}/now" for each in pipelines]
+    wide = next(
+        path for path, each in zip(paths, pipelines, strict=True) if each["groups"][0].endswith("-all")
+    )
+    first = connected.get(wide)
+    while first.json()["error"] and "starting" in first.json()["error"]["message"]:
+        time.sleep(5.5)
+        first = connected.get(wide)
+    client = connected.client()
+
+    def ask(path):
+        began = time.perf_counter()
+        response = client.get(f"/kafka-offsets{path}")
+        return time.perf_counter() - began, response
+
+    connected.tab.state.live._answers.clear()
+    took, response = ask(wide)
+    again, _ = ask(wide)
+    connected.tab.state.live._answers.clear()
+    began = time.perf_counter()
+    with ThreadPoolExecutor(4) as page:
+        answers = list(page.map(lambda path: ask(f"{path}?partitions=false"), paths))
+    together = time.perf_counter() - began
+    with capsys.disabled():
+        print(f"\n2,000 partitions: {len(response.content)} bytes, {took:.2f} s; again {again * 1000:.0f} ms")
+        slowest = max(seconds for seconds, _ in answers)
+        print(f"{len(paths)} pipelines, four at a time: {together:.2f} s, the slowest {slowest:.2f} s")
+
+    assert len(response.json()["partitions"]["committed"]) == 2_000
+    assert {answer.json()["error"] and answer.json()["error"]["message"] for _, answer in answers} == {None}
+    assert len(answers) == 41

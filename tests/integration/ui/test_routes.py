@@ -1,0 +1,234 @@
+"""The routes of the Offsets tab, in Airflow's own app."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import pytest
+from airflow.sdk import DAG
+from offsets_receipts import receipt
+
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.ui import pages
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def orders(metadata):
+    with DAG("orders", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(
+            task_id="commit", group_id="orders", topics=["orders"], checkpoint_location="/data/orders"
+        )
+        ConsumerGroupLagSensor(task_id="wait", group_id="orders", topics=["orders"], max_lag=0)
+    metadata.add_dag(dag)
+    metadata.add_run("orders", {"commit": receipt("orders", 40, 60)}, run_id="manual__1")
+    return "orders"
+
+
+def test_lists_a_pipeline_once_with_its_tasks_and_its_last_move(browser, orders):
+    found = browser.get("/api/pipelines").json()
+
+    assert found["problems"] == []
+    (pipeline,) = found["pipelines"]
+    assert (pipeline["groups"], pipeline["topics"], pipeline["checkpoint"]) == (
+        ["orders"],
+        ["orders"],
+        "/data/orders",
+    )
+    assert [task["task_id"] for task in pipeline["tasks"]] == ["commit", "wait"]
+    assert pipeline["last_move"]["kind"] == "commit"
+    assert pipeline["last_move"]["records"] == 20
+
+
+def test_an_installation_without_pipelines(browser, metadata):
+    assert browser.get("/api/pipelines").json() == {"pipelines": [], "problems": []}
+    assert browser.get("/api/dags/nothing/pipelines").json() == {"pipelines": [], "problems": []}
+    assert browser.get("/api/dags/nothing/pipelines/0123/now").status_code == 404
+    assert browser.get("/api/dags/nothing/pipelines/0123/history").status_code == 404
+    assert browser.get("/api/dags/nothing/runs/r/tasks/t/-1").status_code == 404
+
+
+def test_a_task_instance_with_its_receipt_and_the_command_that_takes_it_back(browser, orders):
+    found = browser.get("/api/dags/orders/runs/manual__1/tasks/commit/-1").json()
+
+    assert (found["operator"], found["state"]) == ("CommitOffsetsOperator", "success")
+    assert found["receipt"]["partitions"]["before"] == [40]
+    assert found["receipt"]["totals"] == {"partitions": 1, "records": 20, "lag": 40}
+    assert "\nairflow-kafka-offsets group restore " in found["undo"]
+    assert browser.get("/api/dags/orders/runs/manual__1/tasks/wait/-1").json()["receipt"] is None
+
+
+def test_what_only_a_run_knows(browser, metadata):
+    with DAG("templates", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(task_id="one", group_id="{{ params.group }}", offsets={"t": {"0": 1}})
+        CommitOffsetsOperator.partial(task_id="all", offsets={"t": {"0": 1}}).expand(group_id=["a", "b"])
+    metadata.add_dag(dag)
+
+    before = browser.get("/api/dags/templates/pipelines").json()["pipelines"]
+    old, new = ({"group_id": group, "kafka_config_id": "kafka_default"} for group in ("old", "new"))
+    metadata.add_run("templates", {"one": receipt("old", 1, 2)}, rendered={"one": old})
+    metadata.add_run("templates", {("all", 1): receipt("b", 1, 2)}, rendered={"one": new})
+    after = browser.get("/api/dags/templates/pipelines").json()["pipelines"]
+
+    assert [(each["groups"], each["unresolved"]) for each in before] == [
+        ([], ["group_id"]),
+        (["a"], []),
+        (["b"], []),
+    ]
+    assert [(each["groups"], each["found_in"]) for each in after] == [
+        (["a"], ["dag"]),
+        (["b"], ["dag"]),
+        (["new"], ["run"]),
+    ]
+    assert [each["last_move"] and each["last_move"]["map_index"] for each in after] == [None, 1, None]
+
+
+def test_receipts_name_what_airflow_no_longer_has_rendered(browser, metadata):
+    with DAG("purged", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(task_id="one", group_id="{{ params.group }}", offsets={"t": {"0": 1}})
+    metadata.add_dag(dag)
+    metadata.add_run("purged", {"one": receipt("g", 1, 2)})
+
+    (pipeline,) = browser.get("/api/dags/purged/pipelines").json()["pipelines"]
+
+    assert (pipeline["groups"], pipeline["found_in"]) == (["g"], ["receipt"])
+    assert pipeline["last_move"]["records"] == 1
+
+
+def test_the_newest_version_of_a_dag_counts(browser, metadata):
+    for group in ("old", "new"):
+        with DAG("changing", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+            CommitOffsetsOperator(task_id="one", group_id=group, offsets={"t": {"0": 1}})
+        metadata.add_dag(dag)
+        metadata.add_run("changing", {"one": receipt(group, 1, 2)})
+
+    (pipeline,) = browser.get("/api/dags/changing/pipelines").json()["pipelines"]
+    moves = browser.get(f"/api/dags/changing/pipelines/{pipeline['key']}/history").json()["moves"]
+
+    assert pipeline["groups"] == ["new"]
+    assert len(moves) == 1
+
+
+def test_compressed_dags_are_read_too(browser, metadata, monkeypatch):
+    from airflow.models import serialized_dag
+
+    monkeypatch.setattr(serialized_dag, "_COMPRESS_SERIALIZED_DAGS", True)
+    with DAG("compressed", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(task_id="one", group_id="g", offsets={"t": {"0": 1}})
+    metadata.add_dag(dag)
+
+    assert len(browser.get("/api/dags/compressed/pipelines").json()["pipelines"]) == 1
+
+
+def test_values_of_other_operators_and_broken_ones_are_not_moves(browser, metadata, orders):
+    metadata.add_run("orders", {"commit": {"version": 1, "changed": 1, "after": {"t": {"x": 1}}}})
+    metadata.add_run("orders", {"commit": ["anything"]})
+
+    (pipeline,) = browser.get("/api/dags/orders/pipelines").json()["pipelines"]
+    moves = browser.get(f"/api/dags/orders/pipelines/{pipeline['key']}/history").json()["moves"]
+
+    assert [move["run_id"] for move in moves] == ["manual__1"]
+
+
+def test_forty_pipelines_of_two_thousand_partitions(browser, metadata, capsys):
+    from airflow import settings
+    from sqlalchemy import event
+
+    numbers = {str(number): 1_000_000 + number for number in range(2_000)}
+    offsets = {"t": numbers}
+    with DAG("many", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        for number in range(40):
+            CommitOffsetsOperator(
+                task_id=f"commit_{number}", group_id=f"group-{number}", checkpoint_location=f"/data/{number}"
+            )
+    metadata.add_dag(dag)
+    for _ in range(3):
+        names = dict.fromkeys(("before", "after", "log_start", "log_end"), offsets)
+        values = {f"commit_{number}": {**receipt(f"group-{number}", 1, 2), **names} for number in range(40)}
+        metadata.add_run("many", values)
+    statements = []
+
+    def count(_connection, _cursor, statement, *_):
+        statements.append(statement)
+
+    event.listen(settings.engine, "before_cursor_execute", count)
+    try:
+        took = []
+        for _ in range(3):
+            statements.clear()
+            began = time.perf_counter()
+            listed = browser.get("/api/pipelines")
+            took.append((time.perf_counter() - began, len(statements)))
+        pipeline = listed.json()["pipelines"][0]
+        began = time.perf_counter()
+        history = browser.get(f"/api/dags/many/pipelines/{pipeline['key']}/history")
+        took.append((time.perf_counter() - began, 0))
+        instance = browser.get(
+            f"/api/dags/many/runs/{pipeline['last_move']['run_id']}/tasks/{pipeline['tasks'][0]['task_id']}/-1"
+        )
+    finally:
+        event.remove(settings.engine, "before_cursor_execute", count)
+    with capsys.disabled():
+        print(f"\nlist (s, statements): {took[:3]}; history {took[3][0]:.3f} s")
+        for name, response in (("list", listed), ("history", history), ("instance", instance)):
+            print(name, len(response.content), "bytes, sent", response.headers.get("content-length"))
+
+    assert len(listed.json()["pipelines"]) == 40
+    assert max(number for _, number in took[:3]) <= 15
+    assert len(instance.json()["receipt"]["partitions"]["after"]) == 2_000
+
+
+def test_below_a_sub_path(start_browser, orders):
+    browser = start_browser("http://testserver/team/air")
+    try:
+        listed = browser.get("/api/pipelines").json()["pipelines"]
+        page = browser.get("/dags/orders")
+        views = browser.get("/static/offsets.css").status_code
+        (tab,) = (
+            plugin
+            for plugin in browser.client().get("/team/air/api/v2/plugins").json().get("plugins", [])
+            if plugin["name"] == "kafka_offsets"
+        )
+    finally:
+        start_browser()
+    assert len(listed) == 1
+    assert page.status_code == 200
+    assert views in (200, 404)
+    assert {view["destination"]: view["href"] for view in tab["external_views"]} == {
+        "nav": "/team/air/kafka-offsets/",
+        "dag": "/team/air/kafka-offsets/dags/{DAG_ID}",
+        "task_instance": "/team/air/kafka-offsets/dags/{DAG_ID}/runs/{RUN_ID}/tasks/{TASK_ID}/{MAP_INDEX}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "root"),
+    [
+        ("/", "./"),
+        ("/dags/orders", "../"),
+        ("/dags/orders/runs/manual__1/tasks/commit/-1", "../../../../../../"),
+        ("/dags/orders/runs/a%2Fb/tasks/commit/%7BMAP_INDEX%7D", "../../../../../../"),
+    ],
+)
+def test_pages_find_their_files_from_wherever_they_are(browser, orders, monkeypatch, path, root):
+    shell = pages.File(b"<script src='{root}static/x.js'></script>", "text/html", "")
+    monkeypatch.setattr(pages, "files", lambda: {pages.SHELL: shell})
+
+    response = browser.get(path)
+
+    assert response.text == f"<script src='{root}static/x.js'></script>"
+    assert response.headers["content-type"].startswith("text/html")
+
+
+def test_a_file_that_has_not_changed_is_not_sent_again(browser, database, monkeypatch):
+    monkeypatch.setattr(pages, "files", lambda: {"x.js": pages.File(b"1", "text/javascript", '"tag"')})
+
+    first = browser.get("/static/x.js")
+    again = browser.get("/static/x.js", headers={"If-None-Match": '"tag"'})
+
+    assert (first.content, first.headers["etag"]) == (b"1", '"tag"')
+    assert first.headers["content-type"].startswith("text/javascript")
+    assert (again.status_code, again.content) == (304, b"")

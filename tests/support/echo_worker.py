@@ -1,0 +1,26 @@
+"""A worker that answers as the group's name says, for tests of what asks it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+
+def main() -> None:
+    """Answer ``die``, ``hang``, ``fail`` and any other name; each answer has the number of questions."""
+    print(json.dumps({"ready": True}), flush=True)
+    for number, line in enumerate(sys.stdin, 1):
+        question = json.loads(line)
+        group = question["names"]["group_id"]
+        if group == "die":
+            os._exit(1)
+        if group.startswith("hang"):
+            continue
+        if group == "slow":
+            time.sleep(0.3)
+        result = (
+            {"error": "it failed"} if group == "fail" else {"value": {"asked": number, "pid": os.getpid()}}
+        )
+        print(json.dumps({"id": question["id"], **result}), flush=True)

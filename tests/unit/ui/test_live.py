@@ -1,0 +1,150 @@
+"""One child process that asks for all viewers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from airflow_kafka_offsets.ui.live import Live
+from airflow_kafka_offsets.ui.pipelines import Pipeline
+
+WITHIN = 20.0
+
+
+def pipeline(group_id):
+    return Pipeline("d", {"group_id": group_id})
+
+
+@pytest.fixture
+def start(monkeypatch):
+    support = os.path.join(os.path.dirname(__file__), "..", "..", "support")  # noqa: PTH118, PTH120
+    monkeypatch.setenv("PYTHONPATH", os.path.abspath(support))  # noqa: PTH100
+    started = []
+
+    def make(**options):
+        live = Live("echo_worker", **options)
+        started.append(live)
+        return live
+
+    yield make
+    for live in started:
+        live.close()
+
+
+def ask(live, group_id="g"):
+    return live.ask("now", pipeline(group_id)).result(WITHIN)
+
+
+def test_a_hundred_viewers_ask_once(start):
+    live = start()
+    with ThreadPoolExecutor(100) as viewers:
+        answers = list(viewers.map(lambda _: ask(live, "slow"), range(100)))
+
+    assert {answer.value["asked"] for answer in answers} == {1}
+    assert ask(live, "other").value["asked"] == 2
+
+
+def test_an_answer_is_asked_for_again_when_it_is_no_longer_fresh(start):
+    live = start(fresh=0.2)
+
+    first = ask(live)
+    assert ask(live).value == first.value
+    time.sleep(0.3)
+
+    assert ask(live).value["asked"] == 2
+
+
+def test_a_viewer_who_leaves_does_not_cancel_it_for_the_others(start):
+    live = start()
+    asked = live.ask("now", pipeline("slow"))
+
+    assert not asked.cancel()
+    assert asked.result(WITHIN).error is None
+
+
+def test_a_failure_keeps_the_last_good_answer(start):
+    live = start(fresh=0.0, deadline=1.0)
+    good = ask(live)
+    os.kill(good.value["pid"], signal.SIGSTOP)
+
+    failed, again = ask(live), ask(live)
+
+    assert good.error is None
+    assert (failed.value, failed.read_at) == (good.value, good.read_at)
+    assert failed.error == "no answer in time"
+    assert failed.since >= failed.read_at
+    # Another process has answered.
+    assert (again.error, again.since) == (None, None)
+    assert again.value["pid"] != good.value["pid"]
+
+
+def test_failures_say_since_when(start):
+    live = start(fresh=0.0)
+
+    first, second = ask(live, "fail"), ask(live, "fail")
+
+    assert (first.value, first.read_at, first.error) == (None, None, "it failed")
+    assert second.since == first.since
+
+
+def test_a_question_without_an_answer_does_not_concern_the_others(start):
+    live = start(deadline=1.0, fresh=0.0)
+    first = ask(live)
+
+    began = time.monotonic()
+    hung = live.ask("now", pipeline("hang 1"))
+    meanwhile = ask(live)
+    took = time.monotonic() - began
+    after = hung.result(WITHIN)
+
+    assert took < 1
+    assert meanwhile.value["pid"] == first.value["pid"]
+    assert after.error == "no answer in time"
+    assert ask(live).value["pid"] == first.value["pid"]
+
+
+def test_a_process_that_leaves_many_questions_unanswered_is_replaced(start):
+    live = start(deadline=1.0, fresh=0.0)
+    first = ask(live)
+
+    hung = [live.ask("now", pipeline(f"hang {number}")) for number in range(4)]
+    ask(live)
+    assert {each.result(WITHIN).error for each in hung} == {"no answer in time"}
+    after = ask(live)
+
+    assert after.error is None
+    assert after.value["pid"] != first.value["pid"]
+    end = time.monotonic() + 5
+    while _runs(first.value["pid"]) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not _runs(first.value["pid"])
+
+
+def test_a_process_that_dies_is_started_again(start):
+    live = start(fresh=0.0)
+
+    died = ask(live, "die")
+
+    assert died.error == "the process that asks has ended; it is started again"
+    assert ask(live).error is None
+
+
+def test_a_pipeline_that_is_a_template_is_not_asked_about(start):
+    live = start()
+
+    answer = ask(live, "{{ params.group }}")
+
+    assert answer.error == "no run has rendered group_id yet, so there is nothing to ask"
+    assert live._child is None
+
+
+def _runs(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

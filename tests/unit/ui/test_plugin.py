@@ -1,0 +1,53 @@
+"""The plugin, which every component of Airflow loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import tomllib
+
+from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+
+
+def test_the_entry_point_leads_to_the_plugin():
+    entry_points = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]["airflow.plugins"]
+
+    (name,) = entry_points
+    assert EntryPoint(name, entry_points[name], "airflow.plugins").load() is KafkaOffsetsPlugin
+
+
+def test_loading_it_imports_neither_a_web_server_nor_the_kafka_client():
+    code = (
+        "import sys, airflow.plugins_manager; before = set(sys.modules)\n"
+        "from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin; KafkaOffsetsPlugin()\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    added = set(loaded.splitlines()[-1].split()) - {"airflow_kafka_offsets"}
+    assert added == {
+        "airflow_kafka_offsets.ui",
+        "airflow_kafka_offsets.ui.plugin",
+    }
+
+
+def test_it_can_be_turned_off(monkeypatch):
+    monkeypatch.setenv("AIRFLOW__KAFKA_OFFSETS__TAB", "False")
+
+    plugin = KafkaOffsetsPlugin()
+
+    assert (plugin.fastapi_apps, plugin.external_views) == ([], [])
+
+
+def test_an_app_that_cannot_be_built_leaves_no_tab_and_lets_airflow_start(monkeypatch):
+    monkeypatch.setitem(sys.modules, "airflow_kafka_offsets.ui.app", None)
+
+    plugin = KafkaOffsetsPlugin()
+
+    assert (plugin.fastapi_apps, plugin.external_views) == ([], [])

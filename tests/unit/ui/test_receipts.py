@@ -1,0 +1,202 @@
+"""What tasks leave in XCom."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from datetime import datetime, timezone
+
+import click
+import pytest
+from offsets_receipts import receipt
+
+from airflow_kafka_offsets.cli import group_moves as moves
+from airflow_kafka_offsets.ui.instances import receipt_table, undo_command
+from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
+
+WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+INSTANCE = Instance("d", "r", "t", -1, WHEN, 1, "success")
+
+
+def undo(value, names=None):
+    return undo_command(value, move(value), names or {})
+
+
+def move(value, kind="commit"):
+    return read_move(INSTANCE, kind, value)
+
+
+def test_a_receipt_in_short():
+    found = move(receipt("g", 40, 60, log_end=100, source={"checkpoint": "/data"}))
+
+    assert (found.kind, found.groups, found.checkpoint) == ("commit", ("g",), "/data")
+    assert (found.records, found.offset, found.log_end, found.lag) == (20, 60, 100, 40)
+
+
+def test_a_receipt_of_several_groups_adds_up():
+    parts = [receipt("a", 0, 10, topic="x"), receipt("b", 5, 25, topic="y")]
+    value = {"version": 1, "groups": parts, "changed": 2, "records": 30, "plan_only": False, "source": {}}
+
+    found = move(value, "reset")
+
+    assert (found.kind, found.groups, found.offset, found.log_end, found.lag) == (
+        "reset",
+        ("a", "b"),
+        35,
+        200,
+        165,
+    )
+
+
+def test_a_reading_of_a_sensor():
+    rows = [{"topic": "t", "partition": 0, "committed": 3, "log_end": 9, "lag": 6}]
+    value = {"version": 1, "group_id": "g", "position": "group", "total_lag": 6, "partitions": rows}
+
+    found = move(value, "wait")
+
+    assert (found.kind, found.groups, found.lag, found.offset, found.log_end) == ("wait", ("g",), 6, 3, 9)
+
+
+def test_a_drift_report_names_its_pipelines():
+    names = {"group_id": {"t": "g"}, "checkpoint_location": "/data"}
+    found = move({"version": 1, "drifted": False, "pipelines": [names]}, "drift")
+
+    assert (found.kind, found.groups, found.named) == ("drift", ("g",), (names,))
+
+
+def test_the_plan_of_a_window():
+    value = {
+        "version": 1,
+        "spark_options": {},
+        "end": {"t": {"0": 9}},
+        "records": 4,
+        "source": {"group_id": "g"},
+    }
+
+    found = move(value, "window")
+
+    assert (found.kind, found.groups, found.offset, found.records) == ("window", ("g",), 9, 4)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        7,
+        "text",
+        "{" * 100_000,
+        [],
+        {},
+        {"version": 2, "changed": 1, "after": {}},
+        {"version": 1},
+        {"version": True, "state": "x"},
+        {"pipelines": []},
+    ],
+)
+def test_a_value_of_others_is_left_alone(value):
+    assert own_value(value) is None
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"after": {"t": {"x": 1}}},
+        {"after": [1]},
+        {"group_id": 7},
+        {"groups": "abc"},
+        {"groups": [7]},
+        {"before": {"t": {"0": -5}}},
+    ],
+)
+def test_a_receipt_that_is_not_in_its_form_is_no_move(broken):
+    value = own_value({**receipt("g", 1, 2), **broken})
+
+    assert value is None or move(value) is None
+
+
+def test_a_value_as_text_is_read_too():
+    assert own_value(json.dumps(receipt("g", 1, 2))) == receipt("g", 1, 2)
+
+
+def test_the_table_of_a_receipt():
+    value = receipt("g", None, 60)
+
+    table = receipt_table(value, move(value)).partitions
+
+    assert (table.group, table.topic, table.partition) == (["g"], ["orders"], [0])
+    assert (table.before, table.after, table.records, table.log_end) == ([None], [60], [None], [100])
+
+
+def test_the_command_that_takes_a_reset_of_groups_back():
+    value = receipt("g", 40, 60)
+
+    command = undo(value, {"kafka_config_id": "kafka_prod"})
+
+    first, text, end, last = command.split("\n")
+    assert (first, end) == ("cat > kafka-offsets-receipt.json <<'EOF'", "EOF")
+    assert json.loads(text) == value
+    assert last == (
+        "airflow-kafka-offsets group restore --kafka-config-id kafka_prod --receipt "
+        "kafka-offsets-receipt.json --execute -- g"
+    )
+
+
+def test_the_command_does_what_it_says(tmp_path, monkeypatch):
+    (tmp_path / "airflow-kafka-offsets").write_text(
+        f"#!/bin/sh\nprintf '%s\\0' \"$@\" > {tmp_path}/arguments\n"
+    )
+    (tmp_path / "airflow-kafka-offsets").chmod(0o755)
+    value = receipt("it's\n$(echo no)", 40, 60)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    subprocess.run(["sh", "-ec", undo(value)], cwd=tmp_path, env=environment, check=True)
+
+    group, restore, *words = (tmp_path / "arguments").read_text().split("\0")[:-1]
+    parsed = moves.restore.make_parser(click.Context(moves.restore)).parse_args(words)[0]
+    assert (group, restore) == ("group", "restore")
+    assert parsed["group_id"] == "it's\n$(echo no)"
+    assert parsed["receipt"] == "kafka-offsets-receipt.json"
+    assert json.loads((tmp_path / "kafka-offsets-receipt.json").read_text()) == value
+
+
+def test_the_command_that_takes_a_reset_of_a_checkpoint_back():
+    value = receipt("g", 40, 60, checkpoint={"location": "s3a://lake/x", "archive": "0001-seek"})
+
+    command = undo(value, {"checkpoint_conn_id": "lake"})
+
+    assert command == (
+        "airflow-kafka-offsets group restore --kafka-config-id kafka_default --checkpoint s3a://lake/x "
+        "--archive 0001-seek --checkpoint-conn-id lake --execute -- g"
+    )
+
+
+@pytest.mark.parametrize(
+    "group", ["-rf", "a b", "$(reboot)", "'; reboot; '", "a\nb", "<script>", '"ü"', "EOF"]
+)
+def test_a_hostile_group_is_one_word_of_the_command(group):
+    value = receipt(group, 40, 60)
+
+    *written, command = undo(value).split("\nEOF\n")
+
+    assert len(written) == 1
+    assert shlex.split(command)[-2:] == ["--", group]
+
+
+@pytest.mark.parametrize("more", [{"plan_only": True}, {"changed": 0}])
+def test_what_moved_nothing_is_not_taken_back(more):
+    value = {**receipt("g", 40, 60), **more}
+
+    assert undo(value) is None
+
+
+def test_several_groups_are_named_by_topic():
+    parts = [receipt("a", 0, 10, topic="x"), receipt("b", 5, 25, topic="y")]
+    value = {"version": 1, "groups": parts, "changed": 2, "records": 30, "plan_only": False, "source": {}}
+
+    plain = undo(value)
+    named = undo(value, {"group_id": {"source:0": "a", "source:1": "b"}})
+
+    assert json.loads(shlex.split(plain.splitlines()[-1])[-1]) == {"x": "a", "y": "b"}
+    assert json.loads(shlex.split(named.splitlines()[-1])[-1]) == {"source:0": "a", "source:1": "b"}
