@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -41,8 +42,9 @@ def measure_commit(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
     python = KafkaPython(cluster)
     section_notes: list[str] = []
     contestants = []
-    with cluster.client() as client:
+    with contextlib.ExitStack() as stack:
         for size in sizes:
+            client = stack.enter_context(cluster.client())
             contestants += _commits(cluster, client, python, size)
         times = interleaved(contestants, rounds)
         if 10_000 in sizes:
@@ -76,9 +78,9 @@ def measure_commit(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
 def measure_reset(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
     python = KafkaPython(cluster)
     contestants = []
-    with cluster.client() as client:
+    with contextlib.ExitStack() as stack:
         for size in sizes:
-            contestants += _resets(cluster, client, python, size)
+            contestants += _resets(cluster, stack.enter_context(cluster.client()), python, size)
         times = interleaved(contestants, rounds)
     few, many = _task(sizes[0]), _task(sizes[-1])
     targets = [Target(f"Reset of {few}", 1000 * times.median(few, OURS), 30, at_least=False, unit="ms")]

@@ -27,9 +27,9 @@ NAIVE_UP_TO = 1_000
 def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
     python = KafkaPython(cluster)
     contestants = []
-    with cluster.client() as client:
+    with contextlib.ExitStack() as stack:
         for size in sizes:
-            contestants += _contestants(cluster, client, python, size)
+            contestants += _contestants(cluster, stack.enter_context(cluster.client()), python, size)
         times = interleaved(contestants, rounds)
     section = Section("Lag of one group", times)
     section.notes.append(

@@ -46,9 +46,11 @@ def measure(brokers: int, topics: int, partitions: int, rounds: int) -> Section:
 
         def ours_cold() -> int:
             with OffsetsClient({"bootstrap.servers": servers}, timeout=120) as client:
+                client.partitions()
                 return ours(client)
 
         with OffsetsClient({"bootstrap.servers": servers}, timeout=120) as client:
+            client.partitions()
             times = interleaved(
                 [
                     Contestant(task, OURS, lambda: ours(client)),

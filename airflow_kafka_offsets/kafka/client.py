@@ -58,8 +58,7 @@ class OffsetsClient:
     :param config: librdkafka's configuration; see :func:`~airflow_kafka_offsets.kafka.config.client_config`.
     :param timeout: seconds for each method.
     :param total: seconds for all calls together, without the time between them; default: no limit.
-    :param chunk_size: partitions in one request, up to twice as many where they are thousands: the client
-        takes far longer for many at once. Requests go over up to eight connections at the same time.
+    :param chunk_size: partitions in one request; twice as many if eight connections have one each.
     """
 
     def __init__(
@@ -102,8 +101,7 @@ class OffsetsClient:
         """
         Return whether the user may see all topics, as far as that can be known.
 
-        A broker shows a user only the topics that it may describe, and does not mention the others. A user
-        who may describe all topics also sees Kafka's own.
+        A broker hides the topics that a user may not describe. Who may describe all also sees Kafka's own.
         """
         if self._topics.sees_all is None:
             self.partitions()
@@ -308,6 +306,11 @@ class OffsetsClient:
         window.to_commit(f"group {group_id!r}", committed_offsets(commits), committed_texts(commits))
         self.commit(group_id, window.end, metadata)
         return window.end
+
+    def start_admin(self) -> None:
+        """Start the admin process now, so that calls about groups need not wait for it."""
+        with self._session.calling("starting the admin process") as call:
+            self._admin.start(call)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return state and members of groups; one that does not exist is ``Dead``."""

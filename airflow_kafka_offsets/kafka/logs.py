@@ -51,6 +51,7 @@ def offsets_at(
     ``OFFSET_BEGINNING`` and ``OFFSET_END`` are timestamps too: the log start and end.
     """
     check_partitions(wanted)
+    ordered = session.by_leader(wanted)
     found: dict[int, Offsets] = {timestamp: {} for timestamp in timestamps}
     absent: dict[TopicPartition, int] = {}
 
@@ -58,7 +59,7 @@ def offsets_at(
         return [
             (timestamp, chunk)
             for timestamp, known in found.items()
-            for chunk in session.chunks([tp for tp in wanted if tp not in known])
+            for chunk in session.chunks([tp for tp in ordered if tp not in known])
         ]
 
     def question(timeout: float) -> list[Offsets]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from operator import methodcaller
 from typing import TYPE_CHECKING
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import TopicMetadata
 
 
+Leaders = dict[str, "array[int]"]
+"""The broker that leads each partition of a topic, by its number; -1 for none."""
+
 _SHORTEST_POLL, _LONGEST_POLL = 0.002, 0.05
 
 
-def read_topics(connection: Connection, topic: str | None, timeout: float) -> dict[str, list[int]]:
+def read_topics(
+    connection: Connection, topic: str | None, timeout: float, leaders: Leaders | None = None
+) -> dict[str, list[int]]:
     """
-    Return the partitions of one topic, or of all.
+    Return the partitions of one topic, or of all, and put their leaders into ``leaders``.
 
     This also updates the client's own metadata: without it a topic that was created again, or a partition
     that was added, stays unknown to the client.
@@ -32,7 +38,9 @@ def read_topics(connection: Connection, topic: str | None, timeout: float) -> di
     topics: dict[str, list[int]] = {}
     for name, described in _list_topics(connection, topic, timeout).items():
         if described.error is None:
-            topics[name] = sorted(described.partitions)
+            numbers = topics[name] = sorted(described.partitions)
+            if leaders is not None:
+                leaders[name] = array("i", [described.partitions[number].leader for number in numbers])
         elif topic is not None:
             failure = _about(topic, described.error)
             if failure.code not in UNKNOWN_PARTITION:

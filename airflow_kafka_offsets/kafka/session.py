@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from airflow_kafka_offsets.kafka.config import SERVERS, client_config
 from airflow_kafka_offsets.kafka.connection import MAX_KEPT, Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call, Right
 from airflow_kafka_offsets.kafka.failures import Causes, Failed
+from airflow_kafka_offsets.kafka.requests import Leaders
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import parse_seconds
@@ -42,6 +44,8 @@ class Session:
         self.timeout = parse_seconds(timeout, "timeout", most=LONGEST_TIMEOUT, zero=False) or 30.0
         self.chunk_size = chunk_size
         self.connections = Connections(self.config)
+        self.leaders: Leaders = {}
+        """Of the topics that were looked up, as they were then: it only makes requests fewer."""
         self._total = self._left = math.inf if total is None else total
         self._lock = threading.RLock()
         self._closed = False
@@ -141,6 +145,22 @@ class Session:
         """
         size = min(self.chunk_size * 2, max(self.chunk_size, -(-len(partitions) // MAX_KEPT)))
         return [partitions[first : first + size] for first in range(0, len(partitions), size)]
+
+    def by_leader(self, partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+        """
+        Sort partitions so that those of one broker are together.
+
+        The client sends a question about logs to each broker that leads one of its partitions.
+        """
+        leaders, none = self.leaders, array("i")
+        if len(partitions) <= self.chunk_size or not leaders:
+            return partitions
+
+        def leader(tp: TopicPartition) -> int:
+            known = leaders.get(tp.topic, none)
+            return known[tp.partition] if tp.partition < len(known) else -1
+
+        return sorted(partitions, key=leader)
 
 
 def ask_each(

@@ -31,6 +31,8 @@ def printable(text: str) -> str:
 
     For whatever other clients of the broker have chosen: metadata, names of groups and members.
     """
+    if text.isprintable():
+        return text
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
     )
