@@ -266,6 +266,28 @@ def test_the_list_is_filtered_and_sorted(browser, pages):
         assert all("partitions=false" in address for address in pages.asked if "key0/now" in address)
 
 
+@pytest.mark.parametrize(
+    ("answer", "reading", "headroom"),
+    [
+        (now(), "ok", "good"),
+        (
+            now(totals={**now()["totals"], "lag": None, "without_commit": 6}),
+            "6 of 6 partitions without",
+            "good",
+        ),
+        (now(problems=["the right Describe is missing"]), "the right Describe is missing", "good"),
+        (now(error={"message": "timed out", "since": moment()}, stale_since=moment()), "timed out", "quiet"),
+    ],
+)
+def test_the_list_shows_what_a_reading_lacks(browser, pages, answer, reading, headroom):
+    pages.give(pipeline(), now=answer, history=history())
+    with quiet_page(browser) as page:
+        page.goto(pages.url)
+        row = page.get_by_role("row", name=re.compile("orders-etl-0"))
+        expect(row.locator("td").last).to_contain_text(reading)
+        expect(row.get_by_text("5 d 19 h")).to_have_class(f"tag {headroom}")
+
+
 def test_airflows_theme_wins_over_the_systems(browser, pages):
     pages.give(pipeline(), now=now(), history=history())
     background = "getComputedStyle(document.documentElement).backgroundColor"

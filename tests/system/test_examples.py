@@ -137,21 +137,23 @@ def test_a_demo_with_a_ui_shows_it_until_ctrl_c_and_leaves_no_process_behind(tmp
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    until(lambda: demo.poll() is not None or "Press Ctrl-C" in log.read_text(), seconds=600)
-    said = log.read_text()
-    assert demo.poll() is None, said
-    ((address, user, password),) = re.findall(
-        r"Airflow is at +(\S+)\nlog in as +(\S+)\nwith password +(\S+)\n", said
-    )
-    url = address.partition("/dags/")[0]
-    assert httpx.get(address, timeout=30).status_code == 200
-    assert httpx.get(f"{url}/kafka-offsets/", timeout=30).status_code == 401
-    answer = httpx.post(f"{url}/auth/token", json={"username": user, "password": password}, timeout=30)
-    token = {"Authorization": f"Bearer {answer.json()['access_token']}"}
-    found = httpx.get(f"{url}/kafka-offsets/api/pipelines", headers=token, timeout=30).json()["pipelines"]
-    assert {pipeline["dag_id"] for pipeline in found} == {"daily_flights", "one_bad_day", "recover_flights"}
-    demo.send_signal(signal.SIGINT)
-    demo.wait(timeout=90)
+    try:
+        until(lambda: demo.poll() is not None or "Press Ctrl-C" in log.read_text(), seconds=600)
+        said = log.read_text()
+        assert demo.poll() is None, said
+        ((address, user, password),) = re.findall(
+            r"Airflow is at +(\S+)\nlog in as +(\S+)\nwith password +(\S+)\n", said
+        )
+        url = address.partition("/dags/")[0]
+        assert httpx.get(address, timeout=30).status_code == 200
+        assert httpx.get(f"{url}/kafka-offsets/", timeout=30).status_code == 401
+        answer = httpx.post(f"{url}/auth/token", json={"username": user, "password": password}, timeout=30)
+        token = {"Authorization": f"Bearer {answer.json()['access_token']}"}
+        found = httpx.get(f"{url}/kafka-offsets/api/pipelines", headers=token, timeout=30).json()["pipelines"]
+        assert {pipeline["dag_id"] for pipeline in found} == {"daily_flights", "recover_flights"}
+    finally:
+        demo.send_signal(signal.SIGINT)
+        demo.wait(timeout=90)
     assert demo.returncode == 0, log.read_text()
     assert "nothing is left running" in log.read_text()
     assert children_of(str(home)) == []

@@ -11,6 +11,17 @@ const WELL = "ok";
 /** Show facts of a pipeline that come later than the pipeline itself. */
 const later = (read) => (row, value) => (row.now ? read(row.now, value) : row.error ? NONE : "…");
 
+/** What was well when it was last read is not green. */
+const fresh = (now, kind) => (now.error || now.stale_since ? "quiet" : kind);
+
+/** Return why a reading is not to be relied on, else that it is well. */
+function judge({ error, problems, totals }) {
+  if (error) return error.message;
+  if (problems?.length) return problems[0];
+  return totals?.without_commit
+    ? `${count(totals.without_commit)} of ${plural(totals.partitions, "partition")} without a commit` : WELL;
+}
+
 const total = (column) => (row) => row.now?.totals?.[column] ?? null;
 
 const COLUMNS = [
@@ -33,12 +44,12 @@ const COLUMNS = [
     cell: later((now) => {
       if (!now.totals) return NONE;
       const [text, kind, hint] = headroom(now.totals, duration);
-      return h("span", { class: `tag ${kind}`, title: hint }, text);
+      return h("span", { class: `tag ${fresh(now, kind)}`, title: hint }, text);
     }),
   },
   {
     label: "Drift", value: (row) => row.now?.drift?.verdict ?? null,
-    cell: later((now, value) => (value ? h("span", { class: `tag ${tone(value)}` }, value) : NONE)),
+    cell: later((now, value) => (value ? h("span", { class: `tag ${fresh(now, tone(value))}` }, value) : NONE)),
   },
   {
     label: "Last move", value: (row) => row.pipeline.last_move?.at ?? null,
@@ -47,7 +58,8 @@ const COLUMNS = [
   },
   {
     label: "Reading", value: (row) => row.answer,
-    cell: (_, value) => (value === null ? "…" : value === WELL ? value : h("span", { class: "bad clamp", title: value }, name(value))),
+    cell: ({ now }, value) => (value === null ? "…" : value === WELL ? value
+      : h("span", { class: `${now && !now.error ? "warn" : "bad"} clamp`, title: value }, name(value))),
   },
 ];
 
@@ -108,7 +120,7 @@ export async function show(page) {
     try {
       row.now = await get(`${path("api", "dags", dag_id, "pipelines", key, "now")}?partitions=false`);
       row.error = null;
-      row.answer = row.now.error?.message ?? WELL;
+      row.answer = judge(row.now);
     } catch (refused) {
       row.error = explain(refused);
       row.answer = row.error;

@@ -94,7 +94,7 @@ function cards() {
     all.Lag.set([known ? count(totals.lag) : NONE, "", known
       ? `records in ${plural(totals.partitions ?? 0, "partition")}` +
         (totals.without_commit ? `, ${count(totals.without_commit)} without a commit` : "")
-      : "not known"]);
+      : totals?.without_commit ? `${plural(totals.without_commit, "partition")} without a commit` : "not known"]);
     all.Behind.set([duration(totals?.time_lag), "", "age of the oldest record not read"]);
     all.Headroom.set(known || totals?.headroom_is === "lost" ? headroom(totals, duration) : [NONE, "quiet", "not known"]);
     const verdict = now.drift?.verdict;
