@@ -119,6 +119,7 @@ def test_a_demo_that_is_interrupted_leaves_no_process_behind(tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.usefixtures("ctrl_c_is_heard")
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="finds processes by /proc")
