@@ -22,10 +22,11 @@ from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark import committing, read_window
 
-SIZES = (1, 100, 1_000)
-BATCHES = 40
+BATCHES = {1: 40, 100: 40, 1_000: 12}
+"""Batches of a query, by its partitions: each batch has a task for each of them."""
+SIZES = tuple(BATCHES)
+_FEW_BATCHES = 5
 WARM = 10
-"""Batches and reads that do not count: Java compiles what it runs often."""
 READS = 10
 
 
@@ -46,7 +47,7 @@ def measure(cluster: Cluster, sizes: tuple[int, ...], rounds: int) -> Section:
             for number in range(max(2, rounds // 2)):
                 for followed in (False, True) if number % 2 else (True, False):
                     group_id = cluster.name(f"query-{size}-{number}") if followed else None
-                    each, rate = _query(spark, cluster.servers, topic, next(checkpoints), group_id)
+                    each, rate = _query(spark, cluster.servers, topic, size, next(checkpoints), group_id)
                     durations[followed] += each
                     rates[followed].append(rate)
             plain, ours = _reads(spark, cluster, topic, size)
@@ -63,8 +64,9 @@ def measure(cluster: Cluster, sizes: tuple[int, ...], rounds: int) -> Section:
                     Target("Listener: of the batch time of 100 partitions", more, 1, at_least=False, unit="%")
                 )
     note = (
-        f"Queries of {BATCHES} batches with the noop sink, in turns on one Spark with two threads; Spark's "
-        "own `triggerExecution`, median of all batches. The reads count the rows of the whole topic."
+        "Queries with the noop sink that read a record of each partition in a batch, in turns on one Spark "
+        "with two threads; Spark's own `triggerExecution`, median of all batches but the first quarter of a "
+        "query. The reads count the rows of the whole topic."
     )
     return Section("In Spark", Times({}), targets, [note], table)
 
@@ -93,7 +95,7 @@ def _topic(cluster: Cluster, size: int) -> str:
     """Return a topic with enough records for the batches."""
     topic = cluster.topic(size)
     producer = Producer({"bootstrap.servers": cluster.servers, "linger.ms": 50, "log_level": 0})
-    for number in range(BATCHES * 10):
+    for number in range(_batches(size) * size):
         producer.produce(topic, b"x", partition=number % size)
         producer.poll(0)
     producer.flush(60)
@@ -101,12 +103,13 @@ def _topic(cluster: Cluster, size: int) -> str:
 
 
 def _query(
-    spark: Any, servers: str, topic: str, checkpoint: str, group_id: str | None
+    spark: Any, servers: str, topic: str, size: int, checkpoint: str, group_id: str | None
 ) -> tuple[list[float], float]:
     """Run a query of some batches; return the milliseconds of each, and how many it did in a second."""
     source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
     source = source.option("subscribe", topic).option("startingOffsets", "earliest")
-    records = source.option("maxOffsetsPerTrigger", _records(servers, topic) // BATCHES or 1).load()
+    # Spark takes at least one record of each partition in a batch.
+    records = source.option("maxOffsetsPerTrigger", size).load()
     follows: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if group_id is not None:
         follows = committing(spark, group_id=group_id, allow_new_query=True)
@@ -119,15 +122,12 @@ def _query(
         seconds = time.perf_counter() - began
     progress = [json.loads(each.json) for each in running.recentProgress]
     durations = [each["durationMs"]["triggerExecution"] for each in progress if each["numInputRows"]]
-    return durations[WARM:], len(durations) / seconds
+    # The first ones do not count: Java compiles what it runs often.
+    return durations[len(durations) // 4 :], len(durations) / seconds
 
 
-def _records(servers: str, topic: str) -> int:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-    with OffsetsClient({"bootstrap.servers": servers}) as client:
-        partitions = [TopicPartition(topic, number) for number in client.partitions([topic])[topic]]
-        return sum(log.end - log.start for log in client.log_ranges(partitions).values())
+def _batches(size: int) -> int:
+    return BATCHES.get(size, _FEW_BATCHES)
 
 
 def _reads(spark: Any, cluster: Cluster, topic: str, size: int) -> tuple[float, float]:
