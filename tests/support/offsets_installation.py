@@ -33,7 +33,6 @@ ROOT = Path(__file__).parents[2]
 DAGS = ROOT / "tests" / "system" / "offsets_pages_dags.py"
 RUN_DAGS = DAGS.with_name("offsets_pages_runs.py")
 CHECKPOINT = ROOT / "tests" / "checkpoints" / "spark-4.0.0-plain" / "checkpoint"
-PLUGIN = "from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin as Tab\n"
 LOGIN = {"username": "ann", "password": "of-the-tests"}
 WIDE = 2_000
 """Partitions of the topic ``wide``."""
@@ -110,10 +109,7 @@ def run_installation(home: Path, checkpoint: Path) -> Iterator[Installation]:
             AIRFLOW_CONN_KAFKA_DEAD=json.dumps(broker),
             OFFSETS_CHECKPOINT=str(checkpoint),
         )
-        plugins = home / "airflow" / "plugins"
-        plugins.mkdir(parents=True)
         (home / "passwords.json").write_text(json.dumps({LOGIN["username"]: LOGIN["password"]}))
-        (plugins / "offsets_tab.py").write_text(PLUGIN)
         with ExitStack() as stack:
             meanwhile = stack.enter_context(ThreadPoolExecutor(1))
             prepared = meanwhile.submit(prepare, kafka, checkpoint)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 LONGEST_FIRST = (
     "tests/system/",
+    "tests/browser/",
     "tests/integration/spark/",
     "tests/compatibility/",
     "tests/integration/airflow/test_spark.py",

@@ -125,12 +125,6 @@ def test_a_demo_that_is_interrupted_leaves_no_process_behind(tmp_path):
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="finds processes by /proc")
 def test_a_demo_with_a_ui_shows_it_until_ctrl_c_and_leaves_no_process_behind(tmp_path):
     home = tmp_path / "demo"
-    # Where the package is used without being installed it has no entry point.
-    plugins = home / "airflow" / "plugins"
-    plugins.mkdir(parents=True)
-    (plugins / "offsets_tab.py").write_text(
-        "from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin as Tab\n"
-    )
     log = tmp_path / "demo.log"
     with log.open("w") as output:
         demo = subprocess.Popen(

@@ -14,20 +14,17 @@ from running_airflow import QUICK, make_database
 
 from airflow_kafka_offsets.local.demo import demo_environment
 
-PLUGIN = "from airflow_kafka_offsets.ui.plugin import KafkaOffsetsPlugin as Tab\n"
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture(scope="session")
 def database(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The database of this process's Airflow, and the plugin in its folder."""
+    """The database of this process's Airflow."""
     scratch = tmp_path_factory.mktemp("empty")
     (scratch / "dags").mkdir()
     make_database(demo_environment(scratch, scratch / "dags", "127.0.0.1:1"), scratch)
     home = Path(os.environ["AIRFLOW_HOME"])
     shutil.copy(scratch / "airflow" / "airflow.db", home / "airflow.db")
-    (home / "plugins").mkdir(exist_ok=True)
-    (home / "plugins" / "offsets_tab.py").write_text(PLUGIN)
 
 
 class Metadata:

@@ -32,10 +32,12 @@ def connected(browser, bootstrap_servers, monkeypatch):
     extra = {"bootstrap.servers": bootstrap_servers}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEAD", NOBODY)
+    live = browser.tab.state.live
+    # The process that asks has the connections that there were when it was started.
+    live.close()
     yield browser
-    # The process that asks has read the connections.
-    browser.tab.state.live.close()
-    browser.tab.state.live._answers.clear()
+    live.close()
+    live._answers.clear()
 
 
 @pytest.fixture
