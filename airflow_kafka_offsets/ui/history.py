@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_kafka_offsets.errors import UsageError
@@ -12,7 +13,7 @@ from airflow_kafka_offsets.ui.discovery import concerns
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 from airflow_kafka_offsets.ui.receipts import Move
 from airflow_kafka_offsets.ui.responses import MoveResponse
-from airflow_kafka_offsets.ui.store import group_events, moves_of
+from airflow_kafka_offsets.ui.store import all_named_tasks, group_events, moves_of
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -37,12 +38,39 @@ def moves(session: Session, pipeline: Pipeline, readable: Readable) -> list[Move
     uris = list(_uris(pipeline))
     events = [event for _, event in group_events(session, uris, MOST_MOVES)]
     visible = readable.with_xcom({event.source_dag_id for event in events if event.source_dag_id})
-    for event in events:
-        # An event without a DAG came through Airflow's API.
-        if event.source_dag_id is None or event.source_dag_id in visible:
-            move = _of_event(event, tasks)
-            found.setdefault((move.dag_id, move.run_id, move.task_id, move.map_index), move)
+    # An event without a DAG came through Airflow's API.
+    shown = [event for event in events if event.source_dag_id is None or event.source_dag_id in visible]
+    # What a task of another DAG left says more than its event: a recovery's reset is none of this DAG.
+    for each in map(response, _elsewhere(session, pipeline, shown)):
+        found.setdefault((each.dag_id, each.run_id, each.task_id, each.map_index), each)
+    for event in shown:
+        move = _of_event(event, tasks)
+        found.setdefault((move.dag_id, move.run_id, move.task_id, move.map_index), move)
     return sorted(found.values(), key=lambda move: move.at)[-MOST_MOVES:]
+
+
+def _elsewhere(session: Session, pipeline: Pipeline, events: Collection[Any]) -> Iterator[Move]:
+    """Return the moves behind the events of other DAGs' tasks."""
+    sources = {
+        (event.source_dag_id, event.source_task_id)
+        for event in events
+        if event.source_dag_id != pipeline.dag_id
+    }
+    named = all_named_tasks(session, {dag_id for dag_id, _ in sources if dag_id is not None})
+    kinds = {name: task.kind for task in named if (name := (task.dag_id, task.task_id)) in sources}
+    known = {
+        (event.source_dag_id, event.source_run_id, event.source_task_id, event.source_map_index)
+        for event in events
+    }
+    for move in moves_of(session, kinds, dict.fromkeys(kinds), _MOST_READ):
+        of = move.instance
+        if (of.dag_id, of.run_id, of.task_id, of.map_index) not in known:
+            continue
+        if set(move.groups) <= set(pipeline.group_ids):
+            yield move
+        else:
+            # Its totals are of other groups too.
+            yield replace(move, records=None, lag=None, offset=None, log_end=None)
 
 
 def response(move: Move) -> MoveResponse:

@@ -115,11 +115,14 @@ class Metadata:
     def add_event(self, uri: str, dag_id: str, run_id: str, task_id: str, **extra: Any) -> None:
         from airflow.models.asset import AssetEvent, AssetModel
         from airflow.utils.session import create_session
+        from sqlalchemy import select
 
         with create_session() as session:
-            asset = AssetModel(name=uri, uri=uri)
-            session.add(asset)
-            session.flush()
+            asset = session.scalar(select(AssetModel).where(AssetModel.uri == uri))
+            if asset is None:
+                asset = AssetModel(name=uri, uri=uri)
+                session.add(asset)
+                session.flush()
             source = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": -1}
             named = {f"source_{name}": value for name, value in source.items()}
             session.add(AssetEvent(asset_id=asset.id, extra=extra, timestamp=BEGAN, **named))

@@ -10,6 +10,7 @@ from airflow.sdk import DAG
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.ui.app import HEADERS
 
 pytestmark = pytest.mark.integration
@@ -136,6 +137,32 @@ def test_events_of_another_dag_show_to_those_who_may_read_it(browser, metadata):
 
     assert [move["records"] for move in browser.get(path).json()["moves"]] == [7]
     assert browser.get(path, "bob").json()["moves"] == []
+
+
+def test_a_reset_by_another_dag_is_shown_as_what_it_was(browser, metadata):
+    with DAG("orders", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(task_id="commit", group_id="shared", offsets={"t": {"0": 1}})
+    metadata.add_dag(dag)
+    with DAG("recovery", start_date=datetime(2026, 1, 1), schedule=None) as other:
+        ResetOffsetsOperator(task_id="reset", group_id="shared", to_offset="earliest")
+        ResetOffsetsOperator(task_id="reset_two", group_id={"a": "shared", "b": "another"}, to_offset=3)
+    metadata.add_dag(other)
+    two = {"version": 1, "changed": 2, "records": -9, "plan_only": False, "verified": True, "source": {}}
+    two["groups"] = [receipt("shared", 8, 3), receipt("another", 7, 3)]
+    run = metadata.add_run("recovery", {"reset": receipt("shared", 60, 10), "reset_two": two})
+    metadata.add_event("kafka-group://kafka_default/shared", "recovery", run, "reset", records=-50)
+    metadata.add_event("kafka-group://kafka_default/shared", "recovery", run, "reset_two", records=-5)
+
+    key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
+    moves = browser.get(f"/api/dags/orders/pipelines/{key}/history").json()["moves"]
+
+    shown = {
+        move["task_id"]: [move[name] for name in ("kind", "dag_id", "offset", "lag", "state")]
+        for move in moves
+    }
+    assert shown["reset"] == ["reset", "recovery", 10, 90, "success"]
+    # The totals of its receipt are those of both groups.
+    assert shown["reset_two"] == ["reset", "recovery", None, None, "success"]
 
 
 @pytest.mark.parametrize(
