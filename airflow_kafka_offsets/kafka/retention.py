@@ -8,7 +8,7 @@ from collections.abc import Collection
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, SetupError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.headroom import Headroom, Retention, measure_headrooms, untimed
-from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition
 
 
 def retentions(
@@ -44,14 +44,17 @@ def headrooms(
     positions: Offsets,
     logs: Logs,
     *,
-    isolation_level: IsolationLevel = "read_uncommitted",
     strict: bool = True,
 ) -> dict[TopicPartition, Headroom]:
-    """Return the headroom of positions; ``strict`` as in :func:`retentions`."""
+    """
+    Return the headroom of positions; ``strict`` as in :func:`retentions`.
+
+    :param logs: up to the log end: retention also deletes what is not committed.
+    """
     known = retentions(client, {tp.topic for tp in positions}, strict=strict)
     wanted = untimed(positions, logs, known)
     try:
-        times = client.record_times(wanted, isolation_level=isolation_level) if wanted else {}
+        times = client.record_times(wanted) if wanted else {}
     except BrokerAuthenticationError as error:
         if strict:
             raise
