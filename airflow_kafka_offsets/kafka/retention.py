@@ -10,6 +10,9 @@ from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.headroom import Headroom, Retention, measure_headrooms, untimed
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition
 
+_BY_TOPIC = 10.0
+"""Seconds for reading records topic by topic; those that are left have an unknown time."""
+
 
 def retentions(
     client: OffsetsReader, topics: Collection[str], *, strict: bool = True
@@ -55,9 +58,27 @@ def headrooms(
     wanted = untimed(positions, logs, known)
     try:
         times = client.record_times(wanted) if wanted else {}
-    except BrokerAuthenticationError as error:
+    except BrokerAuthenticationError:
         if strict:
             raise
-        known |= dict.fromkeys({tp.topic for tp in wanted}, str(error))
-        times = {}
+        times, refused = _times_by_topic(client, wanted)
+        known |= refused
     return measure_headrooms(positions, logs, known, times, int(time.time() * 1000))
+
+
+def _times_by_topic(
+    client: OffsetsReader, offsets: Offsets
+) -> tuple[dict[TopicPartition, int | None], dict[str, str]]:
+    """Return when records were written, and of the topics whose records may not be read why."""
+    times: dict[TopicPartition, int | None] = {}
+    refused: dict[str, str] = {}
+    end = time.monotonic() + _BY_TOPIC
+    for topic in sorted({tp.topic for tp in offsets}):
+        if (left := end - time.monotonic()) <= 0:
+            break
+        wanted = {tp: at for tp, at in offsets.items() if tp.topic == topic}
+        try:
+            times |= client.record_times(wanted, within=left)
+        except BrokerAuthenticationError as error:
+            refused[topic] = str(error)
+    return times, refused
