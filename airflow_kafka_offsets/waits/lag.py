@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.kafka.retention import retentions
-from airflow_kafka_offsets.model.headroom import Headroom, measure_headrooms, untimed, worse
+from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed, worse
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
@@ -106,6 +106,9 @@ class LagWait(Wait):
         value = self.base_value(**together.as_json())
         if len(lags) > 1:
             del value["partitions"]
+            if self.min_headroom is not None:
+                # Of two groups that read one partition, the worse may be unknown and the other have a value.
+                value |= headrooms_json([found for lag in lags for found in (lag.headroom or {}).values()])
             value["groups"] = [{"name": lag.name, **lag.as_json()} for lag in lags]
         return value
 

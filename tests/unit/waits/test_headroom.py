@@ -24,8 +24,10 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": str(24 * HOUR * 1000), "rete
 class Broker:
     """One partition of 100 records, of which each from 50 on belongs to a transaction that hangs."""
 
-    def __init__(self, **settings: str) -> None:
-        self.settings = KEPT | settings
+    unreadable: int | None = None
+    """An offset of which the record's time cannot be had."""
+
+    def __init__(self) -> None:
         self.asked: list[tuple[IsolationLevel, dict[TopicPartition, int]]] = []
 
     def log_ranges(
@@ -35,7 +37,7 @@ class Broker:
         return dict.fromkeys(partitions, LogRange(0, end))
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        return dict.fromkeys(topics, self.settings)
+        return dict.fromkeys(topics, KEPT)
 
     def offsets_for_time(self, partitions: Iterable[TopicPartition], _: int) -> dict[TopicPartition, None]:
         return dict.fromkeys(partitions)
@@ -50,7 +52,11 @@ class Broker:
         self.asked.append((isolation_level, dict(offsets)))
         log = self.log_ranges(offsets, isolation_level=isolation_level)
         written = int((time.time() - 23 * HOUR) * 1000)
-        return {tp: written if offset < log[tp].end else None for tp, offset in offsets.items()}
+        return {
+            tp: written if offset < log[tp].end else None
+            for tp, offset in offsets.items()
+            if offset != self.unreadable
+        }
 
 
 def reading(broker: Broker, *positions: int, **parameters: Any) -> tuple[bool, dict[str, Any]]:
@@ -84,3 +90,12 @@ def test_the_time_lag_keeps_its_isolation_level() -> None:
 def test_the_tolerance_is_not_for_retention() -> None:
     done, value = reading(Broker(), 99, tolerance=1000, max_lag=0)
     assert (done, value["headroom_state"]) == (False, "time")
+
+
+def test_what_is_known_of_one_group_is_not_hidden_by_another() -> None:
+    broker = Broker()
+    broker.unreadable = 40
+    for positions in ((40, 50), (50, 40)):
+        done, value = reading(broker, *positions)
+        assert (done, value["headroom_state"]) == (False, "unknown")
+        assert value["headroom"] == pytest.approx(HOUR, abs=60)
