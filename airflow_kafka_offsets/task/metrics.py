@@ -61,8 +61,8 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
     Report ``kafka_offsets.lag``, ``.time_lag`` and ``.headroom`` of each group and topic.
 
     The time lag is 0 while no partition is late. It is left out where it was not measured, or the time of the
-    record that waits is not known. The headroom is left out where it was not measured, or is not known of each
-    partition, unless it is 0.
+    record that waits is not known. The headroom is left out where it was not measured, or that of a partition
+    is not known and no other is 0.
 
     :param lags: of one poll.
     :param checkpoint: URI of the checkpoint that the position comes from: the tag ``group`` then.
