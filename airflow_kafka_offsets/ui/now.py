@@ -32,6 +32,21 @@ if TYPE_CHECKING:
 _TIMES_WITHIN = 1.5
 """Seconds for the times of the oldest unread records; partitions that take longer have none."""
 
+MOVE_UNFINISHED = "move unfinished"
+WORST_FIRST: tuple[str, ...] = (
+    MOVE_UNFINISHED,
+    "records lost",
+    "topic recreated",
+    "topic gone",
+    "expiring",
+    "group ahead",
+    "no commit",
+    "partition added",
+    "group behind",
+    "headroom unknown",
+)
+"""What the one verdict of several groups is: the first of these that occurs."""
+
 _LEFT = 0.5
 """Seconds that are left for the rest."""
 
@@ -297,9 +312,9 @@ def _lag(row: PartitionDrift) -> int | None:
 
 def _drift(reports: Collection[DriftReport]) -> dict[str, str]:
     verdicts = [verdict for report in reports for verdict in report.drift]
-    unfinished = ["move unfinished" for report in reports if report.unfinished_move is not None]
+    unfinished = [MOVE_UNFINISHED for report in reports if report.unfinished_move is not None]
     return {
-        "verdict": next(iter([*unfinished, *verdicts]), "in step"),
+        "verdict": min([*unfinished, *verdicts], key=WORST_FIRST.index, default="in step"),
         "text": "; ".join(report.summary() for report in reports),
     }
 
