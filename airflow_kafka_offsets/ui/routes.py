@@ -31,6 +31,7 @@ from airflow_kafka_offsets.ui.responses import (
     Task,
     TaskInstanceResponse,
 )
+from airflow_kafka_offsets.ui.store import has_run
 
 UNMAPPED = "{MAP_INDEX}"
 """What Airflow leaves in the address of a task that is not mapped."""
@@ -134,12 +135,19 @@ def visible_maker(
     provenance: Mapping[str, Any] | None, dag_id: str, readable: history.Readable
 ) -> Mapping[str, Any] | None:
     """Return who made a commit, without a DAG, run, task and user that the viewer may not read."""
-    maker = (provenance or {}).get("dag_id")
-    if provenance is None or maker is None or maker == dag_id:
+    if provenance is None:
+        return None
+    maker, run_id = provenance.get("dag_id"), provenance.get("run_id")
+    if maker == dag_id or (maker is None and run_id is None):
         return provenance
-    # The name comes from Kafka, and may be none that a database takes.
-    if is_plain(maker) and maker in readable.with_xcom({maker}):
+    # The names come from Kafka, and may be none that a database takes.
+    if maker is not None and is_plain(maker) and maker in readable.with_xcom({maker}):
         return provenance
+    if maker is None and run_id is not None and is_plain(run_id):
+        # A commit of many partitions leaves out its DAG.
+        with create_session(scoped=False) as session:
+            if has_run(session, dag_id, run_id):
+                return provenance
     return {name: provenance.get(name) for name in ("tool", "query", "batch", "at")}
 
 

@@ -205,6 +205,12 @@ def task_instance(session: Session, dag_id: str, run_id: str, task_id: str, map_
     return session.execute(select(*columns).outerjoin(XComModel, result).where(*mine)).first()
 
 
+def has_run(session: Session, dag_id: str, run_id: str) -> bool:
+    """Whether a run is one of a DAG."""
+    mine = (DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+    return session.execute(select(DagRun.id).where(*mine)).first() is not None
+
+
 def rendered_of(
     session: Session, dag_id: str, run_id: str, task_id: str, map_index: int
 ) -> Mapping[str, Any]:

@@ -258,3 +258,7 @@ def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, m
     assert made_by["by"] == "eve"
     made_by["dag_id"] = "no\0name"
     assert browser.get(path).json()["provenance"]["by"] is None
+    del made_by["dag_id"]
+    assert browser.get(path).json()["provenance"]["run_id"] is None
+    made_by["run_id"] = "run-of-orders"
+    assert browser.get(path, "bob").json()["provenance"]["run_id"] == "run-of-orders"
