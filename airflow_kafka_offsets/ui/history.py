@@ -76,6 +76,9 @@ def _elsewhere(session: Session, pipeline: Pipeline, events: Collection[Any]) ->
 def response(move: Move) -> MoveResponse:
     """Return a move as the routes do."""
     of = move.instance
+    state = None if of.state is None else str(of.state)
+    # A receipt is stored before the first write: of a task that failed it says what was meant.
+    done = move.verified or move.plan_only or state == "success"
     return MoveResponse(
         at=of.at,
         kind=move.kind,
@@ -85,11 +88,11 @@ def response(move: Move) -> MoveResponse:
         map_index=of.map_index,
         try_number=of.try_number,
         records=move.records,
-        lag=move.lag,
-        offset=move.offset,
-        log_end=move.log_end,
+        lag=move.lag if done else None,
+        offset=move.offset if done else None,
+        log_end=move.log_end if done else None,
         plan_only=move.plan_only,
-        state=None if of.state is None else str(of.state),
+        state=state,
     )
 
 

@@ -13,6 +13,9 @@ from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION, read_receipt
 
 Value = Mapping[str, Any]
 
+_MOST_DIGITS = 10
+"""Of a partition's number, which has 32 bits."""
+
 
 @dataclass(frozen=True)
 class Instance:
@@ -35,6 +38,7 @@ class Move:
     :param groups: the groups that it is about; empty for a checkpoint alone.
     :param checkpoint: the checkpoint that it is about, as far as it says.
     :param offset: sum of the offsets afterwards, and ``log_end`` that of the log ends.
+    :param verified: whether what was written was read back; a receipt is stored before the first write.
     """
 
     instance: Instance
@@ -46,6 +50,7 @@ class Move:
     offset: int | None = None
     log_end: int | None = None
     plan_only: bool = False
+    verified: bool = True
     named: tuple[Mapping[str, Any], ...] = ()
     """The names of the pipelines that a drift report is about."""
 
@@ -109,7 +114,10 @@ def _of_receipt(instance: Instance, kind: str, value: Value) -> Move | None:
         return None
     groups = parts_of(value)
     offset = total(*(part.get("after") for part in groups))
-    log_end = total(*(_within(part.get("log_end"), part.get("after")) for part in groups))
+    ends = [_within(part.get("log_end"), part.get("after")) for part in groups]
+    # Sums over different partitions say nothing together.
+    same = all(_known(part.get("after")) == _known(end) for part, end in zip(groups, ends, strict=True))
+    log_end = total(*ends) if same else None
     return Move(
         instance,
         kind if kind in ("commit", "reset", "restore", "window") else "commit",
@@ -120,6 +128,7 @@ def _of_receipt(instance: Instance, kind: str, value: Value) -> Move | None:
         offset,
         log_end,
         bool(value.get("plan_only")),
+        value.get("verified") is True,
     )
 
 
@@ -169,6 +178,7 @@ def cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
             if (
                 isinstance(number, str)
                 and number.isdecimal()
+                and len(number) <= _MOST_DIGITS
                 and (offset is None or _count(offset) is not None)
             ):
                 yield str(topic), int(number), offset
@@ -178,6 +188,10 @@ def total(*offsets: object) -> int | None:
     """Return the sum of offsets in Spark's form, ``None`` if there are none."""
     known = [offset for each in offsets for _, _, offset in cells(each) if offset is not None]
     return sum(known) if known else None
+
+
+def _known(offsets: object) -> set[tuple[str, int]]:
+    return {(topic, number) for topic, number, offset in cells(offsets) if offset is not None}
 
 
 def _within(offsets: object, others: object) -> dict[str, dict[str, int | None]]:

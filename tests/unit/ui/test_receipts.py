@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import click
@@ -13,6 +14,7 @@ import pytest
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.cli import group_moves as moves
+from airflow_kafka_offsets.ui.history import response
 from airflow_kafka_offsets.ui.instances import receipt_table, undo_command
 from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
 
@@ -245,3 +247,31 @@ def test_a_name_with_characters_that_nobody_sees_is_in_no_command(group):
 
     assert command is None
     assert "control characters" in problem
+
+
+def test_no_lag_from_sums_over_different_partitions():
+    value = receipt("g", 40, 60)
+    value["after"]["orders"]["1"] = 5_000
+
+    found = move(value)
+
+    assert (found.offset, found.log_end, found.lag) == (5_060, None, None)
+
+
+def test_a_partition_of_thousands_of_digits_is_none():
+    value = {"version": 1, "spark_options": {}, "end": {"t": {"9" * 5_000: 9, "0": 2}}, "source": {}}
+
+    assert move(value, "window").offset == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "verified", "offset"), [("failed", False, None), ("failed", True, 60), ("success", False, 60)]
+)
+def test_a_receipt_of_a_task_that_failed_is_not_where_the_group_is(state, verified, offset):
+    found = read_move(replace(INSTANCE, state=state), "reset", receipt("g", 40, 60, verified=verified))
+    assert found is not None
+
+    shown = response(found)
+
+    assert (shown.offset, shown.lag) == (offset, offset and 40)
+    assert shown.state == state
