@@ -122,18 +122,23 @@ def test_records_that_are_lost_are_named_although_the_lag_is_small(browser, page
 
 
 @pytest.mark.parametrize(
-    ("totals", "text"),
+    ("totals", "text", "tone"),
     [
-        ({"headroom_is": "none"}, "no limit"),
-        ({"headroom_is": "unknown", "headroom": None}, "unknown"),
-        ({"headroom": 1_800.0}, "30 min"),
+        ({"headroom_is": "none"}, "no limit", "good"),
+        ({"headroom_is": "unknown", "headroom": None}, "unknown", "quiet"),
+        ({"headroom_is": "unknown", "headroom": 50.0}, "at most 50 s", "bad"),
+        ({"headroom_is": "unknown"}, "at most 5 d 19 h", "warn"),
+        ({"headroom": 50.0, "lag": None}, "at most 50 s", "bad"),
+        ({"headroom": 1_800.0}, "30 min", "bad"),
     ],
 )
-def test_headroom(browser, pages, totals, text):
+def test_headroom(browser, pages, totals, text, tone):
     pages.give(pipeline(), now=now(totals={**now()["totals"], **totals}), history=history())
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
-        expect(page.locator(".cards > div", has_text="Headroom").locator(".value")).to_have_text(text)
+        value = page.locator(".cards > div", has_text="Headroom").locator(".value")
+        expect(value).to_have_text(text)
+        expect(value).to_have_class(f"value {tone}")
 
 
 def test_a_table_is_sorted_with_the_keyboard(browser, pages):

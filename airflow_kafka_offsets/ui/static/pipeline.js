@@ -96,7 +96,9 @@ function cards() {
         (totals.without_commit ? `, ${count(totals.without_commit)} without a commit` : "")
       : totals?.without_commit ? `${plural(totals.without_commit, "partition")} without a commit` : "not known"]);
     all.Behind.set([duration(totals?.time_lag), "", "age of the oldest record not read"]);
-    all.Headroom.set(known || totals?.headroom_is === "lost" ? headroom(totals, duration) : [NONE, "quiet", "not known"]);
+    // Without all lags, a headroom is that of some partitions.
+    const bound = known || totals?.headroom_is === "lost" ? totals : { ...totals, headroom_is: "unknown" };
+    all.Headroom.set(headroom(bound, duration));
     const verdict = now.drift?.verdict;
     const compared = tone(verdict) === "good" ? "checkpoint and group agree" : now.drift?.text;
     all.Drift.set([verdict ?? NONE, tone(verdict), compared ?? (pipeline.checkpoint ? "not known" : "no checkpoint to compare with")]);

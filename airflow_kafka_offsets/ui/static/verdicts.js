@@ -17,8 +17,12 @@ export function tone(verdict) {
 export function headroom(totals, duration) {
   if (totals.headroom_is === "lost") return ["records lost", "bad", "retention deleted records that were not read"];
   if (totals.headroom_is === "none") return ["no limit", "good", "nothing that is unread will be deleted"];
-  if (totals.headroom_is !== "time" || totals.headroom === null) {
+  if (typeof totals.headroom !== "number") {
     return ["unknown", "quiet", "it is not known when retention deletes unread records"];
+  }
+  if (totals.headroom_is !== "time") {
+    return [`at most ${duration(totals.headroom)}`, totals.headroom < SOON ? "bad" : "warn",
+      "until retention deletes records that are not read; of some it is not known"];
   }
   const kind = totals.headroom < SOON ? "bad" : totals.headroom < TODAY ? "warn" : "good";
   return [duration(totals.headroom), kind, "until retention deletes records that are not read"];
