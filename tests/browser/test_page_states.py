@@ -121,6 +121,50 @@ def test_records_that_are_lost_are_named_although_the_lag_is_small(browser, page
         expect(page.locator(".cards .value.bad")).to_have_text("records lost")
 
 
+def cell_colours(page):
+    """Return the colour of each cell of the strip."""
+    return page.locator(".strips canvas").evaluate(
+        """canvas => {
+            const {width, height} = canvas;
+            const data = canvas.getContext("2d").getImageData(0, Math.floor(height / 2), width, 1).data;
+            return Array.from({length: width / height}, (_, index) => {
+                const start = 4 * Math.floor((index + 0.5) * height);
+                return data.slice(start, start + 3).join(" ");
+            });
+        }"""
+    )
+
+
+def test_a_partition_in_trouble_is_red_without_a_verdict(browser, pages):
+    rows = columns(4)
+    rows["verdict"] = [None] * 4
+    rows["headroom"], rows["headroom_is"] = [None, 50.0, 50.0, None], ["lost", "time", "unknown", "none"]
+    pages.give(pipeline(checkpoint=None), now=now(rows), history=history())
+    with quiet_page(browser, color_scheme="light") as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("records lost: 1 partition (orders 0)")).to_be_visible()
+        expect(page.get_by_text("expiring within an hour: 2 partitions (orders 1, orders 2)")).to_be_visible()
+        assert [colour == "200 30 30" for colour in cell_colours(page)] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("lags", "text"),
+    [
+        ([0, 0], "No partition of 2 is behind."),
+        ([None, 0], "No partition of 2 is known to be behind, 1 not known."),
+        ([None, None], "No partition of 2 is known to be behind, 2 not known."),
+        ([None, 8], "1 partition of 2 is behind, 1 not known; half of the known lag is in 1 partition."),
+    ],
+)
+def test_a_lag_that_is_not_known_is_not_caught_up(browser, pages, lags, text):
+    rows = {**columns(2), "lag": lags}
+    pages.give(pipeline(), now=now(rows), history=history())
+    with quiet_page(browser, color_scheme="light") as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.locator("section > div > p").get_by_text(text)).to_be_visible()
+        assert [colour == "180 83 9" for colour in cell_colours(page)] == [lag is None for lag in lags]
+
+
 @pytest.mark.parametrize(
     ("totals", "text", "tone"),
     [

@@ -1,7 +1,7 @@
 // How serious a verdict or a headroom is.
 
 /** Verdicts of records that are lost, or that will be unless somebody does something. */
-export const BAD = new Set(["records lost", "expiring", "topic gone", "topic recreated"]);
+const BAD = new Set(["records lost", "expiring", "topic gone", "topic recreated"]);
 const GOOD = new Set(["in step", "no drift"]);
 const SOON = 3_600;
 const TODAY = 86_400;
@@ -11,6 +11,13 @@ export function tone(verdict) {
   if (!verdict) return "quiet";
   if (GOOD.has(verdict)) return "good";
   return BAD.has(verdict) ? "bad" : "warn";
+}
+
+/** Return what is bad about a partition, whose verdict is `null` without both a group and a checkpoint; else `null`. */
+export function alarm(row) {
+  if (BAD.has(row.verdict)) return row.verdict;
+  if (row.headroom_is === "lost") return "records lost";
+  return typeof row.headroom === "number" && row.headroom < SOON && row.headroom_is !== "none" ? "expiring within an hour" : null;
 }
 
 /** Describe how long retention leaves the oldest unread record: `[text, tone, hint]`. */
