@@ -403,3 +403,45 @@ def test_what_is_enlarged_in_a_plot_stays_when_the_numbers_come_again(browser, p
         page.clock.run_for(11_000)
         expect(page.get_by_text("records in 7 partitions")).to_be_visible()
         assert canvas.evaluate(drawn) == enlarged
+
+
+def test_numbers_are_not_green_while_airflow_does_not_answer(browser, pages):
+    pages.give(pipeline(), now=now(), history=history())
+    with quiet_page(browser, allowed=(REFUSED,)) as page:
+        page.clock.install()
+        for address in ("", "dags/orders"):
+            pages.answers["dags/orders/pipelines/key0/now"] = now()
+            page.goto(pages.url + address)
+            expect(page.locator(".good").first).to_be_visible()
+            pages.answers["dags/orders/pipelines/key0/now"] = (500, {"detail": "broken"})
+            page.clock.fast_forward(31_000)
+            expect(page.get_by_text("broken")).to_be_visible()
+            expect(page.get_by_text("5 d 19 h").first).to_be_visible()
+            colours = page.locator(".good").evaluate_all("all => all.map(e => getComputedStyle(e).color)")
+            assert set(colours) <= {"rgb(24, 24, 27)"}, address
+        expect(page.get_by_role("alert")).to_contain_text("The numbers shown are of 2026-03-02")
+        expect(page.locator(".cards")).to_have_class("cards stale")
+
+
+def test_new_pipelines_and_moves_appear_in_the_list(browser, pages):
+    pages.give()
+    with quiet_page(browser, allowed=(REFUSED,)) as page:
+        page.clock.install()
+        page.goto(pages.url)
+        expect(page.get_by_role("heading", name="No pipelines yet")).to_be_visible()
+        pages.give(pipeline(), now=now(), history=history())
+        page.clock.fast_forward(181_000)
+        row = page.get_by_role("row", name=re.compile("orders-etl-0"))
+        expect(row).to_contain_text("commit")
+        expect(page.get_by_role("heading", name="No pipelines yet")).to_be_hidden()
+        page.clock.fast_forward(31_000)
+        expect(row.locator("td").last).to_have_text("ok")
+        listed = {"pipelines": [pipeline(last_move=move("restore", 95))], "problems": []}
+        pages.answers["pipelines"] = listed
+        page.clock.fast_forward(181_000)
+        expect(row).to_contain_text("restore")
+        expect(row.get_by_text("5 d 19 h")).to_be_visible()
+        pages.answers["pipelines"] = (500, {"detail": "broken"})
+        page.clock.fast_forward(181_000)
+        expect(page.get_by_text("The list is old: broken")).to_be_visible()
+        expect(row).to_contain_text("restore")

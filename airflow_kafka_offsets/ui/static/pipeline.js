@@ -218,10 +218,16 @@ function pipelineView(pipeline) {
       now = await get(`${address}/now`);
     } catch (refused) {
       showTrouble([notice("bad", explain(refused), now?.read_at ? ` The numbers shown are of ${clock(now.read_at)}.` : "")]);
-      if (!now) read.textContent = "";
+      now = now && { ...now, stale_since: now.read_at };
+      if (now) draw();
+      else read.textContent = "";
       return;
     }
     showTrouble([answer(now), ...(now.problems ?? []).map((problem) => notice("warn", name(problem)))].filter(Boolean));
+    draw();
+  }
+
+  function draw() {
     read.replaceChildren(...(now.read_at
       ? ["Read at ", time(now.read_at), `; again every ${REFRESH} s while this page is visible.`] : []));
     numbers.update(now, pipeline);
@@ -229,6 +235,7 @@ function pipelineView(pipeline) {
     const most = Math.max(1, ...rows.map((row) => row.lag ?? 0));
     for (const row of rows) row.part = (row.lag ?? 0) / most;
     partitionsPart.hidden = !rows.length;
+    partitionsPart.classList.toggle("stale", Boolean(now.error || now.stale_since));
     skewed.replaceChildren(h("p", {}, ...skew(rows)), ...alarms(rows));
     strip.update(rows);
     partitions.update(rows);
