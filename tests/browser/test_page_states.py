@@ -445,3 +445,23 @@ def test_new_pipelines_and_moves_appear_in_the_list(browser, pages):
         page.clock.fast_forward(181_000)
         expect(page.get_by_text("The list is old: broken")).to_be_visible()
         expect(row).to_contain_text("restore")
+
+
+def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(browser, pages):
+    moves = [
+        move(minutes=0, partitions=6),
+        move("reset", 10, partitions=1),
+        move(minutes=20, offset=None),
+        move(minutes=30),
+    ]
+    rows = columns(6)
+    rows["committed"][0] = None
+    pages.give(pipeline(), now=now(rows), history={"batches": [], "moves": moves, "problems": []})
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+        plot = page.get_by_role("img", name=re.compile("^Offsets, sum"))
+        expect(plot).to_have_accessible_name(re.compile("Log end: 4 values, the newest 157,759"))
+        expect(plot).to_have_accessible_name(re.compile("Committed: 2 values, the newest 31,000"))
+        expect(page.get_by_role("img", name=re.compile("^Lag in records. Lag: 4 values"))).to_be_visible()
+        expect(page.get_by_role("region", name="Moves and waits").locator("tbody tr")).to_have_count(4)

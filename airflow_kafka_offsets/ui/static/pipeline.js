@@ -123,6 +123,15 @@ function cards() {
   return { element, update };
 }
 
+/** Sum up a column; without one of its values the sum is not known. */
+const sum = (column) => (column?.length && !column.includes(null) ? column.reduce((all, each) => all + each, 0) : null);
+
+/** Leave out the moves of some partitions only: their sums are no points of the line of all of them. */
+function ofAll(moves, now) {
+  const all = now?.totals?.partitions ?? Math.max(...moves.map((move) => move.partitions ?? 0));
+  return moves.filter((move) => (move.partitions ?? all) === all);
+}
+
 function plots() {
   const position = plot({ title: "Offsets, sum of the partitions" });
   const lag = plot({ title: "Lag in records" });
@@ -135,15 +144,15 @@ function plots() {
     const ended = history.batches.filter((batch) => !batch.pending);
     const marked = moved.filter((move) => MARKED.has(move.kind));
     const points = (rows, column) => rows.map((row) => [row.at, row[column]]);
-    const sum = (column) => now?.partitions?.[column]?.reduce((all, each) => all + (each ?? 0), 0) ?? null;
+    const whole = ofAll(moved, now);
     const live = (value) => (now?.read_at ? [[now.read_at, value]] : []);
     position.update([
-      { label: "Log end", colour: "--quiet", points: [...points(moved, "log_end"), ...live(sum("log_end"))] },
-      { label: "Committed", colour: "--accent", points: [...points(moved, "offset"), ...live(sum("committed"))] },
+      { label: "Log end", colour: "--quiet", points: [...points(whole, "log_end"), ...live(sum(now?.partitions?.log_end))] },
+      { label: "Committed", colour: "--accent", points: [...points(whole, "offset"), ...live(sum(now?.partitions?.committed))] },
       { label: "Checkpoint", colour: "--second", points: points(ended, "offset") },
     ], marked);
     lag.update([
-      { label: "Lag", colour: "--accent", zero: true, points: [...points(moved, "lag"), ...live(now?.totals?.lag ?? null)] },
+      { label: "Lag", colour: "--accent", zero: true, points: [...points(whole, "lag"), ...live(now?.totals?.lag ?? null)] },
     ], marked);
     records.update([{ label: "Records", colour: "--accent", bars: true, points: points(ended, "records") }], marked);
     durations.update([{ label: "Duration", colour: "--second", bars: true, points: points(ended, "duration") }], marked);
