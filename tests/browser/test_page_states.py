@@ -324,6 +324,7 @@ def test_the_list_is_filtered_and_sorted(browser, pages):
             "6 of 6 partitions without",
             "good",
         ),
+        (now(totals={**now()["totals"], "partitions": 0}), "no partition is known yet", "good"),
         (now(problems=["the right Describe is missing"]), "the right Describe is missing", "good"),
         (now(error={"message": "timed out", "since": moment()}, stale_since=moment()), "timed out", "quiet"),
     ],

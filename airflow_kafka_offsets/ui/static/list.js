@@ -19,7 +19,8 @@ const fresh = (now, kind) => (now.error || now.stale_since ? "quiet" : kind);
 function judge({ error, problems, totals }) {
   if (error) return error.message;
   if (problems?.length) return problems[0];
-  return totals?.without_commit
+  if (!totals?.partitions) return "no partition is known yet";
+  return totals.without_commit
     ? `${count(totals.without_commit)} of ${plural(totals.partitions, "partition")} without a commit` : WELL;
 }
 
