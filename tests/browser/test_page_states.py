@@ -466,3 +466,21 @@ def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(browser, pages):
         expect(plot).to_have_accessible_name(re.compile("Committed: 2 values, the newest 31,000"))
         expect(page.get_by_role("img", name=re.compile("^Lag in records. Lag: 4 values"))).to_be_visible()
         expect(page.get_by_role("region", name="Moves and waits").locator("tbody tr")).to_have_count(4)
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_command_is_shown_as_it_is_and_copied_as_it_must_be(browser, pages, tls):
+    undo = f"cat <<'EOF'\n{RIGHT_TO_LEFT}\nEOF\nairflow-kafka-offsets group restore"
+    pages.answers["dags/orders/runs/r/tasks/reset/-1"] = task_instance(undo=undo)
+    with quiet_page(browser, permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.goto(f"{pages.url}dags/orders/runs/r/tasks/reset/-1")
+        expect(page.get_by_text("the copy has the character")).to_be_visible()
+        shown = undo.replace("\u202e", "\\u{202e}")
+        assert page.locator("code").text_content() == shown
+        if not tls:
+            page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(); }")
+        page.get_by_role("button", name="Copy").click()
+        expect(page.get_by_role("status")).to_have_text("copied" if tls else "marked: press Ctrl+C")
+        if not tls:
+            page.keyboard.press("Control+c")
+        assert page.evaluate("navigator.clipboard.readText()") == undo

@@ -1,13 +1,14 @@
 // One task instance: what it moved, found or waited for, and the command that takes it back.
 
 import { ROOT, dagPath, get, link, path } from "./data.js";
-import { NONE, count, duration, facts, h, name, names, notice, time } from "./dom.js";
+import { NONE, count, duration, facts, h, name, names, notice, printable, time } from "./dom.js";
 import { table } from "./table.js";
 import { tone } from "./verdicts.js";
 
-/** Make a block of text with a button that copies it. */
+/** Make a block of text with a button that copies it, also where characters of it are shown escaped. */
 export function copyable(text) {
-  const code = h("code", {}, text);
+  const shown = text.split("\n").map(printable).join("\n");
+  const code = h("code", {}, shown);
   const done = h("span", { role: "status", class: "quiet" });
   const copy = async () => {
     try {
@@ -19,8 +20,14 @@ export function copyable(text) {
       done.textContent = "marked: press Ctrl+C";
     }
   };
+  const whole = (event) => {
+    if (getSelection().toString().trim() !== shown.trim()) return;
+    event.clipboardData.setData("text/plain", text);
+    event.preventDefault();
+  };
   return h("div", { class: "copy" },
-    h("pre", { tabindex: "0" }, code),
+    h("pre", { tabindex: "0", oncopy: whole }, code),
+    shown === text ? "" : h("p", { class: "quiet" }, "\\u{…} is a character that cannot be seen; the copy has the character."),
     h("p", {}, h("button", { type: "button", onclick: copy }, "Copy"), " ", done));
 }
 
