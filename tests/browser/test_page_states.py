@@ -275,7 +275,17 @@ def test_a_plan_is_marked_and_needs_no_undo(browser, pages):
         expect(page.get_by_text("Take it back")).to_have_count(0)
 
 
-def test_the_reading_of_a_sensor_and_its_progress(browser, pages):
+@pytest.mark.parametrize(
+    ("state", "progress"),
+    [
+        ("running", "310 records/s, about 3 min left"),
+        ("deferred", "310 records/s, about 3 min left"),
+        ("success", "310 records/s"),
+        ("failed", "310 records/s"),
+        (None, "310 records/s"),
+    ],
+)
+def test_the_reading_of_a_sensor_and_its_progress(browser, pages, state, progress):
     reading = {
         "version": 1,
         "total_lag": 67_600,
@@ -283,11 +293,13 @@ def test_the_reading_of_a_sensor_and_its_progress(browser, pages):
         "topics": {"orders": 67_600},
         "partitions": [{"topic": "orders", "partition": 1_000, "committed": None, "lag": 67_600}],
     }
-    values = task_instance(operator="ConsumerGroupLagSensor", receipt=None, undo=None, reading=reading)
+    values = task_instance(
+        operator="ConsumerGroupLagSensor", state=state, receipt=None, undo=None, reading=reading
+    )
     pages.answers["dags/orders/runs/r/tasks/gate/-1"] = values
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders/runs/r/tasks/gate/-1")
-        expect(page.get_by_text("310 records/s, about 3 min left")).to_be_visible()
+        expect(page.get_by_text("310 records/s")).to_have_text(progress)
         expect(page.get_by_role("row", name="orders 1000 \u2013 67,600")).to_be_visible()
         assert "[object" not in page.locator("main").inner_text()
 
