@@ -108,6 +108,7 @@ def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30
     """
     checkpoint.query_id()
     planned, committed = checkpoint.listed()
+    names = archive_names(checkpoint)
     newest = max(planned & committed, default=-1)
     wanted = sorted(planned)[-last - 1 :]  # one more: the first one begins where that ends
     finished = [number for number in wanted if number in committed]
@@ -122,10 +123,9 @@ def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30
                 for path in (f"offsets/{number}", f"commits/{number}")
             },
             **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
-            **{
-                ("archive", name): partial(read_archive, checkpoint, name)
-                for name in archive_names(checkpoint)[-last:]
-            },
+            # All: a batch may have been moved any number of times, and the numbers of moves do not follow those
+            # of batches.
+            **{("archive", name): partial(read_archive, checkpoint, name) for name in names},
         },
         within,
     )

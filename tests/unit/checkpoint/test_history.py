@@ -288,6 +288,30 @@ def test_two_seeks_in_a_row_lead_back_to_the_end_of_the_batch(three: Path) -> No
     assert newest.moved_to == {"0": {ORDERS_0: 4}}
 
 
+@pytest.mark.parametrize("last", [1, 2, 100])
+def test_more_moves_than_batches_lead_back_to_the_end_of_the_batch(
+    last: int, checkpoint: Callable[..., Path]
+) -> None:
+    root = checkpoint({9: 900, 10: 1000}, [9, 10])
+    carry_out(root, seek(root, 500))
+    carry_out(root, seek(root, 200))
+
+    newest = history(root, last)[-1]
+
+    assert (newest.offsets, newest.records, newest.moved_by) == ({"0": {ORDERS_0: 1000}}, 100, "0002-seek")
+
+
+def test_a_truncate_that_was_taken_back_does_not_hide_an_older_seek(three: Path) -> None:
+    carry_out(three, seek(three, 3))
+    before = history(three)
+    carry_out(three, truncate(three, 1, sink="idempotent"))
+    carry_out(three, undo(three))
+
+    assert [each.moved_by for each in before] == [None, None, "0001-seek"]
+    assert history(three) == before
+    assert history(three, 1) == before[-1:]
+
+
 def test_a_seek_that_was_taken_back_leaves_no_mark(three: Path) -> None:
     before = history(three)
     carry_out(three, seek(three, 3))
