@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from datetime import datetime, timezone
@@ -358,6 +360,42 @@ def test_a_storage_that_does_not_answer_ends_at_the_deadline(
             batches(SparkCheckpoint(f"memory:/{root}", fs=Hanging()), within=0.2)
     finally:
         answer.set()
+
+
+_DEAD = """
+import sys, time
+from fsspec.implementations.memory import MemoryFileSystem
+from airflow_kafka_offsets.checkpoint.history import batches
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+class Dead(MemoryFileSystem):
+    def cat_file(self, path, **options):
+        if path.endswith(sys.argv[1]):
+            time.sleep(60)
+        return super().cat_file(path, **options)
+
+fs = Dead()
+for path in ("offsets/0", "commits/0"):
+    fs.pipe_file(f"/cp/{path}", b"")
+fs.pipe_file("/cp/metadata", b'{"id": "x"}')
+batches(SparkCheckpoint("memory://cp", fs=fs), within=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("metadata", "answered 0 of 1 requests within 1 s: try again"),
+        ("offsets/0", "within 1 s: ask for"),
+    ],
+)
+def test_a_call_that_is_never_answered_does_not_keep_the_process_alive(path: str, text: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _DEAD, path], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert done.returncode == 1
+    assert text in done.stderr
 
 
 def test_each_directory_of_an_object_store_is_listed_once_and_no_commit_is_asked_for_its_time(
