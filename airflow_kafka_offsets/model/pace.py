@@ -148,9 +148,12 @@ class Descent:
                 Remainder(float(at), tuple(int(amount) for amount in amounts), int(rise))
                 for at, amounts, rise in (value["last"], *value["falls"])  # type: ignore[index]
             )
-            return cls(int(value["first"]), last, tuple(falls))  # type: ignore[index]
-        except (TypeError, ValueError, KeyError):
+            first = int(value["first"])  # type: ignore[index]
+        except (TypeError, ValueError, KeyError, OverflowError):
             return cls()
+        rising = all(earlier.at < later.at for earlier, later in pairwise(falls))
+        alike = len({len(each.amounts) for each in (last, *falls)}) == 1 and last.amounts
+        return cls(first, last, tuple(falls)) if rising and alike else cls()
 
 
 def per_time(rate: float) -> str:

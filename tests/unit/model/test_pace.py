@@ -204,6 +204,27 @@ def test_what_is_no_memory_counts_as_nothing_known(value: object) -> None:
 
 
 @pytest.mark.parametrize(
+    ("times", "amounts"),
+    [
+        ([10.0, 10.0, 10.0, 10.0], [[4], [3], [2], [1]]),
+        ([10.0, 20.0, 20.0, 30.0], [[4], [3], [2], [1]]),
+        ([40.0, 30.0, 20.0, 10.0], [[4], [3], [2], [1]]),
+        ([10.0, 20.0, float("nan"), 30.0], [[4], [3], [2], [1]]),
+        ([10.0, 20.0, 30.0, 40.0], [[4], [3], [], [1]]),
+    ],
+)
+def test_falls_that_no_wait_has_seen_count_as_nothing_known(
+    times: list[float], amounts: list[list[int]]
+) -> None:
+    falls = [[at, left, 0] for at, left in zip(times, amounts, strict=True)]
+
+    read = Descent.from_json({"first": 4, "last": [50.0, [1], 0], "falls": falls})
+
+    assert read == Descent()
+    assert read.seen(START, [1]).pace is None
+
+
+@pytest.mark.parametrize(
     ("rate", "text"),
     [
         (1_234_567.0, "1,234,567/s"),
