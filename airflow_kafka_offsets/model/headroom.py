@@ -14,7 +14,7 @@ in the past or in the future where the producer sets it (``message.timestamp.typ
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -192,13 +192,21 @@ def measure_headrooms(
     }
 
 
-def topic_gauges(headrooms: Headrooms) -> dict[str, float]:
-    """Return the least value of each topic's partitions for a metric, without those that have none."""
+def topic_gauges(headrooms: Iterable[tuple[TopicPartition, Headroom]]) -> dict[str, float]:
+    """
+    Return the least value of each topic's partitions for a metric.
+
+    A topic with a partition that is unknown is left out, unless the least is 0: the unknown one may be worse,
+    and the value would jump up.
+    """
     gauges: dict[str, float] = {}
-    for tp, found in headrooms.items():
-        if (value := found.gauge) is not None:
+    unknown: set[str] = set()
+    for tp, found in headrooms:
+        if found.state == "unknown":
+            unknown.add(tp.topic)
+        elif (value := found.gauge) is not None:
             gauges[tp.topic] = min(value, gauges.get(tp.topic, value))
-    return gauges
+    return {topic: least for topic, least in gauges.items() if topic not in unknown or not least}
 
 
 def headrooms_json(headrooms: Collection[Headroom]) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def test_the_worst_of_many():
         "headroom of t-1 is unknown: the time of the oldest unread record could not be read"
     ]
     # Where nothing is unread the metric has what a new record would have: a gauge would stay low otherwise.
-    assert topic_gauges(found) == {"t": 167 * 3600, "u": 168 * 3600}
+    assert topic_gauges([(A, found[A]), (C, found[C])]) == {"t": 167 * 3600, "u": 168 * 3600}
     assert headrooms_json([]) == {"headroom": None, "headroom_state": None}
 
 
@@ -171,8 +171,14 @@ def test_a_record_time_in_microseconds_is_shown_with_its_reason():
 
 
 def test_what_is_not_known_is_no_gauge():
-    assert topic_gauges({A: Headroom("unknown", 5), C: Headroom("none")}) == {}
-    assert topic_gauges({A: Headroom("unknown", 5), B: Headroom("lost")}) == {"t": 0}
+    unknown = A, Headroom("unknown", 5)
+    assert topic_gauges([unknown, (C, Headroom("none"))]) == {}
+    # The gauge would jump up while the worst is unknown.
+    assert topic_gauges([unknown, (B, Headroom("time", 90)), (C, Headroom("time", 7))]) == {"u": 7}
+    for nothing in (Headroom("lost"), Headroom("time", 0)):
+        assert topic_gauges([unknown, (B, nothing)]) == {"t": 0}
+    # Two sources of a checkpoint may read one partition.
+    assert topic_gauges([unknown, (A, Headroom("time", 90))]) == {}
 
 
 # -- the rule --
