@@ -22,12 +22,12 @@ from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark import committing, read_window
 
-BATCHES = {1: 40, 100: 40, 1_000: 12}
+BATCHES = {1: 40, 100: 40, 1_000: 8}
 """Batches of a query, by its partitions: each batch has a task for each of them."""
 SIZES = tuple(BATCHES)
 _FEW_BATCHES = 5
-WARM = 10
-READS = 10
+READS = {1: 10, 100: 10, 1_000: 3}
+"""Reads that count, by partitions; before them come as many that do not."""
 
 
 def measure(cluster: Cluster, sizes: tuple[int, ...], rounds: int) -> Section:
@@ -149,12 +149,13 @@ def _reads(spark: Any, cluster: Cluster, topic: str, size: int) -> tuple[float, 
         return int(read_window(spark, window, options).count())
 
     seconds: dict[Callable[[], int], list[float]] = {plain: [], ours: []}
-    for number in range(WARM + READS):
+    reads = READS.get(size, 2)
+    for number in range(2 * reads):
         counts = set()
         for read, times in seconds.items():
             began = time.perf_counter()
             counts.add(read())
-            if number >= WARM:
+            if number >= reads:
                 times.append(time.perf_counter() - began)
         if len(counts) != 1:
             raise SystemExit(f"the reads differ: {counts}")

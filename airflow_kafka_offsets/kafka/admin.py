@@ -33,10 +33,6 @@ class Admin:
         """End the admin process."""
         self._process.close()
 
-    def start(self, call: Call) -> None:
-        """Start the admin process, so that the next call need not wait for it."""
-        self._process.start(call)
-
     def commits(
         self, wanted: Mapping[str, Sequence[TopicPartition] | None], call: Call
     ) -> dict[str, dict[TopicPartition, Commit] | BrokerError]:

@@ -64,11 +64,6 @@ class AdminProcess:
             finally:
                 self._lock.release()
 
-    def start(self, call: Call) -> None:
-        """Start the worker now, which then does not take the time of a call that is made soon."""
-        with self._alone(call):
-            pass
-
     def run(self, call: Call, name: str, arguments: Any = None, *, most_crashes: float = _CRASHES) -> Any:
         """
         Make one of the worker's ``CALLS``; again if the worker dies or the error passes.

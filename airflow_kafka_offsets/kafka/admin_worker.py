@@ -295,17 +295,20 @@ def main() -> None:
 def _read(lines: queue.SimpleQueue[bytearray], parent: int) -> None:
     """Read requests until nobody waits for a response any more."""
     pending = bytearray()
-    while True:
-        ready, _, _ = select.select([0], [], [], _WATCH)
-        # A copy of the parent may hold the other end of the input open.
-        data = os.read(0, _PART) if ready else b""
-        if os.getppid() != parent or (ready and not data):
-            os._exit(0)
-        pending += data
-        if b"\n" in data:
-            *whole, pending = pending.split(b"\n")
-            for line in whole:
-                lines.put(line)
+    try:
+        while True:
+            ready, _, _ = select.select([0], [], [], _WATCH)
+            # A copy of the parent may hold the other end of the input open.
+            data = os.read(0, _PART) if ready else b""
+            if os.getppid() != parent or (ready and not data):
+                return
+            pending += data
+            if b"\n" in data:
+                *whole, pending = pending.split(b"\n")
+                for line in whole:
+                    lines.put(line)
+    finally:
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -307,11 +307,6 @@ class OffsetsClient:
         self.commit(group_id, window.end, metadata)
         return window.end
 
-    def start_admin(self) -> None:
-        """Start the admin process now, so that calls about groups need not wait for it."""
-        with self._session.calling("starting the admin process") as call:
-            self._admin.start(call)
-
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return state and members of groups; one that does not exist is ``Dead``."""
         with self._session.calling("describing groups") as call:

@@ -139,8 +139,9 @@ def lag_of(
     lag = Lag.measure(name, positions, logs, on_no_commit)
     if not headroom:
         return lag
-    found = headrooms(client, lag.read_up_to, logs, isolation_level=isolation_level, strict=False)
-    return replace(lag, headroom=found)
+    if isolation_level == "read_committed":
+        logs = client.log_ranges(positions)
+    return replace(lag, headroom=headrooms(client, lag.read_up_to, logs, strict=False))
 
 
 def lags_of_all_groups(

@@ -8,7 +8,10 @@ from collections.abc import Collection
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, SetupError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.headroom import Headroom, Retention, measure_headrooms, untimed
-from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition
+
+_BY_TOPIC = 10.0
+"""Seconds for reading records topic by topic; those that are left have an unknown time."""
 
 
 def retentions(
@@ -44,17 +47,38 @@ def headrooms(
     positions: Offsets,
     logs: Logs,
     *,
-    isolation_level: IsolationLevel = "read_uncommitted",
     strict: bool = True,
 ) -> dict[TopicPartition, Headroom]:
-    """Return the headroom of positions; ``strict`` as in :func:`retentions`."""
+    """
+    Return the headroom of positions; ``strict`` as in :func:`retentions`.
+
+    :param logs: up to the log end: retention also deletes what is not committed.
+    """
     known = retentions(client, {tp.topic for tp in positions}, strict=strict)
     wanted = untimed(positions, logs, known)
     try:
-        times = client.record_times(wanted, isolation_level=isolation_level) if wanted else {}
-    except BrokerAuthenticationError as error:
+        times = client.record_times(wanted) if wanted else {}
+    except BrokerAuthenticationError:
         if strict:
             raise
-        known |= dict.fromkeys({tp.topic for tp in wanted}, str(error))
-        times = {}
+        times, refused = _times_by_topic(client, wanted)
+        known |= refused
     return measure_headrooms(positions, logs, known, times, int(time.time() * 1000))
+
+
+def _times_by_topic(
+    client: OffsetsReader, offsets: Offsets
+) -> tuple[dict[TopicPartition, int | None], dict[str, str]]:
+    """Return when records were written, and of the topics whose records may not be read why."""
+    times: dict[TopicPartition, int | None] = {}
+    refused: dict[str, str] = {}
+    end = time.monotonic() + _BY_TOPIC
+    for topic in sorted({tp.topic for tp in offsets}):
+        if (left := end - time.monotonic()) <= 0:
+            break
+        wanted = {tp: at for tp, at in offsets.items() if tp.topic == topic}
+        try:
+            times |= client.record_times(wanted, within=left)
+        except BrokerAuthenticationError as error:
+            refused[topic] = str(error)
+    return times, refused

@@ -18,7 +18,7 @@ Every partition gets exactly one verdict, the first of these that holds:
 9. ``headroom unknown``: ``min_headroom`` is given, and nobody can say whether it holds.
 10. ``in step``: the two are equal, and inside the log.
 
-All but ``in step`` are drift.
+All but ``in step`` are drift. Within grace 7 and ``group behind`` count as they will once it is committed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -212,12 +212,13 @@ class DriftReport:
     @property
     def drift(self) -> dict[Verdict, list[PartitionDrift]]:
         """The partitions of each verdict that counts as drift."""
-        passing = PASSING if self._just_ended else ()
-        return {
-            verdict: partitions
-            for verdict, partitions in self.by_verdict.items()
-            if verdict != "in step" and verdict not in passing
-        }
+        found: dict[Verdict, list[PartitionDrift]] = {}
+        for entry in self.partitions:
+            passing = self._just_ended and entry.verdict in PASSING
+            verdict = replace(entry, committed=entry.checkpoint).verdict if passing else entry.verdict
+            if verdict != "in step":
+                found.setdefault(verdict, []).append(entry)
+        return found
 
     @property
     def drifted(self) -> bool:
@@ -296,7 +297,7 @@ class DriftReport:
             "drifted": self.drifted,
             "within_grace": self.within_grace,
             "verdicts": dict(Counter(partition.verdict for partition in self.partitions)),
-            "remedies": {verdict: REMEDIES[verdict] for verdict in self.by_verdict if verdict != "in step"},
+            "remedies": {each: REMEDIES[each] for each in self.by_verdict | self.drift if each != "in step"},
             "lost": self.lost,
             **(headrooms_json(self.headroom.values()) if self.headroom else {}),
             "last_commit_age_seconds": self.last_commit_age_seconds,
@@ -325,9 +326,7 @@ class DriftReport:
             rows.append((topic, str(number), *shown, entry.verdict + lost))
         lines = [self.summary(), *(align(rows) if self.partitions else ())]
         if self.within_grace:
-            lines.append(
-                f"within grace: the batch ended less than {self.grace} ago, its commit may still come"
-            )
+            lines += [f"within grace: the batch ended less than {self.grace} ago, its commit may still come"]
         lines += unknown_lines(self.headroom)
         lines += [f"{verdict}: {REMEDIES[verdict]}" for verdict in self.drift]
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])

@@ -146,12 +146,9 @@ class Lag:
 
     @property
     def read_up_to(self) -> Offsets:
-        """The position of each partition that counts; the log end where it counts as caught up."""
-        waiting = self.waiting
+        """The position of each partition that counts, whatever the tolerance: retention has none."""
         return {
-            entry.topic_partition: entry.log.end - entry.lag - entry.lost
-            if entry.lost
-            else waiting.get(entry.topic_partition, entry.log.end)
+            entry.topic_partition: entry.log.end - entry.lag if entry.committed is None else entry.committed
             for entry in self.partitions
             if entry.lag is not None
         }

@@ -58,7 +58,8 @@ def plan_resets(
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
     check_named(scenario, scopes)
-    client.start_admin()
+    # First: a window that is just being committed moves the positions.
+    refusals = active_groups(client, scopes)
     given = {
         group_id: given_offsets(scenario, group_id, scope, len(scopes)) for group_id, scope in scopes.items()
     }
@@ -66,7 +67,6 @@ def plan_resets(
         group_id: _positions_to_move(client, group_id, scope, given[group_id])
         for group_id, scope in scopes.items()
     }
-    refusals = active_groups(client, scopes)
     moved = _moved_before(client, positions, by, interrupted) if by and scenario.relative else {}
     plans = []
     for group_id, before in positions.items():

@@ -23,8 +23,9 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.model.drift import DriftReport
-from airflow_kafka_offsets.model.headroom import topic_gauges
+from airflow_kafka_offsets.model.headroom import Headroom, topic_gauges
 from airflow_kafka_offsets.model.lag import Lag
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 P = ParamSpec("P")
 
@@ -60,8 +61,8 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
     Report ``kafka_offsets.lag``, ``.time_lag`` and ``.headroom`` of each group and topic.
 
     The time lag is 0 while no partition is late. It is left out where it was not measured, or the time of the
-    record that waits is not known. The headroom is left out where it was not measured, or is not known of any
-    partition.
+    record that waits is not known. The headroom is left out where it was not measured, or that of a partition
+    is not known and no other is 0.
 
     :param lags: of one poll.
     :param checkpoint: URI of the checkpoint that the position comes from: the tag ``group`` then.
@@ -69,7 +70,7 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
     records: Counter[tuple[str, str]] = Counter()
     seconds: dict[tuple[str, str], float] = {}
     unknown: set[tuple[str, str]] = set()
-    headroom: dict[tuple[str, str], float] = {}
+    headroom: dict[str, list[tuple[TopicPartition, Headroom]]] = {}
     for lag in lags:
         group = checkpoint or lag.name
         for topic, waiting in lag.by_topic.items():
@@ -81,15 +82,15 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
                 unknown.add((group, tp.topic))
             else:
                 seconds[group, tp.topic] = max(late, seconds[group, tp.topic])
-        for topic, left in topic_gauges(lag.headroom or {}).items():
-            headroom[group, topic] = min(left, headroom.get((group, topic), left))
+        headroom.setdefault(group, []).extend((lag.headroom or {}).items())
     for (group, topic), waiting in records.items():
         _gauge("lag", waiting, group, topic)
     for (group, topic), late in seconds.items():
         if late or (group, topic) not in unknown:
             _gauge("time_lag", late, group, topic)
-    for (group, topic), left in headroom.items():
-        _gauge("headroom", left, group, topic)
+    for group, found in headroom.items():
+        for topic, left in topic_gauges(found).items():
+            _gauge("headroom", left, group, topic)
 
 
 @_never_raising
@@ -103,7 +104,7 @@ def report_drift(reports: Iterable[DriftReport]) -> None:
         drifted.update(entry.topic_partition.topic for found in report.drift.values() for entry in found)
         for topic, partitions in drifted.items():
             _gauge("drift", partitions, report.group_id, topic)
-        for topic, left in topic_gauges(report.headroom).items():
+        for topic, left in topic_gauges(report.headroom.items()).items():
             _gauge("headroom", left, report.group_id, topic)
 
 

@@ -72,23 +72,26 @@ def find_pipelines(session: Session, dag_ids: Collection[str]) -> Found:
 
 
 def concerns(move: Move, pipeline: Pipeline) -> bool:
-    """Whether a move is one of a pipeline: of its tasks, and about its groups or checkpoint."""
+    """Whether a move is one of a pipeline: of its tasks and indexes, about its groups and checkpoint."""
     its = {task.task_id: indexes for task, indexes in pipeline.tasks}
     instance = move.instance
     if instance.dag_id != pipeline.dag_id or instance.task_id not in its:
         return False
-    if move.groups:
-        return not set(move.groups).isdisjoint(pipeline.group_ids)
-    if move.checkpoint is not None:
-        return move.checkpoint == pipeline.checkpoint
     indexes = its[instance.task_id]
-    return indexes is None or instance.map_index in indexes
+    if indexes is not None and instance.map_index not in indexes:
+        return False
+    if move.groups and set(move.groups).isdisjoint(pipeline.group_ids):
+        return False
+    if move.checkpoint is not None and pipeline.checkpoint is not None:
+        return move.checkpoint.rstrip("/") == pipeline.checkpoint.rstrip("/")
+    # What names neither is of whatever its task names.
+    return bool(move.groups) or move.checkpoint is None
 
 
 def _pipelines_of(
     task: NamedTask, rendered: Iterable[tuple[int, Mapping[str, Any]]], moves: Iterable[Move]
 ) -> Iterator[Pipeline]:
-    literal = [_pipeline(task, names, "dag") for names in task.literal]
+    literal = [_pipeline(task, names, "dag", indexes) for names, indexes in task.entries]
     if task.complete:
         yield from literal
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 _MOST_IN_COMMAND = 100_000
 """Characters of a receipt that is put into a command."""
 
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode's categories of characters that a terminal does not show, or acts on."""
+
 RECEIPT_FILE = "kafka-offsets-receipt.json"
 """The file that the command reads a receipt from."""
 
@@ -60,13 +64,13 @@ def read(
     result.move = response(move)
     match kind_of_value(value):
         case "receipt":
-            names = store.rendered_of(session, dag_id, run_id, task_id, map_index)
+            # Airflow keeps what the newest runs have rendered.
+            names = store.rendered_of(session, dag_id, run_id, task_id, map_index) or store.names_in_version(
+                session, found.dag_version_id, dag_id, task_id, map_index
+            )
             result.receipt = receipt_table(value, move)
-            result.undo = undo_command(value, move, names)
-            if result.undo and RECEIPT_FILE in result.undo and _is_large(value):
-                result.problems.append(
-                    f"the receipt is too large for a command: save the task's XCom as {RECEIPT_FILE} first"
-                )
+            result.undo, problems = undo_command(value, move, names)
+            result.problems += problems
         case "drift":
             result.drift = dict(value)
         case _:
@@ -91,17 +95,33 @@ def receipt_table(value: Value, move: Move) -> ReceiptResponse:
     )
 
 
-def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> str | None:
+def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> tuple[str | None, list[str]]:
     """
-    Return the command that takes a move back, for a shell; ``None`` if nothing was moved.
+    Return the command that takes a move back, for a shell, and what else there is to know.
 
-    :param names: what the task instance has rendered.
+    :param names: what the task instance has rendered, or what its DAG's file says.
+    :return: no command if nothing was moved, or if it could do something else than to take it back.
     """
     changed = value.get("changed")
     part = value.get("checkpoint")
     moved = part if isinstance(part, Mapping) and isinstance(part.get("archive"), str) else None
     if move.plan_only or not move.groups or not (changed or moved):
-        return None
+        return None, []
+    needed = ["kafka_config_id", *(["checkpoint_conn_id"] if moved else [])]
+    if "kafka_config_id" not in names or any(is_unknown(names.get(name)) for name in needed):
+        return None, [
+            "Airflow no longer knows which connection this task used: take it back with "
+            "airflow-kafka-offsets group restore, the receipt in XCom, and that connection"
+        ]
+    before = [offset for part in parts_of(value) for _, _, offset in cells(part.get("before"))]
+    problems = []
+    if none := before.count(None):
+        these = "partition had no commit before, and stays where it is"
+        if none > 1:
+            these = "partitions had no commit before, and stay where they are"
+        problems.append(f"{none:,} {these}")
+    if moved is None and none == len(before):
+        return None, ["no partition had a commit before, so there is nothing that could be restored"]
     group_id = names.get("group_id")
     if len(move.groups) == 1:
         group_id = move.groups[0]
@@ -119,9 +139,17 @@ def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> str | No
             words += ["--checkpoint-conn-id", str(conn_id)]
     else:
         words += ["--receipt", RECEIPT_FILE]
-        first = "" if _is_large(value) else f"cat > {RECEIPT_FILE} <<'EOF'\n{json.dumps(value)}\nEOF\n"
+        if _is_large(value):
+            problems.append(
+                f"the receipt is too large for a command: save the task's XCom as {RECEIPT_FILE} first"
+            )
+        else:
+            first = f"cat > {RECEIPT_FILE} <<'EOF'\n{json.dumps(value)}\nEOF\n"
     # A name may begin with a hyphen.
-    return first + shlex.join([*words, "--execute", "--", str(group_id)])
+    words += ["--execute", "--", str(group_id)]
+    if any(unicodedata.category(char) in _UNSEEN for char in "".join(words)):
+        return None, ["a name has control characters, which a terminal takes for keys: there is no command"]
+    return first + shlex.join(words), problems
 
 
 def _is_large(value: Value) -> bool:

@@ -20,7 +20,9 @@ from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
     BrokerUnavailableError,
+    CheckpointError,
     KafkaOffsetsError,
+    UsageError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
@@ -28,6 +30,7 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.ui.now import PipelineNow, reason
 
 _IDLE = 900.0
@@ -120,7 +123,7 @@ class LiveWorker:
             ask = {"now": self._now, "batches": self._batches}[request["question"]]
             return {"id": request["id"], "value": ask(request["names"], request["end"])}
         except KafkaOffsetsError as error:
-            return {"id": request["id"], "error": reason(error)}
+            return {"id": request["id"], "error": _reason(error, request["names"])}
         except Exception as error:  # noqa: BLE001  # its text may hold anything
             return {"id": request["id"], "error": f"reading failed ({type(error).__name__})"}
 
@@ -143,6 +146,18 @@ class LiveWorker:
         checkpoint = spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
         found = batches(checkpoint, within=max(0.5, end - time.monotonic() - _MARGIN))
         return {"batches": [_batch(each) for each in found]}
+
+
+def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:
+    cause = error.__cause__
+    of_storage = isinstance(error, CheckpointError) or (
+        isinstance(error, UsageError) and isinstance(cause, ValueError)
+    )
+    if cause is None or not of_storage:
+        return reason(error)
+    # A driver's text may hold its endpoint, or who it is there.
+    where = shorten(names["checkpoint_location"], 300)
+    return f"{where}: the storage refuses or does not answer: see the log of a task of this pipeline"
 
 
 def _busy() -> KafkaOffsetsError:

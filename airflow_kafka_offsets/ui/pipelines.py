@@ -41,6 +41,7 @@ class NamedTask:
 
     :param names: what it names as literals or templates; of a mapped task what its indexes share.
     :param several: what its indexes name each, or the entries of ``pipelines``; empty if only a run knows.
+    :param numbered: whether the map indexes count the entries of ``several``.
     """
 
     dag_id: str
@@ -49,6 +50,7 @@ class NamedTask:
     names: Names
     mapped: bool = False
     several: tuple[Names, ...] = ()
+    numbered: bool = False
 
     @property
     def kind(self) -> str:
@@ -58,8 +60,27 @@ class NamedTask:
     @property
     def literal(self) -> list[Names]:
         """The pipelines that the DAG's file names without a template."""
+        return [names for names, _ in self.entries]
+
+    @property
+    def entries(self) -> list[tuple[Names, frozenset[int] | None]]:
+        """The same, each with the map indexes that name it, ``None`` if that is not known."""
         entries = [{**self.names, **each} for each in self.several] if self.several else [self.names]
-        return [each for each in entries if not unresolved(each)]
+        return [
+            (each, frozenset([index]) if self.numbered else None)
+            for index, each in enumerate(entries)
+            if not unresolved(each)
+        ]
+
+    def names_of(self, map_index: int) -> Names:
+        """Return what one instance names, as far as the DAG's file says; without what may be a default."""
+        if not self.mapped:
+            # Of a mapped task group it names what the group is mapped over.
+            return self.names if map_index < 0 else {}
+        # A derived class may have other defaults, which are not stored for a mapped task.
+        if self.operator not in _KINDS or not (self.numbered and 0 <= map_index < len(self.several)):
+            return {}
+        return {**self.names, **self.several[map_index]}
 
     @property
     def complete(self) -> bool:
@@ -162,11 +183,18 @@ def named_tasks(dag_id: str, data: Mapping[str, Any]) -> list[NamedTask]:
             continue
         mapped = bool(task.get("_is_mapped"))
         given = _plain(task.get("partial_kwargs", {}) if mapped else task)
-        several = _expanded(_plain(task.get("expand_input"))) if mapped else _listed(given.get("pipelines"))
+        expands = _plain(task.get("expand_input"))
+        several = tuple(_expanded(expands) if mapped else _listed(given.get("pipelines")))
         names = DEFAULTS | {name: given[name] for name in PIPELINE_PARAMETERS if given.get(name) is not None}
         found.append(
             NamedTask(
-                dag_id, str(task["task_id"]), str(task.get("task_type", "")), names, mapped, tuple(several)
+                dag_id,
+                str(task["task_id"]),
+                str(task.get("task_type", "")),
+                names,
+                mapped,
+                several,
+                bool(several) and mapped and _is_numbered(expands),
             )
         )
     return found
@@ -176,7 +204,8 @@ def merged(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
     """
     Return each pipeline of a DAG once, with all tasks that name it.
 
-    A task that names less (a sensor without the checkpoint) names the pipeline of its group.
+    A task that names less (a sensor without the checkpoint) names the pipeline of its group. Of several
+    topics all count: the lag of a part is not that of the pipeline.
     """
     found: dict[object, Pipeline] = {}
     places: dict[object, object] = {}
@@ -202,6 +231,7 @@ def merged(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
         if other is not pipeline:
             found[place] = replace(
                 other,
+                names=_widest(other, pipeline),
                 tasks=_joined((*other.tasks, *pipeline.tasks)),
                 found_in=other.found_in | pipeline.found_in,
             )
@@ -223,6 +253,20 @@ def check_names(names: Names) -> str | None:
 def only_names(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the five names of a mapping, those that are given."""
     return {name: value[name] for name in PIPELINE_PARAMETERS if value.get(name) is not None}
+
+
+def _widest(one: Pipeline, other: Pipeline) -> Names:
+    """Return the names of one entry of a pipeline, with the topics of both."""
+    if one.unresolved or (one.checkpoint and one.checkpoint != other.checkpoint):
+        # What others read of the group need not be in the checkpoint.
+        return one.names
+    names = dict(one.names)
+    topics = None if one.topics is None or other.topics is None else [*one.topics, *other.topics]
+    if not one.checkpoint and one.groups.group_id != other.groups.group_id and len(one.group_ids) == 1:
+        # {topic: group} names the topic too.
+        names["group_id"], topics = one.group_ids[0], None
+    names["topics"] = topics and list(dict.fromkeys(topics))
+    return names
 
 
 def _joined(
@@ -258,6 +302,12 @@ def _expanded(value: Any) -> list[Names]:
                 for each in itertools.islice(combinations, _MOST_COMBINATIONS)
             ]
     return []
+
+
+def _is_numbered(value: Any) -> bool:
+    # Of several arguments Airflow's order counts, which the database may not keep.
+    expands = value.get("value") if isinstance(value, Mapping) else None
+    return isinstance(expands, list) or (isinstance(expands, Mapping) and len(expands) == 1)
 
 
 def _listed(value: Any) -> Iterator[Names]:

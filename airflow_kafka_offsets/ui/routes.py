@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timezone
-from typing import Annotated
+from typing import Annotated, Any
 
 from airflow.utils.session import create_session
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from starlette.datastructures import State
 
+from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.ui import history, instances
 from airflow_kafka_offsets.ui.access import ReadableDags, ReadableDagsDep, may_read_dag
 from airflow_kafka_offsets.ui.discovery import Found, find_pipelines
@@ -80,10 +81,18 @@ def dag_pipelines(request: Request, dag_id: str) -> Pipelines:
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now")
-async def now(request: Request, dag_id: str, key: str, partitions: Annotated[bool, Query()] = True) -> Now:
+async def now(
+    request: Request,
+    dag_id: str,
+    key: str,
+    readable: ReadableDagsDep,
+    partitions: Annotated[bool, Query()] = True,
+) -> Now:
     """Return where a pipeline is: what was read in the last seconds, by whomever."""
     answer = await asyncio.wrap_future(await run_sync(_asked, request.app.state, dag_id, key))
+    # All viewers share what was read, and each has rights of his own.
     value = dict(answer.value or {})
+    value["provenance"] = await run_sync(visible_maker, value.get("provenance"), dag_id, readable)
     if not partitions:
         value["partitions"] = None
     error = None if answer.error is None else Failure(message=answer.error, since=answer.since or _now())
@@ -119,6 +128,19 @@ def task_instance(dag_id: str, run_id: str, task_id: str, map_index: str) -> Tas
     if found is None:
         raise HTTPException(404, "Not Found")
     return found
+
+
+def visible_maker(
+    provenance: Mapping[str, Any] | None, dag_id: str, readable: history.Readable
+) -> Mapping[str, Any] | None:
+    """Return who made a commit, without a DAG, run, task and user that the viewer may not read."""
+    maker = (provenance or {}).get("dag_id")
+    if provenance is None or maker is None or maker == dag_id:
+        return provenance
+    # The name comes from Kafka, and may be none that a database takes.
+    if is_plain(maker) and maker in readable.with_xcom({maker}):
+        return provenance
+    return {name: provenance.get(name) for name in ("tool", "query", "batch", "at")}
 
 
 def _live(request: Request) -> Live:

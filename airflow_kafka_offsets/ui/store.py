@@ -20,7 +20,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from sqlalchemy import Text, and_, cast, false, func, or_, select, tuple_
 
-from airflow_kafka_offsets.ui.pipelines import NamedTask, named_tasks
+from airflow_kafka_offsets.ui.pipelines import NamedTask, Names, named_tasks
 from airflow_kafka_offsets.ui.receipts import Instance, Move, own_value, read_move
 
 if TYPE_CHECKING:
@@ -187,7 +187,11 @@ def group_events(session: Session, uris: Collection[str], most: int) -> list[tup
 
 
 def task_instance(session: Session, dag_id: str, run_id: str, task_id: str, map_index: int) -> Any:
-    """Return operator, state, try, the value in XCom and its time; ``None`` if there is no such instance."""
+    """
+    Return operator, state, try, version of the DAG, the value in XCom and its time.
+
+    :return: ``None`` if there is no such instance.
+    """
     of = TaskInstance
     mine = (of.dag_id == dag_id, of.run_id == run_id, of.task_id == task_id, of.map_index == map_index)
     result = and_(
@@ -197,7 +201,7 @@ def task_instance(session: Session, dag_id: str, run_id: str, task_id: str, map_
         XComModel.map_index == of.map_index,
         XComModel.key == RESULT,
     )
-    columns = (of.operator, of.state, of.try_number, XComModel.value, XComModel.timestamp)
+    columns = (of.operator, of.state, of.try_number, of.dag_version_id, XComModel.value, XComModel.timestamp)
     return session.execute(select(*columns).outerjoin(XComModel, result).where(*mine)).first()
 
 
@@ -209,6 +213,17 @@ def rendered_of(
     its = (Rendered.task_id == task_id, Rendered.map_index == map_index)
     found = session.execute(select(Rendered.rendered_fields).where(*mine, *its)).scalar()
     return found if isinstance(found, Mapping) else {}
+
+
+def names_in_version(session: Session, version_id: Any, dag_id: str, task_id: str, map_index: int) -> Names:
+    """Return what a version of a DAG says that one task instance names; empty if it does not say."""
+    of = SerializedDagModel.__table__.c
+    wanted = select(of.data, of.data_compressed).where(of.dag_version_id == version_id, of.dag_id == dag_id)
+    for row in session.execute(wanted):
+        for task in named_tasks(dag_id, _data(row.data, row.data_compressed)):
+            if task.task_id == task_id:
+                return task.names_of(map_index)
+    return {}
 
 
 def _results(tasks: Iterable[TaskName]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.kafka.retention import retentions
-from airflow_kafka_offsets.model.headroom import Headroom, measure_headrooms, untimed, worse
+from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed, worse
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
@@ -106,15 +106,18 @@ class LagWait(Wait):
         value = self.base_value(**together.as_json())
         if len(lags) > 1:
             del value["partitions"]
+            if self.min_headroom is not None:
+                # Of two groups that read one partition, the worse may be unknown and the other have a value.
+                value |= headrooms_json([found for lag in lags for found in (lag.headroom or {}).values()])
             value["groups"] = [{"name": lag.name, **lag.as_json()} for lag in lags]
         return value
 
     def _measure(self, client: OffsetsReader, name: str, positions: Positions) -> Lag:
         logs = client.log_ranges(positions, isolation_level=self.isolation_level)
+        committed = self.isolation_level == "read_committed"
         beyond = {tp: at for tp, at in positions.items() if at is not None and at > logs[tp].end}
         if beyond:
             # A position may be past the last stable offset, but not past the log end.
-            committed = self.isolation_level == "read_committed"
             check_in_log(name, beyond, client.log_ranges(beyond) if committed else logs)
         named = self.topics is not None
         lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance, named=named)
@@ -126,11 +129,17 @@ class LagWait(Wait):
         expiring: Offsets = {}
         if self.min_headroom is not None:
             read_up_to = lag.read_up_to
+            # Retention also deletes what is not committed.
+            whole = client.log_ranges(read_up_to) if committed else logs
             kept = retentions(client, {tp.topic for tp in read_up_to})
-            expiring = untimed(read_up_to, logs, kept)
-        times = self.record_times(client, expiring | late, _TIMES_WITHIN)
+            expiring = untimed(read_up_to, whole, kept)
+        if committed:
+            times = self.record_times(client, late, _TIMES_WITHIN)
+            oldest = client.record_times(expiring, within=_TIMES_WITHIN) if expiring else {}
+        else:
+            times = oldest = self.record_times(client, expiring | late, _TIMES_WITHIN)
         if self.min_headroom is not None:
-            found = measure_headrooms(read_up_to, logs, kept, times, int(time.time() * 1000))
+            found = measure_headrooms(read_up_to, whole, kept, oldest, int(time.time() * 1000))
             lag = replace(lag, headroom=found, min_headroom=self.min_headroom)
         return lag if self.max_time_lag is None else lag.timed(late, times, now_ms, self.max_time_lag)
 

@@ -7,6 +7,8 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from confluent_kafka import Consumer
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -252,3 +254,19 @@ def test_a_reset_that_skips_everything_is_refused(parameters, says, topic, new_g
         task.execute(context)
     assert holds(group) == {0: 5, 1: 2}
     assert task.outlets == []  # no event
+
+
+def test_a_window_that_is_committed_just_now_is_moved_from_where_it_ends(
+    topic, group, holds, context, bootstrap_servers, monkeypatch
+):
+    settled = OffsetsClient.settled_groups
+
+    def after_a_window(client, group_ids):
+        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as window:
+            window.commit(group, {TopicPartition(topic, 0): 7})
+        return settled(client, group_ids)
+
+    monkeypatch.setattr(OffsetsClient, "settled_groups", after_a_window)
+    receipt = reset(context, group_id=group, topics=f"{topic}:0", shift_by=-1)
+    assert (receipt["before"], receipt["after"]) == ({topic: {"0": 7}}, {topic: {"0": 6}})
+    assert holds(group)[0] == 6

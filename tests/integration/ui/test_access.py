@@ -226,3 +226,35 @@ def test_names_with_slashes_and_tags_are_only_names(browser, metadata, monkeypat
 @pytest.mark.parametrize("map_index", ["x", "1e3", "--1", "99999999999999999999", "-"])
 def test_an_index_that_is_none_is_not_found(browser, two_dags, map_index):
     assert browser.get(f"/api/dags/orders/runs/run-of-orders/tasks/commit/{map_index}").status_code == 404
+
+
+def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, monkeypatch):
+    from concurrent.futures import Future
+
+    from some_dags_only import SomeDagsOnly
+
+    from airflow_kafka_offsets.ui.live import Answer
+
+    made_by = {"dag_id": "secret", "run_id": "r", "task_id": "t", "by": "eve", "tool": "x", "batch": 3}
+    shared = Answer({"provenance": made_by, "totals": {"lag": 1}})
+
+    def ask(*_):
+        done: Future[Answer] = Future()
+        done.set_result(shared)
+        return done
+
+    monkeypatch.setattr(browser.tab.state.live, "ask", ask)
+    SomeDagsOnly.readable = {"bob": {"orders"}}
+    key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
+    path = f"/api/dags/orders/pipelines/{key}/now"
+
+    seen = {user: browser.get(path, user).json()["provenance"] for user in ("bob", "ann")}
+
+    assert {name: value for name, value in seen["bob"].items() if value is not None} == {
+        "tool": "x",
+        "batch": 3,
+    }
+    assert (seen["ann"]["dag_id"], seen["ann"]["by"]) == ("secret", "eve")
+    assert made_by["by"] == "eve"
+    made_by["dag_id"] = "no\0name"
+    assert browser.get(path).json()["provenance"]["by"] is None

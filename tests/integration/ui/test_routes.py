@@ -61,6 +61,29 @@ def test_a_task_instance_with_its_receipt_and_the_command_that_takes_it_back(bro
     assert browser.get("/api/dags/orders/runs/manual__1/tasks/wait/-1").json()["receipt"] is None
 
 
+def test_the_command_that_takes_back_asks_the_cluster_of_that_run(browser, metadata):
+    for cluster in ("kafka_eu", "kafka_us"):
+        with DAG("moved", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+            CommitOffsetsOperator(
+                task_id="one", group_id="g", kafka_config_id=cluster, offsets={"t": {"0": 1}}
+            )
+            CommitOffsetsOperator(
+                task_id="open", group_id="g", kafka_config_id="{{ params.cluster }}", offsets={"t": {"0": 1}}
+            )
+        metadata.add_dag(dag)
+        metadata.add_run(
+            "moved", {"one": receipt("g", 1, 2), "open": receipt("g", 1, 2)}, run_id=f"run-{cluster}"
+        )
+
+    def of(run, task):
+        return browser.get(f"/api/dags/moved/runs/{run}/tasks/{task}/-1").json()
+
+    assert "--kafka-config-id kafka_eu " in of("run-kafka_eu", "one")["undo"]
+    assert "--kafka-config-id kafka_us " in of("run-kafka_us", "one")["undo"]
+    assert of("run-kafka_us", "open")["undo"] is None
+    assert "no longer knows which connection" in of("run-kafka_us", "open")["problems"][0]
+
+
 def test_what_only_a_run_knows(browser, metadata):
     with DAG("templates", start_date=datetime(2026, 1, 1), schedule=None) as dag:
         CommitOffsetsOperator(task_id="one", group_id="{{ params.group }}", offsets={"t": {"0": 1}})

@@ -152,6 +152,23 @@ def test_what_the_next_commit_puts_right_does_not_count_within_grace(verdict):
     assert report(behind, grace=MINUTE, ended_at=None).drifted
 
 
+@pytest.mark.parametrize("committed", [40, None])
+def test_an_unknown_headroom_counts_also_within_grace(committed):
+    def found(headroom):
+        passing = replace(partition(50, committed), headroom=headroom, min_headroom=60)
+        equal = replace(partition(50, 50, number=1), headroom=UNKNOWN, min_headroom=60)
+        return report(passing, grace=2 * MINUTE), report(equal, passing, grace=2 * MINUTE)
+
+    one, two = found(UNKNOWN)
+    assert (one.drifted, one.within_grace, list(one.drift)) == (True, True, ["headroom unknown"])
+    assert "headroom unknown on 1 of 1 partitions (orders-0, retention.bytes=9)" in one.summary()
+    assert "headroom unknown" in one.as_json()["remedies"]
+    assert "headroom unknown on 2 of 2 partitions (orders-0, orders-1, " in two.summary()
+    one, two = found(PLENTY)
+    assert not one.drifted
+    assert "headroom unknown on 1 of 2 partitions (orders-1" in two.summary()
+
+
 def test_anything_else_counts_also_within_grace():
     both = report(partition(50, 40), partition(50, 60, number=1), grace=2 * MINUTE)
     assert both.drifted

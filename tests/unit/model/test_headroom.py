@@ -154,13 +154,31 @@ def test_the_worst_of_many():
         "headroom of t-1 is unknown: the time of the oldest unread record could not be read"
     ]
     # Where nothing is unread the metric has what a new record would have: a gauge would stay low otherwise.
-    assert topic_gauges(found) == {"t": 167 * 3600, "u": 168 * 3600}
+    assert topic_gauges([(A, found[A]), (C, found[C])]) == {"t": 167 * 3600, "u": 168 * 3600}
     assert headrooms_json([]) == {"headroom": None, "headroom_state": None}
 
 
+def test_a_record_time_in_microseconds_is_shown_with_its_reason():
+    found = headroom(time_ms=1_772_344_800_000_000)
+    assert str(found) == ">100 y"
+    assert found.as_json()["headroom"] > 1e12
+    assert unknown_lines({A: found, B: headroom(time_ms=0), C: headroom()}) == [
+        "headroom of t-0: the oldest unread record has a time in the future, and is kept until that has "
+        "expired",
+        "headroom of t-1: expired: deleted as soon as the newest record of its segment has expired too",
+    ]
+    assert str(headroom(retention=Retention(100 * 365 * 24 * HOUR))) == "36500 d"
+
+
 def test_what_is_not_known_is_no_gauge():
-    assert topic_gauges({A: Headroom("unknown", 5), C: Headroom("none")}) == {}
-    assert topic_gauges({A: Headroom("unknown", 5), B: Headroom("lost")}) == {"t": 0}
+    unknown = A, Headroom("unknown", 5)
+    assert topic_gauges([unknown, (C, Headroom("none"))]) == {}
+    # The gauge would jump up while the worst is unknown.
+    assert topic_gauges([unknown, (B, Headroom("time", 90)), (C, Headroom("time", 7))]) == {"u": 7}
+    for nothing in (Headroom("lost"), Headroom("time", 0)):
+        assert topic_gauges([unknown, (B, nothing)]) == {"t": 0}
+    # Two sources of a checkpoint may read one partition.
+    assert topic_gauges([unknown, (A, Headroom("time", 90))]) == {}
 
 
 # -- the rule --

@@ -137,10 +137,14 @@ def test_a_long_time_lag_reads_as_days_and_hours():
     assert lag.timed([A], {A: NOW - 1_797_971_000}, NOW, limit=10).table().endswith("3    20 d 19 h")
 
 
-def test_headroom_is_asked_for_from_the_first_record_that_counts():
+def test_headroom_is_asked_for_from_the_position_on_whatever_the_tolerance():
     logs = dict.fromkeys((A, B, C, D), LogRange(4, 10))
-    lag = Lag.measure("g", {A: 7, B: 9, C: 3, D: None}, logs, "skip", tolerance=1)
-    assert lag.read_up_to == {A: 7, B: 10, C: 3}
+    lag = Lag.measure("g", {A: 7, B: 9, C: 3, D: None}, logs, "skip", tolerance=1000)
+    assert lag.read_up_to == {A: 7, B: 9, C: 3}
+    assert Lag.measure("g", {D: None}, logs, "earliest").read_up_to == {D: 4}
+    assert Lag.measure("g", {D: None}, logs, "latest").read_up_to == {D: 10}
+    # The last stable offset may be before what was read.
+    assert Lag.measure("g", {A: 12}, logs).read_up_to == {A: 12}
 
 
 def test_the_worst_headroom_decides():

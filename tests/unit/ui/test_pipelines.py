@@ -12,7 +12,9 @@ from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.ui.discovery import concerns
 from airflow_kafka_offsets.ui.pipelines import NamedTask, Pipeline, check_names, merged, named_tasks
+from airflow_kafka_offsets.ui.receipts import Instance, Move
 
 ORDERS = KafkaPipeline("orders", ["orders:0,1"], "s3a://lake/orders", "lake", "kafka_prod")
 
@@ -193,3 +195,62 @@ def test_a_sensor_of_a_checkpoint_names_a_pipeline_without_a_group(dag, tasks):
 
     assert entry(names).group_ids == []
     assert entry(names).checkpoint == "/data"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "topics"),
+    [
+        (None, "orders:0", None),
+        ("orders:0", None, None),
+        ("orders:0", "orders:1", ["orders:0,1"]),
+        ("orders:0", ["orders", "refunds"], ["orders", "refunds"]),
+    ],
+)
+def test_the_topics_of_all_tasks_count(one, other, topics):
+    named = [
+        entry({"group_id": "g", "topics": each}, name) for each, name in ((one, "reset"), (other, "wait"))
+    ]
+
+    assert [each.topics for each in merged(named)] == [topics]
+    assert [each.topics for each in merged(named[::-1])] == [topics]
+
+
+def test_a_group_by_topic_does_not_hide_its_other_topics():
+    (found,) = merged([entry({"group_id": {"a": "g"}, "topics": "a"}), entry({"group_id": "g"}, "wait")])
+
+    assert (found.groups.group_id, found.topics) == ("g", None)
+
+
+def test_a_checkpoint_keeps_its_own_topics():
+    commit = entry({"group_id": "g", "checkpoint_location": "/data", "topics": "a"})
+    sensor = entry({"group_id": "g", "topics": "b"}, "wait")
+
+    assert [each.topics for each in merged([commit, sensor])] == [["a"]]
+
+
+def moved(index, groups=("g",), checkpoint=None):
+    instance = Instance("d", "r", "reset", index, datetime(2026, 1, 1))
+    return Move(instance, "reset", groups, checkpoint)
+
+
+def test_a_mapped_move_is_of_the_cluster_of_its_index(dag, tasks):
+    CommitOffsetsOperator.partial(task_id="reset", group_id="g", offsets={"t": {"0": 1}}).expand(
+        kafka_config_id=["eu", "us"]
+    )
+    task = tasks()["reset"]
+
+    eu, us = (Pipeline("d", names, ((task, indexes),)) for names, indexes in task.entries)
+
+    assert (eu.kafka_config_id, us.kafka_config_id) == ("eu", "us")
+    assert (concerns(moved(1), eu), concerns(moved(1), us)) == (False, True)
+    assert task.names_of(1)["kafka_config_id"] == "us"
+    assert task.names_of(2) == {}
+
+
+def test_a_move_of_another_checkpoint_is_of_another_pipeline():
+    one, other = (
+        entry({"group_id": "g", "checkpoint_location": at}, "reset") for at in ("/data/a", "/data/b/")
+    )
+    move = moved(-1, checkpoint="/data/b")
+
+    assert (concerns(move, one), concerns(move, other)) == (False, True)

@@ -21,7 +21,7 @@ INSTANCE = Instance("d", "r", "t", -1, WHEN, 1, "success")
 
 
 def undo(value, names=None):
-    return undo_command(value, move(value), names or {})
+    return undo_command(value, move(value), {"kafka_config_id": "kafka_default"} | (names or {}))[0]
 
 
 def move(value, kind="commit"):
@@ -148,7 +148,7 @@ def test_the_command_does_what_it_says(tmp_path, monkeypatch):
         f"#!/bin/sh\nprintf '%s\\0' \"$@\" > {tmp_path}/arguments\n"
     )
     (tmp_path / "airflow-kafka-offsets").chmod(0o755)
-    value = receipt("it's\n$(echo no)", 40, 60)
+    value = receipt("it's $(echo no)", 40, 60)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
     subprocess.run(["sh", "-ec", undo(value)], cwd=tmp_path, env=environment, check=True)
@@ -156,7 +156,7 @@ def test_the_command_does_what_it_says(tmp_path, monkeypatch):
     group, restore, *words = (tmp_path / "arguments").read_text().split("\0")[:-1]
     parsed = moves.restore.make_parser(click.Context(moves.restore)).parse_args(words)[0]
     assert (group, restore) == ("group", "restore")
-    assert parsed["group_id"] == "it's\n$(echo no)"
+    assert parsed["group_id"] == "it's $(echo no)"
     assert parsed["receipt"] == "kafka-offsets-receipt.json"
     assert json.loads((tmp_path / "kafka-offsets-receipt.json").read_text()) == value
 
@@ -172,9 +172,7 @@ def test_the_command_that_takes_a_reset_of_a_checkpoint_back():
     )
 
 
-@pytest.mark.parametrize(
-    "group", ["-rf", "a b", "$(reboot)", "'; reboot; '", "a\nb", "<script>", '"ü"', "EOF"]
-)
+@pytest.mark.parametrize("group", ["-rf", "a b", "$(reboot)", "'; reboot; '", "<script>", '"ü"', "EOF"])
 def test_a_hostile_group_is_one_word_of_the_command(group):
     value = receipt(group, 40, 60)
 
@@ -200,3 +198,50 @@ def test_several_groups_are_named_by_topic():
 
     assert json.loads(shlex.split(plain.splitlines()[-1])[-1]) == {"x": "a", "y": "b"}
     assert json.loads(shlex.split(named.splitlines()[-1])[-1]) == {"source:0": "a", "source:1": "b"}
+
+
+@pytest.mark.parametrize("names", [{}, {"kafka_config_id": "***"}, {"kafka_config_id": "{{ var.value.x }}"}])
+def test_without_the_connection_there_is_no_command(names):
+    value = receipt("g", 40, 60)
+
+    command, (problem,) = undo_command(value, move(value), names)
+
+    assert command is None
+    assert "no longer knows which connection" in problem
+
+
+def test_without_the_connection_of_the_storage_there_is_no_command():
+    value = receipt("g", 40, 60, checkpoint={"location": "s3a://lake/x", "archive": "0001-seek"})
+    names = {"kafka_config_id": "k", "checkpoint_conn_id": "{{ x }}"}
+
+    assert undo_command(value, move(value), names)[0] is None
+
+
+def test_a_first_commit_is_not_taken_back():
+    value = receipt("g", None, 60)
+
+    command, (problem,) = undo_command(value, move(value), {"kafka_config_id": "k"})
+
+    assert command is None
+    assert "no partition had a commit before" in problem
+
+
+def test_partitions_without_a_commit_before_are_counted():
+    value = receipt("g", 40, 60)
+    value["before"]["orders"] |= {"1": None, "2": None}
+    value["after"]["orders"] |= {"1": 5, "2": 5}
+
+    command, (problem,) = undo_command(value, move(value), {"kafka_config_id": "k"})
+
+    assert command is not None
+    assert problem == "2 partitions had no commit before, and stay where they are"
+
+
+@pytest.mark.parametrize("group", ["a\nb", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u2028b"])
+def test_a_name_with_characters_that_nobody_sees_is_in_no_command(group):
+    value = receipt(group, 40, 60)
+
+    command, (problem,) = undo_command(value, move(value), {"kafka_config_id": "k"})
+
+    assert command is None
+    assert "control characters" in problem
