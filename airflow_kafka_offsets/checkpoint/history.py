@@ -8,11 +8,14 @@ other offsets into that file since, whose archive then knows where the batch had
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
+from threading import Thread
+from time import monotonic
 from typing import Any
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, archive_names, digest, read_archive
@@ -101,13 +104,15 @@ def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30
     The directories are listed once, the files read in parallel.
 
     :param last: how many at most, at least 1.
-    :param within: seconds for reading the files.
+    :param within: seconds for all of it. A call that the storage does not answer is left behind, and does
+        not keep the process alive.
     :raises CheckpointNotFoundError: if there is no checkpoint.
     :raises CheckpointFormatError: if a file is not in a form that is known; names the file.
     :raises CheckpointUnavailableError: if the storage does not answer, or not in time.
     """
-    checkpoint.query_id()
-    planned, committed = checkpoint.listed()
+    end = monotonic() + within
+    listed = _together(checkpoint, {("listed", ""): partial(_listed, checkpoint)}, within, end)
+    planned, committed, names = listed["listed", ""]
     newest = max(planned & committed, default=-1)
     wanted = sorted(planned)[-last - 1 :]  # one more: the first one begins where that ends
     finished = [number for number in wanted if number in committed]
@@ -122,12 +127,11 @@ def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30
                 for path in (f"offsets/{number}", f"commits/{number}")
             },
             **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
-            **{
-                ("archive", name): partial(read_archive, checkpoint, name)
-                for name in archive_names(checkpoint)[-last:]
-            },
+            # All: a batch may have been moved any number of times, and a move to an older batch taken back.
+            **{("archive", name): partial(read_archive, checkpoint, name) for name in names},
         },
         within,
+        end,
     )
     for number in finished[-1:]:
         if (commit := found["commit", number]) is not None:
@@ -176,24 +180,44 @@ class _Known:
         return None if moment is None else datetime.fromtimestamp(moment / 1000, tz=timezone.utc)
 
 
+def _listed(checkpoint: SparkCheckpoint) -> tuple[set[int], set[int], list[str]]:
+    checkpoint.query_id()
+    return *checkpoint.listed(), archive_names(checkpoint)
+
+
 def _together(
-    checkpoint: SparkCheckpoint, calls: Mapping[_Key, Callable[[], Any]], within: float
+    checkpoint: SparkCheckpoint, calls: Mapping[_Key, Callable[[], Any]], within: float, end: float
 ) -> dict[_Key, Any]:
-    """Make calls at the same time, and return their results."""
-    pool = ThreadPoolExecutor(_AT_ONCE)
+    """Make calls at the same time until ``end``, and return their results."""
+    futures: dict[_Key, Future[Any]] = {key: Future() for key in calls}
+    waiting = deque(calls)
+
+    def work() -> None:
+        while waiting:
+            try:
+                key = waiting.popleft()
+            except IndexError:  # another thread has taken it
+                return
+            try:
+                futures[key].set_result(calls[key]())
+            except Exception as error:  # noqa: BLE001 - raised again by result()
+                futures[key].set_exception(error)
+
+    # Daemons: Python waits for the threads of a pool when the process ends.
+    for _ in range(min(_AT_ONCE, len(calls))):
+        Thread(target=work, daemon=True).start()
     try:
-        futures = {key: pool.submit(call) for key, call in calls.items()}
-        done, late = wait(futures.values(), timeout=within, return_when=FIRST_EXCEPTION)
+        done, late = wait(futures.values(), timeout=max(0.0, end - monotonic()), return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()
         if late:
             raise CheckpointUnavailableError(
                 f"{checkpoint.location}: the storage answered {len(done)} of {len(calls)} requests within "
-                f"{within:g} s: ask for fewer batches, or try again"
+                f"{within:g} s: {'ask for fewer batches, or ' if done else ''}try again"
             )
         return {key: future.result() for key, future in futures.items()}
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        waiting.clear()
 
 
 def _ended(checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[Archive]) -> _Known:

@@ -35,6 +35,9 @@ CLEANUP, KEPT_FOR, KEPT_BYTES = TOPIC_SETTINGS = ("cleanup.policy", "retention.m
 NO_TIME = -1
 """The time of a record that has none, or that could not be read; as in Kafka."""
 
+_LONGEST = 100 * 365.25 * 86_400
+"""Seconds up to which a headroom is shown as it is."""
+
 _WORST_FIRST: tuple[HeadroomState, ...] = ("lost", "unknown", "time", "none")
 
 
@@ -147,7 +150,8 @@ class Headroom:
 
     def __str__(self) -> str:
         if self.state == "time":
-            return duration_text(self.by_time or 0)
+            # A producer may write any time, such as one in microseconds.
+            return duration_text(self.by_time or 0) if (self.by_time or 0) <= _LONGEST else ">100 y"
         return "-" if self.state == "none" else self.state
 
 
@@ -226,9 +230,11 @@ def worse(one: Headroom, other: Headroom | None) -> Headroom:
 
 
 def unknown_lines(headrooms: Headrooms) -> list[str]:
-    """Return a line for each reason why a headroom is unknown."""
-    reasons: dict[str, list[TopicPartition]] = {}
+    """Return a line for each reason why a headroom is unknown, or is not what it seems."""
+    reasons: dict[tuple[str, str], list[TopicPartition]] = {}
     for tp, found in headrooms.items():
-        if found.state == "unknown":
-            reasons.setdefault(found.reason, []).append(tp)
-    return [f"headroom of {summarize(tps, limit=3)} is unknown: {reason}" for reason, tps in reasons.items()]
+        if found.reason and found.state in ("unknown", "time"):
+            reasons.setdefault((" is unknown" if found.state == "unknown" else "", found.reason), []).append(
+                tp
+            )
+    return [f"headroom of {summarize(tps, limit=3)}{what}: {why}" for (what, why), tps in reasons.items()]

@@ -30,6 +30,10 @@ _OVERDUE = 2.0
 """Multiple of the longest time between two falls after which the wait counts as standing still."""
 
 
+_SLOWEST = 0.1 / 86_400
+"""Records a second below which nothing is said: it would be 0.0 a day."""
+
+
 @dataclass(frozen=True)
 class Pace:
     """
@@ -124,6 +128,8 @@ class Descent:
         ):
             return None
         rate = _rate(self.falls, 0)
+        if rate < _SLOWEST:
+            return None
         return Pace(rate, self._seconds(since), self.first - self.last.amounts[0], self.first)
 
     def _seconds(self, since: float) -> float | None:
@@ -148,23 +154,28 @@ class Descent:
                 Remainder(float(at), tuple(int(amount) for amount in amounts), int(rise))
                 for at, amounts, rise in (value["last"], *value["falls"])  # type: ignore[index]
             )
-            return cls(int(value["first"]), last, tuple(falls))  # type: ignore[index]
-        except (TypeError, ValueError, KeyError):
+            first = int(value["first"])  # type: ignore[index]
+        except (TypeError, ValueError, KeyError, OverflowError):
             return cls()
+        rising = all(earlier.at < later.at for earlier, later in pairwise(falls))
+        alike = len({len(each.amounts) for each in (last, *falls)}) == 1 and last.amounts
+        return cls(first, last, tuple(falls)) if rising and alike else cls()
 
 
 def per_time(rate: float) -> str:
-    """Return a rate in the unit in which it is 1 or more: ``310/s``, ``12/min``, ``3/h``."""
-    unit, size = next((each for each in (("s", 1), ("min", 60)) if rate * each[1] >= 1), ("h", 3600))
+    """Return a rate in the unit in which it is 1 or more: ``310/s``, ``12/min``, ``3/h``; in days at most."""
+    units = (("s", 1), ("min", 60), ("h", 3_600))
+    unit, size = next((each for each in units if rate * each[1] >= 1), ("d", 86_400))
     number = rate * size
     return f"{number:,.0f}/{unit}" if number >= 10 else f"{number:.1f}/{unit}"
 
 
 def about(seconds: float) -> str:
-    """Return a duration that is only estimated, in one unit: ``3 min``, ``2 h``."""
+    """Return a duration that is only estimated, in one unit: ``4 min``, ``1.5 h``."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 1.5 * size:
-            return f"{round(seconds / size):,} {unit}"
+            number = seconds / size
+            return f"{round(number, 1):g} {unit}" if number < 3 else f"{round(number):,} {unit}"
     return "a minute" if seconds >= 45 else "half a minute" if seconds >= 20 else "a few seconds"
 
 

@@ -121,19 +121,68 @@ def test_records_that_are_lost_are_named_although_the_lag_is_small(browser, page
         expect(page.locator(".cards .value.bad")).to_have_text("records lost")
 
 
+def cell_colours(page):
+    """Return the colour of each cell of the strip."""
+    return page.locator(".strips canvas").evaluate(
+        """canvas => {
+            const {width, height} = canvas;
+            const data = canvas.getContext("2d").getImageData(0, Math.floor(height / 2), width, 1).data;
+            return Array.from({length: width / height}, (_, index) => {
+                const start = 4 * Math.floor((index + 0.5) * height);
+                return data.slice(start, start + 3).join(" ");
+            });
+        }"""
+    )
+
+
+def test_a_partition_in_trouble_is_red_without_a_verdict(browser, pages):
+    rows = columns(4)
+    rows["verdict"] = [None] * 4
+    rows["headroom"], rows["headroom_is"] = [None, 50.0, 50.0, None], ["lost", "time", "unknown", "none"]
+    pages.give(pipeline(checkpoint=None), now=now(rows), history=history())
+    with quiet_page(browser, color_scheme="light") as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("records lost: 1 partition (orders 0)")).to_be_visible()
+        expect(page.get_by_text("expiring within an hour: 2 partitions (orders 1, orders 2)")).to_be_visible()
+        assert [colour == "200 30 30" for colour in cell_colours(page)] == [True, True, True, False]
+
+
 @pytest.mark.parametrize(
-    ("totals", "text"),
+    ("lags", "text"),
     [
-        ({"headroom_is": "none"}, "no limit"),
-        ({"headroom_is": "unknown", "headroom": None}, "unknown"),
-        ({"headroom": 1_800.0}, "30 min"),
+        ([0, 0], "No partition of 2 is behind."),
+        ([None, 0], "No partition of 2 is known to be behind, 1 not known."),
+        ([None, None], "No partition of 2 is known to be behind, 2 not known."),
+        ([None, 8], "1 partition of 2 is behind, 1 not known; half of the known lag is in 1 partition."),
     ],
 )
-def test_headroom(browser, pages, totals, text):
+def test_a_lag_that_is_not_known_is_not_caught_up(browser, pages, lags, text):
+    rows = {**columns(2), "lag": lags}
+    pages.give(pipeline(), now=now(rows), history=history())
+    with quiet_page(browser, color_scheme="light") as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.locator("section > div > p").get_by_text(text)).to_be_visible()
+        assert [colour == "180 83 9" for colour in cell_colours(page)] == [lag is None for lag in lags]
+
+
+@pytest.mark.parametrize(
+    ("totals", "text", "tone"),
+    [
+        ({"headroom_is": "none"}, "no limit", "good"),
+        ({"headroom_is": "unknown", "headroom": None}, "unknown", "quiet"),
+        ({"headroom_is": "unknown", "headroom": 50.0}, "at most 50 s", "bad"),
+        ({"headroom_is": "unknown"}, "at most 5 d 19 h", "warn"),
+        ({"headroom": 50.0, "lag": None}, "at most 50 s", "bad"),
+        ({"headroom": 1_800.0}, "30 min", "bad"),
+    ],
+)
+def test_headroom(browser, pages, totals, text, tone):
     pages.give(pipeline(), now=now(totals={**now()["totals"], **totals}), history=history())
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
-        expect(page.locator(".cards > div", has_text="Headroom").locator(".value")).to_have_text(text)
+        value = page.locator(".cards > div", has_text="Headroom").locator(".value")
+        expect(value).to_have_text(text)
+        expect(value).to_have_class(f"value {tone}")
 
 
 def test_a_table_is_sorted_with_the_keyboard(browser, pages):
@@ -226,7 +275,17 @@ def test_a_plan_is_marked_and_needs_no_undo(browser, pages):
         expect(page.get_by_text("Take it back")).to_have_count(0)
 
 
-def test_the_reading_of_a_sensor_and_its_progress(browser, pages):
+@pytest.mark.parametrize(
+    ("state", "progress"),
+    [
+        ("running", "310 records/s, about 3 min left"),
+        ("deferred", "310 records/s, about 3 min left"),
+        ("success", "310 records/s"),
+        ("failed", "310 records/s"),
+        (None, "310 records/s"),
+    ],
+)
+def test_the_reading_of_a_sensor_and_its_progress(browser, pages, state, progress):
     reading = {
         "version": 1,
         "total_lag": 67_600,
@@ -234,11 +293,13 @@ def test_the_reading_of_a_sensor_and_its_progress(browser, pages):
         "topics": {"orders": 67_600},
         "partitions": [{"topic": "orders", "partition": 1_000, "committed": None, "lag": 67_600}],
     }
-    values = task_instance(operator="ConsumerGroupLagSensor", receipt=None, undo=None, reading=reading)
+    values = task_instance(
+        operator="ConsumerGroupLagSensor", state=state, receipt=None, undo=None, reading=reading
+    )
     pages.answers["dags/orders/runs/r/tasks/gate/-1"] = values
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders/runs/r/tasks/gate/-1")
-        expect(page.get_by_text("310 records/s, about 3 min left")).to_be_visible()
+        expect(page.get_by_text("310 records/s")).to_have_text(progress)
         expect(page.get_by_role("row", name="orders 1000 \u2013 67,600")).to_be_visible()
         assert "[object" not in page.locator("main").inner_text()
 
@@ -275,6 +336,7 @@ def test_the_list_is_filtered_and_sorted(browser, pages):
             "6 of 6 partitions without",
             "good",
         ),
+        (now(totals={**now()["totals"], "partitions": 0}), "no partition is known yet", "good"),
         (now(problems=["the right Describe is missing"]), "the right Describe is missing", "good"),
         (now(error={"message": "timed out", "since": moment()}, stale_since=moment()), "timed out", "quiet"),
     ],
@@ -354,3 +416,83 @@ def test_what_is_enlarged_in_a_plot_stays_when_the_numbers_come_again(browser, p
         page.clock.run_for(11_000)
         expect(page.get_by_text("records in 7 partitions")).to_be_visible()
         assert canvas.evaluate(drawn) == enlarged
+
+
+def test_numbers_are_not_green_while_airflow_does_not_answer(browser, pages):
+    pages.give(pipeline(), now=now(), history=history())
+    with quiet_page(browser, allowed=(REFUSED,)) as page:
+        page.clock.install()
+        for address in ("", "dags/orders"):
+            pages.answers["dags/orders/pipelines/key0/now"] = now()
+            page.goto(pages.url + address)
+            expect(page.locator(".good").first).to_be_visible()
+            pages.answers["dags/orders/pipelines/key0/now"] = (500, {"detail": "broken"})
+            page.clock.fast_forward(31_000)
+            expect(page.get_by_text("broken")).to_be_visible()
+            expect(page.get_by_text("5 d 19 h").first).to_be_visible()
+            colours = page.locator(".good").evaluate_all("all => all.map(e => getComputedStyle(e).color)")
+            assert set(colours) <= {"rgb(24, 24, 27)"}, address
+        expect(page.get_by_role("alert")).to_contain_text("The numbers shown are of 2026-03-02")
+        expect(page.locator(".cards")).to_have_class("cards stale")
+
+
+def test_new_pipelines_and_moves_appear_in_the_list(browser, pages):
+    pages.give()
+    with quiet_page(browser, allowed=(REFUSED,)) as page:
+        page.clock.install()
+        page.goto(pages.url)
+        expect(page.get_by_role("heading", name="No pipelines yet")).to_be_visible()
+        pages.give(pipeline(), now=now(), history=history())
+        page.clock.fast_forward(181_000)
+        row = page.get_by_role("row", name=re.compile("orders-etl-0"))
+        expect(row).to_contain_text("commit")
+        expect(page.get_by_role("heading", name="No pipelines yet")).to_be_hidden()
+        page.clock.fast_forward(31_000)
+        expect(row.locator("td").last).to_have_text("ok")
+        listed = {"pipelines": [pipeline(last_move=move("restore", 95))], "problems": []}
+        pages.answers["pipelines"] = listed
+        page.clock.fast_forward(181_000)
+        expect(row).to_contain_text("restore")
+        expect(row.get_by_text("5 d 19 h")).to_be_visible()
+        pages.answers["pipelines"] = (500, {"detail": "broken"})
+        page.clock.fast_forward(181_000)
+        expect(page.get_by_text("The list is old: broken")).to_be_visible()
+        expect(row).to_contain_text("restore")
+
+
+def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(browser, pages):
+    moves = [
+        move(minutes=0, partitions=6),
+        move("reset", 10, partitions=1),
+        move(minutes=20, offset=None),
+        move(minutes=30),
+    ]
+    rows = columns(6)
+    rows["committed"][0] = None
+    pages.give(pipeline(), now=now(rows), history={"batches": [], "moves": moves, "problems": []})
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+        plot = page.get_by_role("img", name=re.compile("^Offsets, sum"))
+        expect(plot).to_have_accessible_name(re.compile("Log end: 4 values, the newest 157,759"))
+        expect(plot).to_have_accessible_name(re.compile("Committed: 2 values, the newest 31,000"))
+        expect(page.get_by_role("img", name=re.compile("^Lag in records. Lag: 4 values"))).to_be_visible()
+        expect(page.get_by_role("region", name="Moves and waits").locator("tbody tr")).to_have_count(4)
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_command_is_shown_as_it_is_and_copied_as_it_must_be(browser, pages, tls):
+    undo = f"cat <<'EOF'\n{RIGHT_TO_LEFT}\nEOF\nairflow-kafka-offsets group restore"
+    pages.answers["dags/orders/runs/r/tasks/reset/-1"] = task_instance(undo=undo)
+    with quiet_page(browser, permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.goto(f"{pages.url}dags/orders/runs/r/tasks/reset/-1")
+        expect(page.get_by_text("the copy has the character")).to_be_visible()
+        shown = undo.replace("\u202e", "\\u{202e}")
+        assert page.locator("code").text_content() == shown
+        if not tls:
+            page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(); }")
+        page.get_by_role("button", name="Copy").click()
+        expect(page.get_by_role("status")).to_have_text("copied" if tls else "marked: press Ctrl+C")
+        if not tls:
+            page.keyboard.press("Control+c")
+        assert page.evaluate("navigator.clipboard.readText()") == undo

@@ -52,10 +52,9 @@ export function explain(refused) {
   return refused.message;
 }
 
-/** Call an asynchronous function now and every so often, but only while the page is visible. */
-export function whileVisible(seconds, refresh) {
+/** Call an asynchronous function every so often after `last`, so at first now, but only while the page is visible. */
+export function whileVisible(seconds, refresh, last = -Infinity) {
   let timer;
-  let last = -Infinity;
   let running = false;
   const due = async () => {
     clearTimeout(timer);

@@ -6,6 +6,7 @@ import { table } from "./table.js";
 import { headroom, tone } from "./verdicts.js";
 
 const REFRESH = 30;
+const AGAIN = 180;
 const WELL = "ok";
 
 /** Show facts of a pipeline that come later than the pipeline itself. */
@@ -18,7 +19,8 @@ const fresh = (now, kind) => (now.error || now.stale_since ? "quiet" : kind);
 function judge({ error, problems, totals }) {
   if (error) return error.message;
   if (problems?.length) return problems[0];
-  return totals?.without_commit
+  if (!totals?.partitions) return "no partition is known yet";
+  return totals.without_commit
     ? `${count(totals.without_commit)} of ${plural(totals.partitions, "partition")} without a commit` : WELL;
 }
 
@@ -58,8 +60,8 @@ const COLUMNS = [
   },
   {
     label: "Reading", value: (row) => row.answer,
-    cell: ({ now }, value) => (value === null ? "…" : value === WELL ? value
-      : h("span", { class: `${now && !now.error ? "warn" : "bad"} clamp`, title: value }, name(value))),
+    cell: ({ now, error }, value) => (value === null ? "…" : value === WELL ? value
+      : h("span", { class: `${now && !now.error && !error ? "warn" : "bad"} clamp`, title: value }, name(value))),
   },
 ];
 
@@ -81,30 +83,42 @@ function nothing() {
       "whether you have the right to read its XComs."));
 }
 
+const keyOf = ({ dag_id, key }) => `${dag_id} ${key}`;
+
 /** Show the list. */
 export async function show(page) {
-  const { pipelines, problems } = await get("api/pipelines");
-  const rows = pipelines.map((pipeline) => ({ pipeline, now: null, error: null, answer: null, version: 0 }));
-  const heading = h("h1", {}, "Kafka offsets");
-  if (!rows.length) {
-    page.replaceChildren(heading, ...problems.map((problem) => notice("warn", problem)), nothing());
-    return;
-  }
+  const address = "api/pipelines";
+  let rows = [];
+  const trouble = h("div");
   const listed = table({
     caption: "Pipelines", columns: COLUMNS, limit: 100, empty: "No pipeline has this text.",
-    key: ({ pipeline }) => `${pipeline.dag_id} ${pipeline.key}`,
+    key: ({ pipeline }) => keyOf(pipeline),
   });
   const found = h("p", { class: "quiet", role: "status" });
   const filter = h("input", {
     id: "filter", type: "search", autocomplete: "off", spellcheck: "false", oninput: () => draw(),
   });
-  const searched = ({ pipeline: { dag_id, groups, topics, checkpoint, kafka_config_id } }) =>
+  const some = h("div", {}, h("div", { class: "bar" }, h("label", { for: "filter" }, "Filter"), filter, found), listed.element);
+  const none = nothing();
+  const searched = ({ dag_id, groups, topics, checkpoint, kafka_config_id }) =>
     [dag_id, ...groups, ...(topics ?? []), checkpoint ?? "", kafka_config_id].join("\n").toLowerCase();
-  const texts = new Map(rows.map((row) => [row, searched(row)]));
+
+  /** Take the list; what was read of a pipeline before is kept. */
+  function take({ pipelines, problems }) {
+    const before = new Map(rows.map((row) => [keyOf(row.pipeline), row]));
+    rows = pipelines.map((pipeline) => {
+      const row = before.get(keyOf(pipeline)) ?? { now: null, error: null, answer: null, version: 0 };
+      return Object.assign(row, { pipeline, text: searched(pipeline), version: row.version + 1 });
+    });
+    trouble.replaceChildren(...problems.map((problem) => notice("warn", problem)));
+    some.hidden = !rows.length;
+    none.hidden = rows.length > 0;
+    draw();
+  }
 
   function draw() {
     const wanted = filter.value.trim().toLowerCase();
-    const shown = rows.filter((row) => texts.get(row).includes(wanted));
+    const shown = rows.filter((row) => row.text.includes(wanted));
     listed.update(shown);
     const text = wanted ? `${plural(shown.length, "pipeline")} of ${count(rows.length)}` : plural(rows.length, "pipeline");
     if (found.textContent !== text) found.textContent = text;
@@ -122,6 +136,7 @@ export async function show(page) {
       row.error = null;
       row.answer = judge(row.now);
     } catch (refused) {
+      row.now = row.now && { ...row.now, stale_since: row.now.read_at };
       row.error = explain(refused);
       row.answer = row.error;
     }
@@ -129,12 +144,16 @@ export async function show(page) {
     drawSoon();
   }
 
-  page.replaceChildren(
-    heading,
-    ...problems.map((problem) => notice("warn", problem)),
-    h("div", { class: "bar" }, h("label", { for: "filter" }, "Filter"), filter, found),
-    listed.element,
-  );
-  draw();
+  async function askList() {
+    try {
+      take(await get(address));
+    } catch (refused) {
+      trouble.replaceChildren(notice("bad", "The list is old: ", explain(refused)));
+    }
+  }
+
+  take(await get(address));
+  page.replaceChildren(h("h1", {}, "Kafka offsets"), trouble, some, none);
   whileVisible(REFRESH, () => inTurn(listed.visible().map((row) => () => ask(row))));
+  whileVisible(AGAIN, askList, Date.now());
 }

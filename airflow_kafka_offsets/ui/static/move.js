@@ -1,13 +1,14 @@
 // One task instance: what it moved, found or waited for, and the command that takes it back.
 
 import { ROOT, dagPath, get, link, path } from "./data.js";
-import { NONE, count, duration, facts, h, name, names, notice, time } from "./dom.js";
+import { NONE, count, duration, facts, h, name, names, notice, printable, time } from "./dom.js";
 import { table } from "./table.js";
 import { tone } from "./verdicts.js";
 
-/** Make a block of text with a button that copies it. */
+/** Make a block of text with a button that copies it, also where characters of it are shown escaped. */
 export function copyable(text) {
-  const code = h("code", {}, text);
+  const shown = text.split("\n").map(printable).join("\n");
+  const code = h("code", {}, shown);
   const done = h("span", { role: "status", class: "quiet" });
   const copy = async () => {
     try {
@@ -19,8 +20,14 @@ export function copyable(text) {
       done.textContent = "marked: press Ctrl+C";
     }
   };
+  const whole = (event) => {
+    if (getSelection().toString().trim() !== shown.trim()) return;
+    event.clipboardData.setData("text/plain", text);
+    event.preventDefault();
+  };
   return h("div", { class: "copy" },
-    h("pre", { tabindex: "0" }, code),
+    h("pre", { tabindex: "0", oncopy: whole }, code),
+    shown === text ? "" : h("p", { class: "quiet" }, "\\u{…} is a character that cannot be seen; the copy has the character."),
     h("p", {}, h("button", { type: "button", onclick: copy }, "Copy"), " ", done));
 }
 
@@ -30,6 +37,8 @@ export function rowsOf(columns) {
   const length = Math.max(0, ...keys.map((key) => columns[key].length));
   return Array.from({ length }, (_, index) => Object.fromEntries(keys.map((key) => [key, columns[key][index]])));
 }
+
+const RUNNING = new Set(["running", "deferred"]);
 
 const COLUMNS = [
   { label: "Topic", value: (row) => row.topic, cell: (_, value) => name(value) },
@@ -96,20 +105,21 @@ function rowsTable(caption, rows) {
 }
 
 /** Show a report, which is plain JSON: its values, then a table or a part for each list of objects. */
-function report(values) {
+function report(values, running) {
   const isRows = (value) => Array.isArray(value) && value.length > 0 && value.every((each) => each && typeof each === "object");
   const entries = Object.entries(values).filter(([key]) => key !== "version");
   const parts = entries.filter(([, value]) => isRows(value)).flatMap(([key, value]) =>
-    (key === "partitions" ? [rowsTable(label(key), value)] : value.flatMap(report)));
+    (key === "partitions" ? [rowsTable(label(key), value)] : value.flatMap((each) => report(each, running))));
   const singles = entries.filter(([, value]) => !isRows(value)).map(([key, value]) => {
-    if (key === "progress" && value) return [label(key), progress(value)];
+    if (key === "progress" && value) return [label(key), progress(value, running)];
     return [label(key), Array.isArray(value) ? names(value.map(String)) : plain(value)];
   });
   return [facts(singles), ...parts];
 }
 
-function progress({ records_per_second: rate, seconds_left: left }) {
-  return `${count(Math.round(rate))} records/s${left === null ? "" : `, about ${duration(left)} left`}`;
+/** Show a wait's progress; what has ended has no time left. */
+function progress({ records_per_second: rate, seconds_left: left }, running) {
+  return `${count(Math.round(rate))} records/s${left === null || !running ? "" : `, about ${duration(left)} left`}`;
 }
 
 /** Show the page of a task instance. */
@@ -117,6 +127,7 @@ export async function show(page, { dagId, runId, taskId, mapIndex }) {
   const found = await get(path("api", "dags", dagId, "runs", runId, "tasks", taskId, mapIndex));
   const { move, receipt, reading, drift } = found;
   const inAirflow = new URL(`../${path("dags", dagId, "runs", runId, "tasks", taskId)}`, ROOT);
+  const running = RUNNING.has(found.state);
   // Inside Airflow's own page the task is around this frame.
   const alone = window.top === window;
   page.replaceChildren(
@@ -135,9 +146,9 @@ export async function show(page, { dagId, runId, taskId, mapIndex }) {
     ...(receipt ? [h("section", {}, h("h2", {}, "Receipt"), ...receiptOf(receipt, move).filter(Boolean))] : []),
     ...(found.undo ? [h("section", {}, h("h2", {}, "Take it back"),
       h("p", {}, "This page changes nothing. To put back what was there before, run:"), copyable(found.undo))] : []),
-    ...(reading ? [h("section", {}, h("h2", {}, "Last reading"), ...report(reading))] : []),
+    ...(reading ? [h("section", {}, h("h2", {}, "Last reading"), ...report(reading, running))] : []),
     ...(drift ? [h("section", {}, h("h2", {}, "Drift"),
-      drift.verdict ? h("p", {}, h("span", { class: `tag ${tone(drift.verdict)}` }, drift.verdict)) : "", ...report(drift))] : []),
+      drift.verdict ? h("p", {}, h("span", { class: `tag ${tone(drift.verdict)}` }, drift.verdict)) : "", ...report(drift, running))] : []),
     receipt || reading || drift ? "" : h("p", { class: "quiet" },
       "This task has stored no receipt and no reading: it has not run yet, or it does not move or wait for Kafka offsets."),
   );

@@ -96,7 +96,9 @@ function cards() {
         (totals.without_commit ? `, ${count(totals.without_commit)} without a commit` : "")
       : totals?.without_commit ? `${plural(totals.without_commit, "partition")} without a commit` : "not known"]);
     all.Behind.set([duration(totals?.time_lag), "", "age of the oldest record not read"]);
-    all.Headroom.set(known || totals?.headroom_is === "lost" ? headroom(totals, duration) : [NONE, "quiet", "not known"]);
+    // Without all lags, a headroom is that of some partitions.
+    const bound = known || totals?.headroom_is === "lost" ? totals : { ...totals, headroom_is: "unknown" };
+    all.Headroom.set(headroom(bound, duration));
     const verdict = now.drift?.verdict;
     const compared = tone(verdict) === "good" ? "checkpoint and group agree" : now.drift?.text;
     all.Drift.set([verdict ?? NONE, tone(verdict), compared ?? (pipeline.checkpoint ? "not known" : "no checkpoint to compare with")]);
@@ -121,6 +123,15 @@ function cards() {
   return { element, update };
 }
 
+/** Sum up a column; without one of its values the sum is not known. */
+const sum = (column) => (column?.length && !column.includes(null) ? column.reduce((all, each) => all + each, 0) : null);
+
+/** Leave out the moves of some partitions only: their sums are no points of the line of all of them. */
+function ofAll(moves, now) {
+  const all = now?.totals?.partitions ?? Math.max(...moves.map((move) => move.partitions ?? 0));
+  return moves.filter((move) => (move.partitions ?? all) === all);
+}
+
 function plots() {
   const position = plot({ title: "Offsets, sum of the partitions" });
   const lag = plot({ title: "Lag in records" });
@@ -133,15 +144,15 @@ function plots() {
     const ended = history.batches.filter((batch) => !batch.pending);
     const marked = moved.filter((move) => MARKED.has(move.kind));
     const points = (rows, column) => rows.map((row) => [row.at, row[column]]);
-    const sum = (column) => now?.partitions?.[column]?.reduce((all, each) => all + (each ?? 0), 0) ?? null;
+    const whole = ofAll(moved, now);
     const live = (value) => (now?.read_at ? [[now.read_at, value]] : []);
     position.update([
-      { label: "Log end", colour: "--quiet", points: [...points(moved, "log_end"), ...live(sum("log_end"))] },
-      { label: "Committed", colour: "--accent", points: [...points(moved, "offset"), ...live(sum("committed"))] },
+      { label: "Log end", colour: "--quiet", points: [...points(whole, "log_end"), ...live(sum(now?.partitions?.log_end))] },
+      { label: "Committed", colour: "--accent", points: [...points(whole, "offset"), ...live(sum(now?.partitions?.committed))] },
       { label: "Checkpoint", colour: "--second", points: points(ended, "offset") },
     ], marked);
     lag.update([
-      { label: "Lag", colour: "--accent", zero: true, points: [...points(moved, "lag"), ...live(now?.totals?.lag ?? null)] },
+      { label: "Lag", colour: "--accent", zero: true, points: [...points(whole, "lag"), ...live(now?.totals?.lag ?? null)] },
     ], marked);
     records.update([{ label: "Records", colour: "--accent", bars: true, points: points(ended, "records") }], marked);
     durations.update([{ label: "Duration", colour: "--second", bars: true, points: points(ended, "duration") }], marked);
@@ -216,10 +227,16 @@ function pipelineView(pipeline) {
       now = await get(`${address}/now`);
     } catch (refused) {
       showTrouble([notice("bad", explain(refused), now?.read_at ? ` The numbers shown are of ${clock(now.read_at)}.` : "")]);
-      if (!now) read.textContent = "";
+      now = now && { ...now, stale_since: now.read_at };
+      if (now) draw();
+      else read.textContent = "";
       return;
     }
     showTrouble([answer(now), ...(now.problems ?? []).map((problem) => notice("warn", name(problem)))].filter(Boolean));
+    draw();
+  }
+
+  function draw() {
     read.replaceChildren(...(now.read_at
       ? ["Read at ", time(now.read_at), `; again every ${REFRESH} s while this page is visible.`] : []));
     numbers.update(now, pipeline);
@@ -227,6 +244,7 @@ function pipelineView(pipeline) {
     const most = Math.max(1, ...rows.map((row) => row.lag ?? 0));
     for (const row of rows) row.part = (row.lag ?? 0) / most;
     partitionsPart.hidden = !rows.length;
+    partitionsPart.classList.toggle("stale", Boolean(now.error || now.stale_since));
     skewed.replaceChildren(h("p", {}, ...skew(rows)), ...alarms(rows));
     strip.update(rows);
     partitions.update(rows);

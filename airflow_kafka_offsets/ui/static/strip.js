@@ -1,7 +1,7 @@
 // A heat strip: one cell for each partition, the darker the further behind.
 
 import { count, h, name, names, plural } from "./dom.js";
-import { BAD } from "./verdicts.js";
+import { alarm } from "./verdicts.js";
 
 const MANY_TOPICS = 12;
 const LARGEST = 22;
@@ -12,25 +12,30 @@ const AREA = 60_000;
 export function skew(rows) {
   const behind = rows.filter((row) => row.lag > 0).sort((a, b) => b.lag - a.lag);
   const total = behind.reduce((sum, row) => sum + row.lag, 0);
-  if (!total) return [`No partition of ${count(rows.length)} is behind.`];
+  const unknown = rows.filter((row) => row.lag === null).length;
+  const besides = unknown ? `, ${count(unknown)} not known` : "";
+  if (!total) return [`No partition of ${count(rows.length)} is ${unknown ? "known to be " : ""}behind${besides}.`];
   let sum = 0;
   const half = behind.findIndex((row) => (sum += row.lag) * 2 >= total) + 1;
   const share = Math.round((behind[0].lag / total) * 100);
   return [
-    `${plural(behind.length, "partition")} of ${count(rows.length)} ${behind.length === 1 ? "is" : "are"} behind; ` +
-      `half of the lag is in ${plural(half, "partition")}. The largest is `,
+    `${plural(behind.length, "partition")} of ${count(rows.length)} ${behind.length === 1 ? "is" : "are"} behind${besides}; ` +
+      `half of the ${unknown ? "known " : ""}lag is in ${plural(half, "partition")}. The largest is `,
     name(`${behind[0].topic} ${behind[0].partition}`), ` with ${count(behind[0].lag)} records (${share} %).`,
   ];
 }
 
-/** Name the partitions with a bad verdict, which the lag does not show. */
+/** Name the partitions in trouble, which the lag does not show. */
 export function alarms(rows) {
   const found = new Map();
   for (const row of rows) {
-    if (BAD.has(row.verdict)) found.set(row.verdict, [...(found.get(row.verdict) ?? []), `${row.topic} ${row.partition}`]);
+    const text = alarm(row);
+    if (!text) continue;
+    if (!found.has(text)) found.set(text, []);
+    found.get(text).push(`${row.topic} ${row.partition}`);
   }
-  return [...found].map(([verdict, partitions]) =>
-    h("p", { class: "bad" }, `${verdict}: ${plural(partitions.length, "partition")} (`, ...names(partitions, 3), ")"));
+  return [...found].map(([text, partitions]) =>
+    h("p", { class: "bad" }, `${text}: ${plural(partitions.length, "partition")} (`, ...names(partitions, 3), ")"));
 }
 
 /** Make the strips; `update(rows)` draws them. */
@@ -63,8 +68,8 @@ export function strips() {
         pen.globalAlpha = 1;
         pen.fillStyle = colour("--strip-empty");
         pen.fillRect(x, y, size - 1, size - 1);
-        if (BAD.has(row.verdict)) pen.fillStyle = colour("--bad");
-        else if (row.committed === null && row.checkpoint === null) pen.fillStyle = colour("--warn");
+        if (alarm(row)) pen.fillStyle = colour("--bad");
+        else if (row.lag === null || (row.committed === null && row.checkpoint === null)) pen.fillStyle = colour("--warn");
         else {
           pen.fillStyle = colour("--accent");
           // The root shows small lags too.
@@ -81,7 +86,8 @@ export function strips() {
   }
 
   const describe = (row) => [
-    name(`${row.topic} ${row.partition}`), `: lag ${count(row.lag)}${row.verdict ? `, ${row.verdict}` : ""}`,
+    name(`${row.topic} ${row.partition}`), `: lag ${count(row.lag)}`,
+    ...[...new Set([row.verdict, alarm(row)])].filter(Boolean).map((text) => `, ${text}`),
   ];
 
   new ResizeObserver(draw).observe(element);

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from datetime import datetime, timezone
@@ -288,6 +290,30 @@ def test_two_seeks_in_a_row_lead_back_to_the_end_of_the_batch(three: Path) -> No
     assert newest.moved_to == {"0": {ORDERS_0: 4}}
 
 
+@pytest.mark.parametrize("last", [1, 2, 100])
+def test_more_moves_than_batches_lead_back_to_the_end_of_the_batch(
+    last: int, checkpoint: Callable[..., Path]
+) -> None:
+    root = checkpoint({9: 900, 10: 1000}, [9, 10])
+    carry_out(root, seek(root, 500))
+    carry_out(root, seek(root, 200))
+
+    newest = history(root, last)[-1]
+
+    assert (newest.offsets, newest.records, newest.moved_by) == ({"0": {ORDERS_0: 1000}}, 100, "0002-seek")
+
+
+def test_a_truncate_that_was_taken_back_does_not_hide_an_older_seek(three: Path) -> None:
+    carry_out(three, seek(three, 3))
+    before = history(three)
+    carry_out(three, truncate(three, 1, sink="idempotent"))
+    carry_out(three, undo(three))
+
+    assert [each.moved_by for each in before] == [None, None, "0001-seek"]
+    assert history(three) == before
+    assert history(three, 1) == before[-1:]
+
+
 def test_a_seek_that_was_taken_back_leaves_no_mark(three: Path) -> None:
     before = history(three)
     carry_out(three, seek(three, 3))
@@ -334,6 +360,42 @@ def test_a_storage_that_does_not_answer_ends_at_the_deadline(
             batches(SparkCheckpoint(f"memory:/{root}", fs=Hanging()), within=0.2)
     finally:
         answer.set()
+
+
+_DEAD = """
+import sys, time
+from fsspec.implementations.memory import MemoryFileSystem
+from airflow_kafka_offsets.checkpoint.history import batches
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+class Dead(MemoryFileSystem):
+    def cat_file(self, path, **options):
+        if path.endswith(sys.argv[1]):
+            time.sleep(60)
+        return super().cat_file(path, **options)
+
+fs = Dead()
+for path in ("offsets/0", "commits/0"):
+    fs.pipe_file(f"/cp/{path}", b"")
+fs.pipe_file("/cp/metadata", b'{"id": "x"}')
+batches(SparkCheckpoint("memory://cp", fs=fs), within=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("metadata", "answered 0 of 1 requests within 1 s: try again"),
+        ("offsets/0", "within 1 s: ask for"),
+    ],
+)
+def test_a_call_that_is_never_answered_does_not_keep_the_process_alive(path: str, text: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _DEAD, path], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert done.returncode == 1
+    assert text in done.stderr
 
 
 def test_each_directory_of_an_object_store_is_listed_once_and_no_commit_is_asked_for_its_time(

@@ -158,6 +158,18 @@ def test_the_worst_of_many():
     assert headrooms_json([]) == {"headroom": None, "headroom_state": None}
 
 
+def test_a_record_time_in_microseconds_is_shown_with_its_reason():
+    found = headroom(time_ms=1_772_344_800_000_000)
+    assert str(found) == ">100 y"
+    assert found.as_json()["headroom"] > 1e12
+    assert unknown_lines({A: found, B: headroom(time_ms=0), C: headroom()}) == [
+        "headroom of t-0: the oldest unread record has a time in the future, and is kept until that has "
+        "expired",
+        "headroom of t-1: expired: deleted as soon as the newest record of its segment has expired too",
+    ]
+    assert str(headroom(retention=Retention(100 * 365 * 24 * HOUR))) == "36500 d"
+
+
 def test_what_is_not_known_is_no_gauge():
     unknown = A, Headroom("unknown", 5)
     assert topic_gauges([unknown, (C, Headroom("none"))]) == {}

@@ -204,6 +204,27 @@ def test_what_is_no_memory_counts_as_nothing_known(value: object) -> None:
 
 
 @pytest.mark.parametrize(
+    ("times", "amounts"),
+    [
+        ([10.0, 10.0, 10.0, 10.0], [[4], [3], [2], [1]]),
+        ([10.0, 20.0, 20.0, 30.0], [[4], [3], [2], [1]]),
+        ([40.0, 30.0, 20.0, 10.0], [[4], [3], [2], [1]]),
+        ([10.0, 20.0, float("nan"), 30.0], [[4], [3], [2], [1]]),
+        ([10.0, 20.0, 30.0, 40.0], [[4], [3], [], [1]]),
+    ],
+)
+def test_falls_that_no_wait_has_seen_count_as_nothing_known(
+    times: list[float], amounts: list[list[int]]
+) -> None:
+    falls = [[at, left, 0] for at, left in zip(times, amounts, strict=True)]
+
+    read = Descent.from_json({"first": 4, "last": [50.0, [1], 0], "falls": falls})
+
+    assert read == Descent()
+    assert read.seen(START, [1]).pace is None
+
+
+@pytest.mark.parametrize(
     ("rate", "text"),
     [
         (1_234_567.0, "1,234,567/s"),
@@ -212,10 +233,21 @@ def test_what_is_no_memory_counts_as_nothing_known(value: object) -> None:
         (0.5, "30/min"),
         (0.02, "1.2/min"),
         (0.001, "3.6/h"),
+        (0.0002, "17/d"),
+        (5 / 604_800, "0.7/d"),
     ],
 )
 def test_a_rate_has_the_unit_in_which_it_is_a_number(rate: float, text: str) -> None:
     assert per_time(rate) == text
+
+
+def test_a_pace_that_would_be_none_in_a_day_is_not_said() -> None:
+    month = 30 * 86_400
+    paces = [polled(every(month, 6), falling(per_month / month)).pace for per_month in (2, 4)]
+
+    assert paces[0] is None
+    assert paces[1] is not None
+    assert "0.1/d" in paces[1].text(moving=False)
 
 
 @pytest.mark.parametrize(
@@ -224,11 +256,16 @@ def test_a_rate_has_the_unit_in_which_it_is_a_number(rate: float, text: str) -> 
         (3, "a few seconds"),
         (30, "half a minute"),
         (60, "a minute"),
-        (170, "3 min"),
+        (90, "1.5 min"),
+        (178, "3 min"),
+        (200, "3 min"),
         (5_000, "83 min"),
-        (6_000, "2 h"),
+        (5_400, "1.5 h"),
+        (6_000, "1.7 h"),
+        (7_200, "2 h"),
         (100_000, "28 h"),
-        (200_000, "2 d"),
+        (200_000, "2.3 d"),
+        (300_000, "3 d"),
     ],
 )
 def test_an_estimate_has_one_unit(seconds: float, text: str) -> None:
