@@ -114,14 +114,19 @@ class PipelineNow:
         lags = [lag for lag in partitions["lag"] if lag is not None]
         ages = [age for lag, age in zip(partitions["lag"], partitions["time_lag"], strict=True) if lag]
         worst = headrooms_json(found)
+        without = partitions["committed"].count(None) if self._named.ids else None
+        # Where there is no commit nobody knows what is unread.
+        state_of_headroom = (
+            "unknown" if without and worst["headroom_state"] != "lost" else worst["headroom_state"]
+        )
         return {
             "totals": {
                 "lag": sum(lags) if lags else None,
                 "time_lag": None if None in ages else max(ages, default=0.0 if lags else None),
                 "headroom": worst["headroom"],
-                "headroom_is": worst["headroom_state"] or "unknown",
+                "headroom_is": state_of_headroom or "unknown",
                 "partitions": len(lines),
-                "without_commit": partitions["committed"].count(None) if self._named.ids else None,
+                "without_commit": without,
             },
             "state": state,
             "members": members,
