@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.pipeline import group_uri
 from airflow_kafka_offsets.ui.discovery import concerns
-from airflow_kafka_offsets.ui.pipelines import Pipeline
+from airflow_kafka_offsets.ui.pipelines import Pipeline, check_names
 from airflow_kafka_offsets.ui.receipts import Move
 from airflow_kafka_offsets.ui.responses import MoveResponse
 from airflow_kafka_offsets.ui.store import all_named_tasks, group_events, moves_of
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 MOST_MOVES = 200
 _MOST_READ = 600
+_MOVE_NOTHING = ("wait", "drift")
 
 
 class Readable(Protocol):
     """Tells which DAGs a user may read."""
+
+    def ids(self) -> set[str]:
+        """Return the DAGs that the user may read."""
 
     def with_xcom(self, dag_ids: Collection[str]) -> set[str]:
         """Return those of some DAGs of which the user may read the XCom."""
@@ -41,7 +45,9 @@ def moves(session: Session, pipeline: Pipeline, readable: Readable) -> list[Move
     # An event without a DAG came through Airflow's API.
     shown = [event for event in events if event.source_dag_id is None or event.source_dag_id in visible]
     # What a task of another DAG left says more than its event: a recovery's reset is none of this DAG.
-    for each in map(response, _elsewhere(session, pipeline, shown)):
+    # A reset need not have outlets.
+    elsewhere = [*_elsewhere(session, pipeline, shown), *_named_elsewhere(session, pipeline, readable)]
+    for each in map(response, elsewhere):
         found.setdefault((each.dag_id, each.run_id, each.task_id, each.map_index), each)
     for event in shown:
         move = _of_event(event, tasks)
@@ -66,11 +72,47 @@ def _elsewhere(session: Session, pipeline: Pipeline, events: Collection[Any]) ->
         of = move.instance
         if (of.dag_id, of.run_id, of.task_id, of.map_index) not in known:
             continue
-        if set(move.groups) <= set(pipeline.group_ids):
-            yield move
-        else:
-            # Its totals are of other groups too.
-            yield replace(move, records=None, lag=None, offset=None, log_end=None)
+        yield _part(move, pipeline)
+
+
+def _named_elsewhere(session: Session, pipeline: Pipeline, readable: Readable) -> Iterator[Move]:
+    """Return the moves of other DAGs' tasks that name the same pipeline as literals."""
+    others = [
+        other
+        for task in all_named_tasks(session, readable.ids() - {pipeline.dag_id})
+        if task.kind not in _MOVE_NOTHING and task.operator != "PlanOffsetWindowOperator"
+        for names, indexes in task.entries
+        if check_names(names) is None
+        and _is_same(other := Pipeline(task.dag_id, names, ((task, indexes),)), pipeline)
+    ]
+    visible = readable.with_xcom({other.dag_id for other in others}) if others else set()
+    others = [other for other in others if other.dag_id in visible]
+    kinds = {(task.dag_id, task.task_id): task.kind for other in others for task, _ in other.tasks}
+    for move in moves_of(session, kinds, dict.fromkeys(kinds), _MOST_READ):
+        # A commit moves its groups only, a reset and a restore the checkpoint too.
+        of_checkpoint = move.kind in ("reset", "restore") and _is_at(move.checkpoint, pipeline)
+        if (of_checkpoint or not set(move.groups).isdisjoint(pipeline.group_ids)) and any(
+            concerns(move, other) for other in others
+        ):
+            yield _part(move, pipeline)
+
+
+def _is_same(other: Pipeline, pipeline: Pipeline) -> bool:
+    return other.kafka_config_id == pipeline.kafka_config_id and (
+        not set(other.group_ids).isdisjoint(pipeline.group_ids) or _is_at(other.checkpoint, pipeline)
+    )
+
+
+def _is_at(checkpoint: str | None, pipeline: Pipeline) -> bool:
+    its = pipeline.checkpoint
+    return None not in (checkpoint, its) and str(checkpoint).rstrip("/") == str(its).rstrip("/")
+
+
+def _part(move: Move, pipeline: Pipeline) -> Move:
+    if set(move.groups) <= set(pipeline.group_ids):
+        return move
+    # Its totals are of other groups too.
+    return replace(move, records=None, lag=None, offset=None, log_end=None)
 
 
 def response(move: Move) -> MoveResponse:

@@ -165,6 +165,36 @@ def test_a_reset_by_another_dag_is_shown_as_what_it_was(browser, metadata):
     assert shown["reset_two"] == ["reset", "recovery", None, None, "success"]
 
 
+def test_a_reset_by_another_dag_without_outlets_is_shown_too(browser, metadata):
+    from some_dags_only import SomeDagsOnly
+
+    with DAG("orders", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(task_id="commit", group_id="shared", offsets={"t": {"0": 1}})
+    metadata.add_dag(dag)
+    with DAG("recovery", start_date=datetime(2026, 1, 1), schedule=None) as other:
+        ResetOffsetsOperator(task_id="reset", group_id="shared", to_offset="earliest")
+        ResetOffsetsOperator(task_id="reset_other", group_id="another", to_offset="earliest")
+        ResetOffsetsOperator(
+            task_id="reset_there", group_id="shared", kafka_config_id="kafka_eu", to_offset="earliest"
+        )
+    metadata.add_dag(other)
+    groups = {"reset": "shared", "reset_other": "another", "reset_there": "shared"}
+    metadata.add_run("recovery", {task: receipt(group, 60, 10) for task, group in groups.items()})
+    SomeDagsOnly.readable = {"bob": {"orders"}}
+    SomeDagsOnly.without_xcom = {"eve": {"recovery"}}
+    key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
+    path = f"/api/dags/orders/pipelines/{key}/history"
+
+    shown = [
+        (move["task_id"], move["kind"], move["offset"], move["lag"])
+        for move in browser.get(path).json()["moves"]
+    ]
+
+    assert shown == [("reset", "reset", 10, 90)]
+    assert browser.get(path, "bob").json()["moves"] == []
+    assert browser.get(path, "eve").json()["moves"] == []
+
+
 @pytest.mark.parametrize(
     "name", ["../app.py", "..%2Fapp.py", "/etc/passwd", ".gitkeep%00.js", "offsets.html/.."]
 )
