@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark import committing, read_window
 
-BATCHES = {1: 40, 100: 40, 1_000: 8}
+BATCHES = {1: 40, 100: 40, 1_000: 5}
 """Batches of a query, by its partitions: each batch has a task for each of them."""
 SIZES = tuple(BATCHES)
 _FEW_BATCHES = 5
