@@ -26,7 +26,7 @@ BATCHES = {1: 40, 100: 40, 1_000: 5}
 """Batches of a query, by its partitions: each batch has a task for each of them."""
 SIZES = tuple(BATCHES)
 _FEW_BATCHES = 5
-READS = {1: 10, 100: 10, 1_000: 3}
+READS = {1: 10, 100: 3, 1_000: 1}
 """Reads that count, by partitions; before them come as many that do not."""
 
 
