@@ -275,7 +275,7 @@ def main() -> None:
     out = os.dup(1)
     os.dup2(2, 1)
     lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(lines, os.getppid()), daemon=True).start()
+    threading.Thread(target=read_lines, args=(lines, os.getppid()), daemon=True).start()
     session = _Session(**json.loads(lines.get()))
     last = False
     while not last:
@@ -292,8 +292,8 @@ def main() -> None:
     os._exit(0)
 
 
-def _read(lines: queue.SimpleQueue[bytearray], parent: int) -> None:
-    """Read requests until nobody waits for a response any more."""
+def read_lines(lines: queue.SimpleQueue[bytearray], parent: int) -> None:
+    """Read lines of standard input; end this process with its input, and with its parent."""
     pending = bytearray()
     try:
         while True:

@@ -1,9 +1,9 @@
-"""Tables of plans and readings as lines of text."""
+"""Tables of plans and readings, as lines of text or as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time
@@ -79,3 +79,9 @@ def time_cell(times: RecordTimes, topic_partition: TopicPartition, offset: int |
         return "-"
     time = times[topic_partition, offset]
     return "end" if time is None else iso_time(time)
+
+
+def columns(rows: Iterable[tuple[Any, ...]], names: Collection[str]) -> dict[str, list[Any]]:
+    """Return rows as columns by their names."""
+    found = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
+    return dict(zip(names, found, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -44,8 +44,7 @@ def moves(session: Session, pipeline: Pipeline, readable: Readable) -> list[Move
     visible = readable.with_xcom({event.source_dag_id for event in events if event.source_dag_id})
     # An event without a DAG came through Airflow's API.
     shown = [event for event in events if event.source_dag_id is None or event.source_dag_id in visible]
-    # What a task of another DAG left says more than its event: a recovery's reset is none of this DAG.
-    # A reset need not have outlets.
+    # What a task of another DAG left says more than its event, and without an outlet there is no event.
     elsewhere = [*_elsewhere(session, pipeline, shown), *_named_elsewhere(session, pipeline, readable)]
     for each in map(response, elsewhere):
         found.setdefault((each.dag_id, each.run_id, each.task_id, each.map_index), each)
@@ -156,9 +155,3 @@ def _of_event(event: Any, kinds: Any) -> MoveResponse:
         map_index=event.source_map_index,
         records=records if isinstance(records, int) and not isinstance(records, bool) else None,
     )
-
-
-def columns(rows: Iterable[tuple[Any, ...]], names: Collection[str]) -> dict[str, list[Any]]:
-    """Return rows as columns."""
-    found = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
-    return dict(zip(names, found, strict=True))

@@ -8,8 +8,9 @@ import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.model.table import columns
 from airflow_kafka_offsets.ui import store
-from airflow_kafka_offsets.ui.history import columns, response
+from airflow_kafka_offsets.ui.history import response
 from airflow_kafka_offsets.ui.pipelines import is_unknown, kind_of_operator
 from airflow_kafka_offsets.ui.receipts import (
     Instance,

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import queue
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.kafka.admin_worker import read_lines
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.kafka.failures import GUARDED
@@ -45,8 +45,6 @@ _SHUT = 5.0
 
 _MARGIN = 1.0
 """Seconds before the end of its time at which a question gives up."""
-
-_WATCH = 5.0
 
 
 class Cluster:
@@ -190,12 +188,11 @@ def main() -> None:
     out = os.dup(1)
     os.dup2(2, 1)  # what Airflow and its providers print
     logging.disable(logging.INFO)
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(lines,), daemon=True).start()
-    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
+    lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
+    threading.Thread(target=read_lines, args=(lines, os.getppid()), daemon=True).start()
     worker, writing = LiveWorker(), threading.Lock()
 
-    def reply(line: str) -> None:
+    def reply(line: bytearray) -> None:
         write(worker.answer(json.loads(line)))
 
     def write(value: Mapping[str, Any]) -> None:
@@ -209,19 +206,6 @@ def main() -> None:
     with suppress(queue.Empty):
         while True:
             pool.submit(reply, lines.get(timeout=_IDLE))
-    os._exit(0)
-
-
-def _read(lines: queue.SimpleQueue[str]) -> None:
-    for line in sys.stdin:
-        lines.put(line)
-    os._exit(0)
-
-
-def _watch(parent: int) -> None:
-    # A copy of the parent may hold the other end of the input open.
-    while os.getppid() == parent:
-        time.sleep(_WATCH)
     os._exit(0)
 
 

@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, Partitio
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed
 from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
+from airflow_kafka_offsets.model.table import columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.drift import pipeline_drift
 
@@ -108,23 +109,21 @@ class PipelineNow:
             late, headroom = self._times(report)
             found += headroom.values()
             lines += [_line(report, row, late, headroom, compared=compared) for row in report.partitions]
-        columns = [list(column) for column in zip(*lines, strict=True)] or [[] for _ in _COLUMNS]
-        partitions = dict(zip(_COLUMNS, columns, strict=True))
+        partitions = columns(lines, _COLUMNS)
         state, members = self._members([report.group_id for report in reports if report.group_id])
         lags = [lag for lag in partitions["lag"] if lag is not None]
         ages = [age for lag, age in zip(partitions["lag"], partitions["time_lag"], strict=True) if lag]
         worst = headrooms_json(found)
         without = partitions["committed"].count(None) if self._named.ids else None
-        # Where there is no commit nobody knows what is unread.
-        state_of_headroom = (
-            "unknown" if without and worst["headroom_state"] != "lost" else worst["headroom_state"]
-        )
+        if without and worst["headroom_state"] != "lost":
+            # Where there is no commit nobody knows what is unread.
+            worst["headroom_state"] = "unknown"
         return {
             "totals": {
                 "lag": sum(lags) if lags else None,
                 "time_lag": None if None in ages else max(ages, default=0.0 if lags else None),
                 "headroom": worst["headroom"],
-                "headroom_is": state_of_headroom or "unknown",
+                "headroom_is": worst["headroom_state"] or "unknown",
                 "partitions": len(lines),
                 "without_commit": without,
             },
