@@ -27,7 +27,7 @@ class Asked:
     """
     A question about a task instance.
 
-    :param answer: ``None`` if there is nothing to ask.
+    :param answer: to come; ``None`` if there is nothing to ask.
     :param cells: row and column of each time that is asked for.
     :param rows: of the receipt's table.
     """
@@ -95,15 +95,14 @@ def _is_frozen(target: object) -> bool:
     return isinstance(target, Mapping) or (isinstance(target, str) and target.lstrip().startswith("{"))
 
 
-def response(asked: Asked, answer: Answer | None) -> TaskInstanceNow:
+def response(asked: Asked, answer: Answer) -> TaskInstanceNow:
     """Return what was answered; what is not new is not shown."""
-    result = TaskInstanceNow(state=asked.state)
-    if answer is None:
-        return result
-    result.read_at = answer.read_at
+    result = TaskInstanceNow(state=asked.state, read_at=answer.read_at)
     value = answer.value
-    if answer.error is not None or value is None:
-        result.problems.append(answer.error or "there is no answer")
+    if answer.error is not None:
+        result.problems.append(answer.error)
+    elif value is None:
+        pass
     elif not asked.cells:
         result.wait = WaitResponse(**value)
     else:

@@ -11,7 +11,6 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone

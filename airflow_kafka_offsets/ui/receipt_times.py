@@ -65,8 +65,11 @@ def read_times(
         for topic, partition, offset, start, end in asked
     ]
     logs = client.log_ranges({place.topic_partition for place in wanted})
-    same = [place for place in wanted if not _is_other(place, logs)]
-    there = {(place.topic_partition, place.offset) for place in same if place.offset in logs[place.topic_partition]}
+    there = {
+        (place.topic_partition, place.offset)
+        for place in wanted
+        if place.offset in logs[place.topic_partition] and not _is_other(place, logs)
+    }
     return judge(wanted, logs, times_at(client, there, within), made_ms)
 
 
@@ -76,7 +79,11 @@ def judge(
     times: RecordTimes,
     made_ms: int,
 ) -> dict[str, Any]:
-    """Return what each offset has: a time, :data:`DELETED`, :data:`END`, or ``None`` where it is not known."""
+    """
+    Return what each offset has: a time, :data:`DELETED`, :data:`END`, or ``None`` where it is not known.
+
+    :return: these as ``times``, and as ``others`` the topics whose log is another one now.
+    """
     found: list[str | None] = []
     others = set()
     for place in wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancehistory import TaskInstanceHistory
 from airflow.models.xcom import XComModel
-from sqlalchemy import and_, func, or_, select, tuple_, union_all
+from sqlalchemy import and_, bindparam, func, or_, select
 
 from airflow_kafka_offsets.ui.receipts import Instance, Move, own_value, read_move
 from airflow_kafka_offsets.ui.store import MOST_ROWS, RESULT, Kept, TaskName
@@ -26,14 +26,68 @@ NEWEST_RUNS = 50
 MOST_RUNS = 1_000
 """Runs of a DAG that its history is about, and as many that were retried or cleared since."""
 
-_TOGETHER = 10
-"""Selects in one statement: SQLite takes 32,766 parameters, and each may name many runs."""
-
 _VALUES = 20
 """Values in one statement: a receipt of 2,000 partitions has 180 kB."""
 
 _moves = Kept()
 _reading = Lock()
+
+_OF = ("dag_id", "task_id", "run_id", "map_index")
+
+_RUNS = (
+    select(DagRun.run_id)
+    .where(DagRun.dag_id == bindparam("dag"))
+    .order_by(DagRun.id.desc())
+    .limit(bindparam("most"))
+)
+_RUN_AGAIN = (
+    select(DagRun.run_id, DagRun.id)
+    .join(
+        TaskInstanceHistory,
+        and_(TaskInstanceHistory.dag_id == DagRun.dag_id, TaskInstanceHistory.run_id == DagRun.run_id),
+    )
+    .where(
+        TaskInstanceHistory.dag_id == bindparam("dag"),
+        TaskInstanceHistory.task_id.in_(bindparam("tasks", expanding=True)),
+    )
+    .distinct()
+    .order_by(DagRun.id.desc())
+    .limit(bindparam("most"))
+)
+# XCom has an index of DAG, task and run. By the run's number SQLite reads all that is called return_value.
+_RESULTS = select(
+    XComModel.dag_run_id,
+    XComModel.dag_id,
+    XComModel.run_id,
+    XComModel.task_id,
+    XComModel.map_index,
+    XComModel.timestamp,
+).where(
+    XComModel.dag_id == bindparam("dag"),
+    XComModel.task_id.in_(bindparam("tasks", expanding=True)),
+    XComModel.key == RESULT,
+)
+_IN_RUNS = XComModel.run_id.in_(bindparam("runs", expanding=True))
+
+
+def _with_states(results: Any) -> Any:
+    """Return results with the try and the state that their task instances have now, the newest first."""
+    of = TaskInstance
+    instance = and_(*(getattr(of, name) == results.c[name] for name in _OF))
+    wanted = select(results, of.try_number, of.state).outerjoin(of, instance)
+    return wanted.order_by(results.c.timestamp.desc())
+
+
+def _newest(results: Any) -> Any:
+    """Return the newest results of each task and map index."""
+    place = func.row_number().over(
+        partition_by=(XComModel.task_id, XComModel.map_index), order_by=XComModel.timestamp.desc()
+    )
+    ranked = results.add_columns(place.label("place")).subquery()
+    return _with_states(ranked).where(ranked.c.place == 1).limit(MOST_ROWS)
+
+
+_NEWEST_IN_RUNS, _NEWEST = _newest(_RESULTS.where(_IN_RUNS)), _newest(_RESULTS)
 
 
 class Budget:
@@ -56,13 +110,14 @@ class Budget:
 
 def newest_moves(session: Session, tasks: Mapping[TaskName, str]) -> list[Move]:
     """Return the newest move of each task and map index; ``tasks`` says what their moves are called."""
-    runs = _runs_of(session, tasks, NEWEST_RUNS)
-    rows = _newest_first(session, [_newest(_results(dag_id, *each)) for dag_id, each in runs.items()])
-    left: dict[str, list[str]] = {}
-    for dag_id, task_id in tasks.keys() - {(row.dag_id, row.task_id) for row in rows}:
-        left.setdefault(dag_id, []).append(task_id)
-    rows += _newest_first(session, [_newest(_results(dag_id, None, names)) for dag_id, names in left.items()])
-    return _read_moves(session, rows[:MOST_ROWS], tasks, None)
+    rows: list[Any] = []
+    for dag_id, names in _by_dag(tasks).items():
+        runs = _runs_of(session, dag_id, names, NEWEST_RUNS)
+        found = session.execute(_NEWEST_IN_RUNS, {"dag": dag_id, "tasks": names, "runs": runs}).all()
+        rows += found
+        if left := [name for name in names if name not in {row.task_id for row in found}]:
+            rows += session.execute(_NEWEST, {"dag": dag_id, "tasks": left})
+    return _read_moves(session, _newest_first(rows)[:MOST_ROWS], tasks, None)
 
 
 def moves_of(
@@ -77,106 +132,36 @@ def moves_of(
 
     :param indexes: the map indexes of each task, ``None`` for all.
     """
-    selects = []
-    for dag_id, (runs, task_ids) in _runs_of(session, tasks, MOST_RUNS).items():
+    rows: list[Any] = []
+    for dag_id, names in _by_dag(tasks).items():
         mine = [
-            and_(XComModel.task_id == task_id, *([] if kept is None else [XComModel.map_index.in_(kept)]))
-            for task_id in task_ids
-            for kept in [indexes[dag_id, task_id]]
+            and_(XComModel.task_id == name, *([] if kept is None else [XComModel.map_index.in_(kept)]))
+            for name in names
+            for kept in [indexes[dag_id, name]]
         ]
-        wanted = _results(dag_id, runs, task_ids).where(or_(*mine)).order_by(XComModel.timestamp.desc())
-        selects.append(_with_states(wanted.limit(most).subquery()))
-    rows = _newest_first(session, selects)[:most]
-    return _read_moves(session, rows, tasks, budget)
+        newest = _RESULTS.where(_IN_RUNS, or_(*mine)).order_by(XComModel.timestamp.desc()).limit(most)
+        runs = _runs_of(session, dag_id, names, MOST_RUNS)
+        given = {"dag": dag_id, "tasks": names, "runs": runs}
+        rows += session.execute(_with_states(newest.subquery()), given)
+    return _read_moves(session, _newest_first(rows)[:most], tasks, budget)
 
 
-def _runs_of(session: Session, tasks: Iterable[TaskName], most: int) -> dict[str, tuple[set[str], list[str]]]:
-    """Return of each DAG the newest runs, with those that were retried or cleared since, and its tasks."""
-    found: dict[str, tuple[set[str], list[str]]] = {}
+def _by_dag(tasks: Iterable[TaskName]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
     for dag_id, task_id in tasks:
-        found.setdefault(dag_id, (set(), []))[1].append(task_id)
-    if not found:
-        return found
-    again = (
-        select(DagRun.dag_id, DagRun.run_id, DagRun.id)
-        .join(
-            TaskInstanceHistory,
-            and_(TaskInstanceHistory.dag_id == DagRun.dag_id, TaskInstanceHistory.run_id == DagRun.run_id),
-        )
-        .where(
-            TaskInstanceHistory.dag_id.in_(list(found)),
-            TaskInstanceHistory.task_id.in_({task_id for _, task_id in tasks}),
-        )
-        .distinct()
-        .order_by(DagRun.id.desc())
-        .limit(MOST_RUNS)
-    )
-    selects = [
-        select(
-            select(DagRun.dag_id, DagRun.run_id)
-            .where(DagRun.dag_id == dag_id)
-            .order_by(DagRun.id.desc())
-            .limit(most)
-            .subquery()
-        )
-        for dag_id in found
-    ]
-    for row in (*session.execute(again), *_together(session, selects)):
-        found[row.dag_id][0].add(row.run_id)
+        found.setdefault(dag_id, []).append(task_id)
     return found
 
 
-def _together(session: Session, selects: Sequence[Any]) -> Iterator[Any]:
-    """Return the rows of selects, few statements for many of them."""
-    for start in range(0, len(selects), _TOGETHER):
-        yield from session.execute(union_all(*selects[start : start + _TOGETHER]))
+def _runs_of(session: Session, dag_id: str, task_ids: Collection[str], most: int) -> list[str]:
+    """Return the newest runs of a DAG, and those in which tasks were retried or cleared since."""
+    newest = session.scalars(_RUNS, {"dag": dag_id, "most": most})
+    again = session.scalars(_RUN_AGAIN, {"dag": dag_id, "tasks": task_ids, "most": MOST_RUNS})
+    return sorted({*newest, *again})
 
 
-def _newest_first(session: Session, selects: Sequence[Any]) -> list[Any]:
-    return sorted(_together(session, selects), key=lambda row: row.timestamp, reverse=True)
-
-
-def _newest(results: Any) -> Any:
-    """Return the select of the newest of a DAG's results of each task and map index."""
-    place = func.row_number().over(
-        partition_by=(XComModel.task_id, XComModel.map_index), order_by=XComModel.timestamp.desc()
-    )
-    ranked = results.add_columns(place.label("place")).subquery()
-    return _with_states(ranked).where(ranked.c.place == 1)
-
-
-def _results(dag_id: str, runs: Collection[str] | None, task_ids: Collection[str]) -> Any:
-    """
-    Return the select of a DAG's results, without their values, which may be large.
-
-    XCom has an index of DAG, task and run. By the run's number SQLite would read all that is called
-    ``return_value``.
-
-    :param runs: ``None`` for all of them.
-    """
-    return select(
-        XComModel.dag_run_id,
-        XComModel.dag_id,
-        XComModel.run_id,
-        XComModel.task_id,
-        XComModel.map_index,
-        XComModel.timestamp,
-    ).where(
-        XComModel.dag_id == dag_id,
-        XComModel.task_id.in_(task_ids),
-        XComModel.key == RESULT,
-        *([] if runs is None else [XComModel.run_id.in_(runs)]),
-    )
-
-
-def _with_states(results: Any) -> Any:
-    """Return the select of results with the try and the state that their task instances have now."""
-    of, found = TaskInstance, results.c
-    instance = and_(
-        *(getattr(of, name) == found[name] for name in ("dag_id", "task_id", "run_id", "map_index"))
-    )
-    columns = [column for column in found if column.name != "place"]
-    return select(*columns, of.try_number, of.state).select_from(results).outerjoin(of, instance)
+def _newest_first(rows: Iterable[Any]) -> list[Any]:
+    return sorted(rows, key=lambda row: row.timestamp, reverse=True)
 
 
 def _read_moves(
@@ -211,13 +196,14 @@ def _digest(
 ) -> dict[Any, Move | None]:
     """Return what the values of some results say in short, ``None`` for one of others."""
     keys = {key[:3]: key for key in rows}
-    values = session.execute(
-        select(XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.value).where(
-            tuple_(XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.key).in_(
-                [(*key, RESULT) for key in keys]
-            )
-        )
+    names = ("dag_run_id", "task_id", "map_index", "key")
+    # SQLite finds no index for tuples.
+    each = (
+        and_(*(getattr(XComModel, name) == value for name, value in zip(names, (*key, RESULT), strict=True)))
+        for key in keys
     )
+    columns = (XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.value)
+    values = session.execute(select(*columns).where(or_(*each)))
     found: dict[Any, Move | None] = dict.fromkeys(rows)
     for value in values:
         key = keys[value.dag_run_id, value.task_id, value.map_index]

@@ -17,7 +17,7 @@ from airflow.models.renderedtifields import RenderedTaskInstanceFields as Render
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
-from sqlalchemy import Text, and_, cast, false, func, or_, select, tuple_
+from sqlalchemy import Text, and_, cast, false, func, or_, select
 
 from airflow_kafka_offsets.ui.pipelines import NamedTask, Names, named_tasks
 
@@ -109,7 +109,10 @@ def rendered_names(
     ranked = (
         select(*of, newest.label("place"))
         .join(DagRun, and_(DagRun.dag_id == Rendered.dag_id, DagRun.run_id == Rendered.run_id))
-        .where(tuple_(Rendered.dag_id, Rendered.task_id).in_(list(tasks)))
+        .where(
+            Rendered.dag_id.in_({dag_id for dag_id, _ in tasks}),
+            Rendered.task_id.in_({task_id for _, task_id in tasks}),
+        )
     ).subquery()
     same = and_(*(column == ranked.c[column.name] for column in of))
     wanted = select(*of, Rendered.rendered_fields).join(ranked, same).where(ranked.c.place == 1)
@@ -117,7 +120,7 @@ def rendered_names(
     return [
         ((row.dag_id, row.task_id), row.map_index, row.rendered_fields)
         for row in rows
-        if isinstance(row.rendered_fields, Mapping)
+        if (row.dag_id, row.task_id) in tasks and isinstance(row.rendered_fields, Mapping)
     ]
 
 

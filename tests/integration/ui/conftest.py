@@ -183,6 +183,8 @@ class Browser:
         return TestClient(self.app, headers=headers, raise_server_exceptions=False)
 
     def get(self, path: str, user: str | None = "ann", **how: Any) -> Any:
+        """Ask as somebody for whom nothing is kept of what others have asked Airflow's database."""
+        self.tab.state.found.clear()
         return self.client(user).get(f"{self.prefix}/kafka-offsets{path}", **how)
 
     @property
