@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from datetime import datetime
 
@@ -14,8 +13,6 @@ from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 
 pytestmark = pytest.mark.integration
-
-LONG = pytest.mark.skipif(os.environ.get("LONG_TESTS") != "yes", reason="LONG_TESTS=yes runs it")
 
 
 @pytest.fixture
@@ -68,10 +65,10 @@ def test_the_newest_move_of_a_task_that_seldom_runs(browser, metadata, add):
     with create_session(scoped=False) as session:
         found = newest_moves(session, {("orders", "commit"): "commit", ("orders", "reset"): "reset"})
 
-    assert [(move.kind, move.instance.run_id) for move in found] == [
+    assert {(move.kind, move.instance.run_id) for move in found} == {
         ("commit", "many__59"),
         ("reset", "first"),
-    ] or {move.instance.run_id for move in found} == {"many__59", "first"}
+    }
 
 
 def test_an_old_run_that_was_cleared_is_the_newest_move(browser, metadata, add):
@@ -117,10 +114,9 @@ def test_what_takes_too_long_is_read_when_it_is_asked_for_again(browser, add, mo
     assert (len(then["moves"]), then["problems"]) == (31, [])
 
 
-@pytest.mark.parametrize(("dags", "runs"), [(3, 60), pytest.param(40, 500, marks=[pytest.mark.long, LONG])])
+@pytest.mark.parametrize(("dags", "runs"), [(3, 60), pytest.param(40, 500, marks=pytest.mark.long)])
 def test_results_are_found_by_an_index(browser, add, statements, dags, runs):
     from airflow.utils.session import create_session
-    from sqlalchemy import text
 
     for number in range(dags):
         add(f"dag{number}", runs)
@@ -132,9 +128,7 @@ def test_results_are_found_by_an_index(browser, add, statements, dags, runs):
             began = time.perf_counter()
             ask(browser)
             took.append(f"{(time.perf_counter() - began) * 1000:.0f} ms")
-    print(
-        f"{dags} pipelines of {runs} runs: list {took[0]}, again {took[1]}; history {took[2]}, again {took[3]}"
-    )
+    print(f"{dags} pipelines of {runs} runs: the list {took[:2]}, the history of one {took[2:]}")
 
     assert len(pipelines(browser)) == dags
     asked = {statement: parameters for statement, parameters in statements if "FROM xcom" in statement}
@@ -146,7 +140,6 @@ def test_results_are_found_by_an_index(browser, add, statements, dags, runs):
             assert steps
             # Not all results of all DAGs, nor all that any task has left.
             assert not any("SCAN xcom" in step or "idx_xcom_key" in step for step in steps), steps
-        assert session.execute(text("SELECT 1")).scalar() == 1
 
 
 def test_viewers_share_what_was_found(browser, add, statements):
