@@ -169,7 +169,15 @@ class Metadata:
             instance = session.scalars(select(TaskInstance).filter_by(**mine)).one()
             instance.prepare_db_for_next_try(session)
             instance.state = "success"
-            XComModel.set("return_value", value, **mine, map_index=-1, serialize=False, session=session)
+            XComModel.set(
+                "return_value",
+                value,
+                dag_id=dag_id,
+                task_id=task_id,
+                run_id=run_id,
+                serialize=False,
+                session=session,
+            )
 
     def add_event(self, uri: str, dag_id: str, run_id: str, task_id: str, **extra: Any) -> None:
         from airflow.models.asset import AssetEvent, AssetModel

@@ -94,10 +94,11 @@ def test_the_history_has_the_newest_moves(browser, add):
 
 def test_what_takes_too_long_is_read_when_it_is_asked_for_again(browser, add, monkeypatch):
     from airflow_kafka_offsets.ui import history as histories
+    from airflow_kafka_offsets.ui.results import Budget
 
     add("orders", 30)
 
-    class NoTime(histories.Budget):
+    class NoTime(Budget):
         left = 0.0
 
     with monkeypatch.context() as busy:

@@ -114,8 +114,8 @@ def test_the_answers_that_are_kept_have_a_bound_in_bytes(start):
 
 
 def test_a_large_answer_is_kept_as_few_bytes():
-    columns = {name: list(range(100_000, 102_000)) for name in ("committed", "log_end", "lag")}
-    columns["topic"] = ["orders"] * 2_000
+    names = ("committed", "log_end", "lag")
+    columns = {"topic": ["orders"] * 2_000, **{name: list(range(100_000, 102_000)) for name in names}}
 
     packed = pack(columns)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
@@ -65,7 +67,7 @@ def test_a_log_that_is_another_one_is_not_read():
     client = Client()
     asked = [["again", 0, 40, 0, 100], ["orders", 0, 40, 10, 100], ["orders", 1, 10, 10, 100]]
 
-    found = read_times(client, asked, MADE, 5.0)
+    found = read_times(cast("Any", client), asked, MADE, 5.0)
 
     assert client.asked == {TP: 40}
     assert found == {"times": [None, "2025-12-31T23:00:00Z", "deleted"], "others": ["again"]}

@@ -46,7 +46,7 @@ def watch(monkeypatch):
     """watch(amounts) -> what each poll says, ten seconds apart."""
     clock = SimpleNamespace(at=1_000_000.0)
     monkeypatch.setattr(watched_waits, "WAITS", {"reached": Sinking})
-    monkeypatch.setattr(watched_waits.time, "time", lambda: clock.at)
+    monkeypatch.setattr("airflow_kafka_offsets.ui.watched_waits.time.time", lambda: clock.at)
 
     @contextmanager
     def lend(kafka_config_id, end):
@@ -129,7 +129,7 @@ def test_a_wait_is_watched_if_its_target_is_known(fields, reading, kind):
     found = wait_of(fields, reading)
 
     assert (found and found["kind"]) == kind
-    if reading and kind:
+    if reading and found:
         assert found["parameters"]["target"] == TARGET
 
 
