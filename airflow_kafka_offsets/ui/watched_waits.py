@@ -57,6 +57,8 @@ class WatchedWaits:
         # Before the client is lent: a storage that is slow must not keep others from the broker.
         state = wait.read_checkpoint(checkpoint)
         with self._lend(wait.kafka_config_id, end) as client:
+            if isinstance(wait, ReachedWait):
+                wait = wait.freeze(client, checkpoint)  # leaves out what topics does; the target is given
             reading = wait.judge(client, wait.find(client, state))
         descent = self._seen(question, reading.remaining)
         pace = descent.pace
