@@ -36,9 +36,13 @@ class Metadata:
     def add_dag(self, dag: Any) -> str:
         from airflow.models.dagbundle import DagBundleModel
         from airflow.models.serialized_dag import SerializedDagModel
-        from airflow.serialization.definitions.dag import SerializedDAG
         from airflow.serialization.serialized_objects import LazyDeserializedDAG
         from airflow.utils.session import create_session
+
+        try:
+            from airflow.serialization.definitions.dag import SerializedDAG
+        except ImportError:  # Airflow 3.1
+            from airflow.serialization.serialized_objects import SerializedDAG
 
         lazy = LazyDeserializedDAG.from_dag(dag)
         with create_session() as session:
