@@ -159,7 +159,8 @@ def test_the_newest_version_of_a_dag_counts(browser, metadata):
 def test_compressed_dags_are_read_too(browser, metadata, monkeypatch):
     from airflow.models import serialized_dag
 
-    monkeypatch.setattr(serialized_dag, "_COMPRESS_SERIALIZED_DAGS", True)
+    for name in ("_COMPRESS_SERIALIZED_DAGS", "COMPRESS_SERIALIZED_DAGS"):  # the latter in Airflow 3.1
+        monkeypatch.setattr(serialized_dag, name, True, raising=False)
     with DAG("compressed", start_date=datetime(2026, 1, 1), schedule=None) as dag:
         CommitOffsetsOperator(task_id="one", group_id="g", offsets={"t": {"0": 1}})
     metadata.add_dag(dag)
