@@ -66,7 +66,7 @@ class Retention(NamedTuple):
             if not re.fullmatch("-?[0-9]{1,19}", text):
                 return f"the broker did not say what {name} is"
             limits.append(None if text.startswith("-") else int(text))
-        return cls(*limits, compacted="compact" in words)
+        return cls(limits[0], limits[1], "compact" in words)
 
 
 @dataclass(frozen=True)
@@ -228,8 +228,9 @@ def undecided(
     found: dict[Retention, list[TopicPartition]] = {}
     for tp, headroom in headrooms.items():
         kept = retentions[tp.topic]
-        timed = isinstance(kept, Retention) and kept.ms is not None and not kept.compacted
-        if timed and headroom.state == "unknown" and headroom.by_time is None:
+        if isinstance(kept, str) or kept.ms is None or kept.compacted:
+            continue
+        if headroom.state == "unknown" and headroom.by_time is None:
             found.setdefault(kept, []).append(tp)
     return found
 

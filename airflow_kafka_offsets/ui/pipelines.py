@@ -315,14 +315,15 @@ def _is_numbered(value: Any) -> bool:
 
 def read_pipelines(value: object) -> list[Names]:
     """Return the entries of a drift check's ``pipelines``, as far as they can be read."""
+    listed = value
     if isinstance(value, str):
-        # JSON as it was given; or the whole list as its ``repr``, up to Airflow 3.2.0.
+        # JSON as it was given; or the whole list as its ``repr``, before Airflow 3.2.2.
         try:
-            value = json.loads(value)
+            listed = json.loads(value)
         except (ValueError, RecursionError):
-            return [only_names(names) for names in _from_repr(value)]
+            listed = _from_repr(value)
     found: list[Names] = []
-    for each in value if isinstance(value, list) else ():
+    for each in listed if isinstance(listed, list) else ():
         if isinstance(each, Mapping):
             found.append(only_names(each))
         elif isinstance(each, str):

@@ -128,7 +128,7 @@ def test_a_text_that_is_no_pipeline_is_none(text):
 
 
 def test_a_list_that_airflow_stores_as_one_text():
-    """As Airflow does before 3.2.1."""
+    """As Airflow does before 3.2.2."""
     listed = [
         KafkaPipeline(group_id="a'b", checkpoint_location="/a"),
         {"group_id": "{{ x }}", "topics": None},
