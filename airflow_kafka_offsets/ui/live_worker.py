@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from airflow_kafka_offsets.checkpoint.history import Batch, batches
+from airflow_kafka_offsets.checkpoint.history import Batch, read_history
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -165,8 +165,8 @@ class LiveWorker:
     def _batches(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         names = request["names"]
         checkpoint = spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
-        found = batches(checkpoint, within=max(0.5, end - time.monotonic() - _MARGIN))
-        return {"batches": [_batch(each) for each in found]}
+        found = read_history(checkpoint, within=max(0.5, end - time.monotonic() - _MARGIN))
+        return {"batches": [_batch(each) for each in found.batches]}
 
 
 def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:

@@ -37,9 +37,13 @@ class Metadata:
     def add_dag(self, dag: Any) -> str:
         from airflow.models.dagbundle import DagBundleModel
         from airflow.models.serialized_dag import SerializedDagModel
-        from airflow.serialization.definitions.dag import SerializedDAG
         from airflow.serialization.serialized_objects import LazyDeserializedDAG
         from airflow.utils.session import create_session
+
+        try:
+            from airflow.serialization.definitions.dag import SerializedDAG
+        except ImportError:  # Airflow 3.1
+            from airflow.serialization.serialized_objects import SerializedDAG
 
         lazy = LazyDeserializedDAG.from_dag(dag)
         with create_session() as session:
@@ -76,7 +80,7 @@ class Metadata:
             assert found is not None
             dag = found.dag
             when = BEGAN + timedelta(minutes=self._runs)
-            dag.create_dagrun(
+            dag_run_id = dag.create_dagrun(
                 run_id=run_id,
                 logical_date=when,
                 data_interval=(when, when),
@@ -85,7 +89,7 @@ class Metadata:
                 triggered_by=DagRunTriggeredByType.TEST,
                 state=DagRunState.SUCCESS,
                 session=session,
-            )
+            ).id
             session.flush()
             session.execute(
                 update(TaskInstance)
@@ -101,15 +105,17 @@ class Metadata:
                 )
             for name, value in (results or {}).items():
                 task_id, index = name if isinstance(name, tuple) else (name, -1)
-                XComModel.set(
-                    "return_value",
-                    json.loads(json.dumps(value)),
-                    dag_id=dag_id,
-                    task_id=task_id,
-                    run_id=run_id,
-                    map_index=index,
-                    serialize=False,
-                    session=session,
+                # As the execution API does.
+                session.add(
+                    XComModel(
+                        dag_run_id=dag_run_id,
+                        key="return_value",
+                        value=json.loads(json.dumps(value)),
+                        dag_id=dag_id,
+                        task_id=task_id,
+                        run_id=run_id,
+                        map_index=index,
+                    )
                 )
         return run_id
 
@@ -283,6 +289,10 @@ def start_browser(database) -> Any:
         for each in vars(plugins_manager).values():
             if callable(clear := getattr(each, "cache_clear", None)):
                 clear()
+        for name in ("plugins", "external_views", "fastapi_apps"):  # Airflow 3.1 has no caches, but globals
+            if hasattr(plugins_manager, name):
+                setattr(plugins_manager, name, None)
+                plugins_manager.loaded_plugins.clear()
         browser = Browser(airflow_app.create_app(apps="core"), prefix)
         started.append(browser)
         return browser

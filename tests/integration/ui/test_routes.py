@@ -10,6 +10,7 @@ from airflow.sdk import DAG
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.ui import pages
@@ -184,6 +185,26 @@ def test_receipts_name_what_airflow_no_longer_has_rendered(browser, metadata):
     assert pipeline["last_move"]["records"] == 1
 
 
+def test_a_drift_check_of_which_airflow_keeps_only_a_part_of_the_names(browser, metadata, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_TEMPLATED_FIELD_LENGTH", "200")
+    names = [{"group_id": f"group-{number}", "checkpoint_location": f"/data/{number}"} for number in range(9)]
+    with DAG("forty", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CheckOffsetDriftOperator(task_id="drift", pipelines=names)
+    metadata.add_dag(dag)
+
+    def pipelines():
+        found = browser.get("/api/dags/forty/pipelines").json()["pipelines"]
+        return [(each["groups"], each["unresolved"], each["found_in"]) for each in found]
+
+    before = pipelines()
+    cut = "Truncated. You can change this behaviour in [core]max_templated_field_length. [{'group_id': 'g"
+    report = {"version": 1, "drifted": False, "pipelines": [{**each, "groups": []} for each in names]}
+    metadata.add_run("forty", {"drift": report}, rendered={"drift": {"pipelines": cut}})
+
+    assert before == [([], ["group_id"], ["dag"])]
+    assert pipelines() == [([each["group_id"]], [], ["receipt"]) for each in names]
+
+
 def test_the_newest_version_of_a_dag_counts(browser, metadata):
     for group in ("old", "new"):
         with DAG("changing", start_date=datetime(2026, 1, 1), schedule=None) as dag:
@@ -201,7 +222,8 @@ def test_the_newest_version_of_a_dag_counts(browser, metadata):
 def test_compressed_dags_are_read_too(browser, metadata, monkeypatch):
     from airflow.models import serialized_dag
 
-    monkeypatch.setattr(serialized_dag, "_COMPRESS_SERIALIZED_DAGS", True)
+    for name in ("_COMPRESS_SERIALIZED_DAGS", "COMPRESS_SERIALIZED_DAGS"):  # the latter in Airflow 3.1
+        monkeypatch.setattr(serialized_dag, name, True, raising=False)
     with DAG("compressed", start_date=datetime(2026, 1, 1), schedule=None) as dag:
         CommitOffsetsOperator(task_id="one", group_id="g", offsets={"t": {"0": 1}})
     metadata.add_dag(dag)
