@@ -48,7 +48,7 @@ MOST_MEMORY = 100
 """Megabytes by which the process may grow."""
 MOST_KEPT = 5
 READER_LIMIT = 3_600
-SMALL, LARGE = 250_000, 1_000_000
+SMALL, LARGE = 100_000, 400_000
 """Bytes of the inputs of which time and memory are compared."""
 FAST = 0.02
 """Seconds below which an input cannot have used much memory."""
