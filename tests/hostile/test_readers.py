@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import TYPE_CHECKING
 
@@ -170,3 +171,9 @@ def test_a_file_of_settings_that_is_too_large_is_refused(tmp_path: Path):
     path.write_text("#" * (MAX_SIZE + 1))
     with pytest.raises(UsageError, match="expected at most 10,000,000"):
         load_properties(path)
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "metadata")
+    with pytest.raises(CheckpointFormatError, match="metadata: is a pipe or a device; expected a file"):
+        SparkCheckpoint(str(tmp_path)).read()
