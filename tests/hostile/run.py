@@ -53,6 +53,15 @@ SMALL, LARGE = 100_000, 400_000
 FAST = 0.02
 """Seconds below which an input cannot have used much memory."""
 
+_NOTHING: dict[str, Any] = {
+    "inputs": 0,
+    "refused": 0,
+    "seconds": 0.0,
+    "slowest": 0.0,
+    "grew": 0.0,
+    "failures": {},
+}
+
 
 class _Current:
     """The input that is tried, where another process finds it if this one dies of it."""
@@ -183,19 +192,21 @@ def _cpu(name: str, data: bytes) -> float:
     return time.process_time() - begun
 
 
-def _guided(name: str, number: int) -> None:
+def _guided(name: str, number: int, current: _Current) -> None:
     """Let atheris choose the inputs of a reader; it ends the process."""
     import atheris
 
     def one(data: bytes) -> None:
+        current.set(data)
         try_input(name, data)
 
-    with tempfile.TemporaryDirectory() as corpus:
-        for at, data in enumerate(READERS[name].seeds):
-            Path(corpus, str(at)).write_bytes(data)
-        atheris.instrument_all()
-        atheris.Setup([sys.argv[0], corpus, f"-runs={number}", "-max_len=4096", "-verbosity=0"], one)
-        atheris.Fuzz()
+    directory = tempfile.mkdtemp()
+    for at, data in enumerate(READERS[name].seeds):
+        Path(directory, str(at)).write_bytes(data)
+    atheris.instrument_all()
+    options = [f"-runs={number}", "-max_len=4096", f"-artifact_prefix={directory}/", "-print_final_stats=1"]
+    atheris.Setup([sys.argv[0], directory, *options], one)
+    atheris.Fuzz()
 
 
 def _in_its_own_process(name: str, arguments: list[str]) -> dict[str, Any]:
@@ -209,12 +220,21 @@ def _in_its_own_process(name: str, arguments: list[str]) -> dict[str, Any]:
             status, errors = done.returncode, done.stderr
         except subprocess.TimeoutExpired:
             status, errors = -1, "not finished in time"
+        if status == 0 and "--coverage-guided" in arguments:
+            click.echo(f"{name}: {_reached(errors)}")
+            return {**_NOTHING, "inputs": int(arguments[0].partition("=")[2])}
         if status == 0:
             found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
             return found
         kept = _keep(name, _Current.get(current)) if current.exists() else "before the first input"
         died = f"ended with status {status}: {errors.strip()[-500:]}"
-        return {"inputs": 0, "refused": 0, "seconds": 0, "slowest": 0, "grew": 0, "failures": {died: kept}}
+        return {**_NOTHING, "failures": {died: kept}}
+
+
+def _reached(log: str) -> str:
+    """Return what libFuzzer says of the coverage at first and at last."""
+    lines = [line for line in log.splitlines() if " cov: " in line]
+    return f"{lines[0].strip()} ... {lines[-1].strip()}" if lines else "no coverage"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -240,7 +260,7 @@ def main(
     names = list(readers or READERS)
     if only is not None and current is not None:
         if coverage_guided:
-            _guided(only, number)
+            _guided(only, number, _Current(current))
         print(json.dumps(_growth_of(only) if growth else _try_one(only, number, chosen or 0, current)))
         return
     chosen = random.randrange(2**32) if chosen is None else chosen
