@@ -186,7 +186,7 @@ def _check_value(key: str, value: Any) -> None:
     else:
         return
     remedy = "correct the Kafka connection, or the file or option"
-    raise UsageError(f"{key} of the Kafka configuration {reason}: {remedy}")
+    raise UsageError(f"{shorten(key)} of the Kafka configuration {reason}: {remedy}")
 
 
 def _fits_32_bits(value: str | float) -> bool:

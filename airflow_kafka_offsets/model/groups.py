@@ -108,7 +108,7 @@ class Groups:
                     by_group.setdefault(group, {})[tp] = offset
         refusals = [
             f"{summarize(partitions)} occurs in source {first} and in source {second} of the query with "
-            f"different positions, and group {group!r} can hold only one of them: give each source a group "
+            f"different positions, and group {shorten(repr(group))} can hold only one of them: give each source a group "
             "of its own, "
             f'group_id={{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
             for (group, first, second), partitions in twice.items()
@@ -147,7 +147,7 @@ class Groups:
         if sources is None and self.names_sources:
             key = next(key for key in self._mapping if key.startswith(SOURCE_PREFIX))
             raise UsageError(
-                f"group_id names {key!r}, and sources are known only from a checkpoint: set "
+                f"group_id names {shorten(repr(key))}, and sources are known only from a checkpoint: set "
                 "checkpoint_location, or name topics"
             )
         if refusals := self.misnamed(sources):
@@ -308,10 +308,10 @@ def parse_group_id(value: object) -> GroupIds:
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return _listed([shorten(repr(name)) for name in names])
+    return _listed(map(repr, names))
 
 
 def _listed(names: Iterable[str], limit: int = 20) -> str:
     ordered = list(names)
-    shown = ", ".join(ordered[:limit])
+    shown = ", ".join(map(shorten, ordered[:limit]))
     return shown if len(ordered) <= limit else f"{shown} and {len(ordered) - limit} more"
