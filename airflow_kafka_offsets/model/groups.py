@@ -108,8 +108,8 @@ class Groups:
                     by_group.setdefault(group, {})[tp] = offset
         refusals = [
             f"{summarize(partitions)} occurs in source {first} and in source {second} of the query with "
-            f"different positions, and group {shorten(repr(group))} can hold only one of them: give each source a group "
-            "of its own, "
+            f"different positions, and group {shorten(repr(group))} can hold only one of them: give each "
+            "source a group of its own, "
             f'group_id={{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
             for (group, first, second), partitions in twice.items()
         ]

@@ -79,6 +79,14 @@ def test_a_setting_whose_name_ends_the_client_is_refused(key):
         client_config({"bootstrap.servers": "localhost:9092", key: "x"})
 
 
+@pytest.mark.parametrize("key", [f"sasl.{'x' * 10_000}", "ssl.\x1b[2J"], ids=["long", "cursor"])
+def test_the_name_of_a_setting_is_shown_in_short(key):
+    with pytest.raises(UsageError) as refused:
+        client_config({"bootstrap.servers": "localhost:9092", key: " "})
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 300
+
+
 @pytest.mark.parametrize(
     "pattern",
     ["a{99999999999}", f"a{{{'9' * 5_000}}}", "(" * 5_000 + ")" * 5_000],
@@ -107,6 +115,16 @@ def test_a_value_that_is_no_choice_is_shown_in_short(value):
 @pytest.mark.parametrize("text", ["7\x1f", "\x1c7", "7\u2003"])
 def test_a_number_with_odd_space_around_it_is_read(text):
     assert parse_count(text, "max_lag") == 7
+
+
+@pytest.mark.parametrize(
+    "key", ["source:" + "9" * 5_000, "source:\x1b[2J", "x" * 5_000, "orders\ufeff"], ids=["1", "2", "3", "4"]
+)
+def test_a_key_that_selects_nothing_is_shown_in_short(key):
+    with pytest.raises(UsageError) as refused:
+        Groups.parse({key: "g"}, ["returns"]).scopes()
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 500
 
 
 def test_many_names_that_select_nothing_are_named_in_short():
