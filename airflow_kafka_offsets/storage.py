@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -122,6 +123,8 @@ def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
     """Return a file's content, ``None`` if there is no such file; refuse one above :data:`MAX_SIZE`."""
     with plain_errors(fs, path):
         try:
+            if isinstance(fs, LocalFileSystem) and not _has_an_end(path):
+                raise CheckpointFormatError(f"{_named(fs, path)}: is a pipe or a device; expected a file")
             # A range is not asked of an object store: some refuse one of an empty object.
             part = {"end": MAX_SIZE + 1} if isinstance(fs, LocalFileSystem) else {}
             data: bytes = fs.cat_file(path, **part)
@@ -256,6 +259,12 @@ def storage_error(error: Exception, location: str, doing: str, credentials: str)
         f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check "
         f"that it is reachable from here and that the credentials of {credentials} are valid"
     )
+
+
+def _has_an_end(path: str) -> bool:
+    """Whether reading ends by itself; errors if there is no such file."""
+    mode = Path(path).stat().st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _named(fs: AbstractFileSystem, path: str) -> str:

@@ -28,6 +28,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.checkpoint.log import is_query_id
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -267,14 +268,20 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         if not _MOVED.fullmatch(path):
             raise _NotOursError(f"entry {number} of files is no batch in offsets or commits")
         files[path] = (_field(digests, "before", str, _NoneType), _field(digests, "after", str, _NoneType))
+    query_id, undoes = field("query_id", str), field("undoes", str, _NoneType)
+    # They are shown, in commands too.
+    if not is_query_id(query_id):
+        raise _NotOursError(f"found {kind_of(query_id)} as query_id")
+    if undoes is not None and not _NAME.fullmatch(undoes):
+        raise _NotOursError(f"found {kind_of(undoes)} as undoes")
     return Archive(
         name=name,
         created=printable(field("created", str)),
-        by=CommitMetadata.parse(json.dumps(field("by", dict))) or CommitMetadata(),
+        by=CommitMetadata.of(field("by", dict)) or CommitMetadata(),
         before=read_sources(field("before", dict), "before", show=kind_of),
         after=read_sources(field("after", dict), "after", show=kind_of),
         files=files,
-        undoes=field("undoes", str, _NoneType),
+        undoes=undoes,
         **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,
         undone=undone,

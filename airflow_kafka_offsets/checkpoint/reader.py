@@ -38,8 +38,9 @@ from airflow_kafka_offsets.storage import (
     replace_file,
 )
 
-_BATCH = re.compile(r"0|[1-9][0-9]*")
+_BATCH = re.compile(r"0|[1-9][0-9]{0,999}")
 """Names of batch files. Beside them are ``.7.crc``, ``.7.<uuid>.tmp`` and whatever people leave behind."""
+_LAST_BATCH = 2**63 - 1
 _ATTEMPTS = 5
 
 
@@ -289,7 +290,8 @@ class SparkCheckpoint:
         """Return the batches that have a file in ``offsets`` or ``commits`` now."""
         # None, no such directory, is right for a query that has not planned a batch yet.
         names = list_names(self.fs, f"{self.root}/{directory}") or []
-        return {int(name) for name in names if _BATCH.fullmatch(name)}
+        # Spark takes a longer number for another file's name.
+        return {number for name in names if _BATCH.fullmatch(name) and (number := int(name)) <= _LAST_BATCH}
 
     def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
         """Return the text and the name of a batch's file."""

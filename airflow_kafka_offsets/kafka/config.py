@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.text import is_plain
+from airflow_kafka_offsets.model.text import MAX_SIZE, is_plain, shorten, too_large
 
 SERVERS = "bootstrap.servers"
 RETENTION = "offsets.retention.minutes"
@@ -109,16 +109,21 @@ def load_properties(path: str | Path) -> dict[str, str]:
     :raises UsageError: naming file and line, never a value.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(MAX_SIZE + 1)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read ({error.strerror}): name a file of Kafka settings"
         ) from error
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8: name a file of lines key=value") from None
+    if len(text) > MAX_SIZE:
+        raise UsageError(too_large(str(path), len(text)))
     settings: dict[str, str] = {}
+    number, counted = 1, 0
     for line in _LINE.finditer(text):
-        where = f"{path}, line {1 + text.count(chr(10), 0, line.start())}"
+        number, counted = number + text.count("\n", counted, line.start()), line.start()
+        where = f"{path}, line {number}"
         found = _SETTING.fullmatch(_CONTINUED.sub(r"\1", line[1]).rstrip())
         if found is None:
             raise UsageError(f"{where}: expected key=value")
@@ -163,6 +168,11 @@ def _check_value(key: str, value: Any) -> None:
     It cuts texts off at a NUL, removes leading whitespace, and reads a number up to the first character that
     is no digit, and 32 bits of it.
     """
+    if not is_plain(key):
+        raise UsageError(
+            f"the Kafka configuration has a setting named {shorten(ascii(key))}, with a NUL or half of a "
+            "surrogate pair in it: correct the Kafka connection, or the file or option"
+        )
     if isinstance(value, str) and not is_plain(value):
         reason = "has a NUL or half of a surrogate pair in it, where the client stops reading"
     elif isinstance(value, str) and not value.strip():
@@ -176,12 +186,14 @@ def _check_value(key: str, value: Any) -> None:
     else:
         return
     remedy = "correct the Kafka connection, or the file or option"
-    raise UsageError(f"{key} of the Kafka configuration {reason}: {remedy}")
+    raise UsageError(f"{shorten(key)} of the Kafka configuration {reason}: {remedy}")
 
 
 def _fits_32_bits(value: str | float) -> bool:
     if isinstance(value, str):
-        return re.fullmatch(r"\s*[+-]?[0-9]{1,10}\s*", value) is not None and _fits_32_bits(int(value))
+        return re.fullmatch(
+            r"[ \t\n\v\f\r]*[+-]?[0-9]{1,10}[ \t\n\v\f\r]*", value
+        ) is not None and _fits_32_bits(int(value))
     return -(2**31) <= value < 2**31 and value == int(value)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str], None]
 
-KAFKA_VERSION = "4.1.0"
+KAFKA_VERSION = os.environ.get("AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION", "4.1.0")
 COORDINATES = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
