@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.kafka_security import PROBE, SERVERS, check_servers
 from airflow_kafka_offsets.model.text import is_plain
 
-SERVERS = "bootstrap.servers"
 RETENTION = "offsets.retention.minutes"
 """A broker's setting: how long it keeps the offsets of a group without members."""
 
@@ -64,8 +64,8 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     ...) are left out; :func:`dropped_keys` names them.
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
-    :raises UsageError: if ``bootstrap.servers`` is missing, only Java clients know a key, or the client would
-        change a value, or fail on it without an error.
+    :raises UsageError: if ``bootstrap.servers`` is missing or has a user in it, only Java clients know a key,
+        or the client would change a value, or fail on it without an error.
     """
     kept: dict[str, Any] = {}
     for key, value in config.items():
@@ -74,6 +74,7 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if _passes(key, value):
             _check_value(key, value)
             kept[_ALIASES.get(key, key)] = value
+    check_servers(kept.get(SERVERS))
     if not str(kept.get(SERVERS, "")).strip():
         raise UsageError(
             f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: add it to "
@@ -91,8 +92,7 @@ def missing_file(config: Mapping[str, Any]) -> str | None:
     """Name a setting with a file that cannot be read; ``None`` if there is none."""
     for key in sorted(_FILES & config.keys()):
         path = str(config[key])
-        # librdkafka's word for the usual places of a system.
-        if path == "probe" or os.access(path, os.R_OK):
+        if path == PROBE or os.access(path, os.R_OK):
             continue
         found = "cannot be read by this user" if os.path.exists(path) else "is not there"  # noqa: PTH110
         return f"{key}={path} {found} on this machine"

@@ -9,8 +9,8 @@ from importlib import metadata
 from typing import Any
 
 from airflow_kafka_offsets.errors import SetupError, UsageError
-from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.model.groups import GroupIds
+from airflow_kafka_offsets.model.kafka_security import SERVERS
 
 _CLUSTER = re.compile(r"spark\.kafka\.clusters\.(.+)\.auth\.bootstrap\.servers")
 _TARGETS = "spark.kafka.clusters.{}.target.bootstrap.servers.regex"
