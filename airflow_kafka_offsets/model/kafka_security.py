@@ -38,7 +38,6 @@ _JAVA_FILES = {
 _STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 _SAME = ("client.dns.lookup", "client.rack")
 _HOST_CHECK = "ssl.endpoint.identification.algorithm"
-_KEY_PASSWORD = "ssl.key.password"  # noqa: S105  # the name of a setting
 _JAAS = "sasl.jaas.config"
 
 _SECURITY = "org.apache.kafka.common.security"
@@ -71,7 +70,7 @@ _LOGIN_VALUE = re.compile(
 
 _OF_SSL = re.compile(r"ssl\..*|enable\.ssl\..*")
 _OF_SASL = re.compile(r"sasl\..*|enable\.sasl\..*|https\..*|oauth_cb")
-_JAVAS_KEYS = re.compile(r"-----BEGIN (ENCRYPTED )?PRIVATE KEY-----")
+_JAVAS_KEYS = re.compile(r"-----BEGIN PRIVATE KEY-----")
 _WITH_PORT = re.compile(r".*[^:\]]:[0-9]+|.*\]:[0-9]+")
 _DEFAULT_PORT = 9092
 
@@ -100,6 +99,11 @@ def check_servers(servers: object) -> None:
         )
 
 
+def reads_key(pem: str) -> bool:
+    """Whether every Java client reads a private key: they know one form, and encrypted it depends on Java."""
+    return _JAVAS_KEYS.search(pem) is not None
+
+
 def java_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """
     Return the settings of a Java client that reaches the same brokers, as securely.
@@ -107,7 +111,8 @@ def java_settings(config: Mapping[str, Any]) -> dict[str, str]:
     Only address and security are translated. As in librdkafka, ``ssl.*`` counts with a protocol that has TLS
     and ``sasl.*`` with one that has SASL.
 
-    :param config: librdkafka's settings, with PEM text in place of the files in :data:`PEM_FILES`.
+    :param config: librdkafka's settings, with PEM text in place of the files in :data:`PEM_FILES`, and a key
+        that :func:`reads_key` accepts.
     :raises UsageError: naming each setting that affects security and has no counterpart.
     """
     given = {key: _text(value) for key, value in config.items() if value not in (None, "")}
@@ -165,24 +170,24 @@ def _tls(given: dict[str, Any]) -> dict[str, str]:
     if (authority := given.pop("ssl.ca.pem", None)) is not None:
         java |= {"ssl.truststore.type": "PEM", _STORES["ssl.ca.pem"]: authority}
     chain, key = given.pop("ssl.certificate.pem", None), given.pop("ssl.key.pem", None)
-    password = given.pop(_KEY_PASSWORD, None)
+    given.pop("ssl.key.password", None)
     _refuse(given)
     if (chain is None) != (key is None):
         missing = "ssl.certificate.pem" if chain is None else "ssl.key.pem"
         raise UsageError(f"{missing} is missing: Java clients need the certificate and its key")
     if chain is None or key is None:
         return java
-    found = _JAVAS_KEYS.search(key)
-    if found is None:
+    if not reads_key(key):
         raise UsageError(
-            "ssl.key.pem is not in the form PKCS#8 (-----BEGIN PRIVATE KEY-----), the only one that Java "
-            "clients read: convert it with openssl pkcs8 -topk8"
+            "ssl.key.pem is not a plain key in the form PKCS#8 (-----BEGIN PRIVATE KEY-----), the only one "
+            "that every Java client reads: install cryptography here, or convert the key with openssl pkcs8 "
+            "-topk8 -nocrypt"
         )
-    if found[1] and password is None:
-        raise UsageError(f"{_KEY_PASSWORD} is missing: the key in ssl.key.pem is encrypted")
-    java |= {"ssl.keystore.type": "PEM", _STORES["ssl.certificate.pem"]: chain, _STORES["ssl.key.pem"]: key}
-    # With a password Java takes any key for an encrypted one.
-    return {**java, _KEY_PASSWORD: password or ""} if found[1] else java
+    return java | {
+        "ssl.keystore.type": "PEM",
+        _STORES["ssl.certificate.pem"]: chain,
+        _STORES["ssl.key.pem"]: key,
+    }
 
 
 def _login(given: dict[str, Any]) -> dict[str, str]:

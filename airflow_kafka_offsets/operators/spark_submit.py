@@ -12,7 +12,6 @@ from airflow.sdk import BaseHook
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.task.failures import failing_at_once
-from airflow_kafka_offsets.task.kafka_options_file import kafka_options_file
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -40,6 +39,8 @@ class KafkaSparkSubmitOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> None:
         """Submit the job and wait for its end; the file is there meanwhile."""
+        from airflow_kafka_offsets.task.kafka_options_file import kafka_options_file
+
         with failing_at_once():
             self._refuse_cluster_mode()
             with kafka_options_file(self.kafka_config_id):

@@ -18,7 +18,6 @@ SCRAM = {
 }
 TLS = {**SERVERS, "security.protocol": "SSL"}
 KEY = "-----BEGIN PRIVATE KEY-----\nsecret-key\n-----END PRIVATE KEY-----\n"
-ENCRYPTED = KEY.replace("PRIVATE", "ENCRYPTED PRIVATE")
 SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 OAUTH = {**SERVERS, "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
 OAUTH_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
@@ -47,21 +46,14 @@ def test_scram_over_tls():
 
 
 def test_a_client_certificate_with_its_key():
-    certificate = {"ssl.certificate.pem": "chain", "ssl.key.pem": ENCRYPTED, "ssl.key.password": "a-secret"}
-    java = java_settings({**TLS, **certificate})
-    assert java == {
+    certificate = {"ssl.certificate.pem": "chain", "ssl.key.pem": KEY, "ssl.key.password": "not needed"}
+    assert java_settings({**TLS, **certificate}) == {
         "bootstrap.servers": "host:9093",
         "security.protocol": "SSL",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": "chain",
-        "ssl.keystore.key": ENCRYPTED,
-        "ssl.key.password": "a-secret",
+        "ssl.keystore.key": KEY,
     }
-
-
-def test_a_password_for_a_key_that_needs_none_is_left_out_since_java_would_fail():
-    certificate = {"ssl.certificate.pem": "chain", "ssl.key.pem": KEY, "ssl.key.password": "a-secret"}
-    assert "ssl.key.password" not in java_settings({**TLS, **certificate})
 
 
 def test_oidc():
@@ -137,7 +129,7 @@ def test_what_affects_security_and_has_no_counterpart_is_named(config, named):
     [
         ({**TLS, "ssl.key.pem": KEY}, "ssl.certificate.pem is missing"),
         ({**TLS, "ssl.certificate.pem": "c"}, "ssl.key.pem is missing"),
-        ({**TLS, "ssl.certificate.pem": "c", "ssl.key.pem": ENCRYPTED}, "ssl.key.password is missing"),
+        ({**TLS, "ssl.certificate.pem": "c", "ssl.key.pem": KEY.replace("P", "ENCRYPTED P")}, "PKCS#8"),
         ({**TLS, "ssl.certificate.pem": "c", "ssl.key.pem": KEY.replace("PRIVATE", "RSA PRIVATE")}, "PKCS#8"),
         ({**SCRAM, "sasl.password": ""}, "password of it is missing"),
         ({**OIDC, "sasl.oauthbearer.client.secret": None}, "clientSecret of it is missing"),
@@ -165,8 +157,8 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1
 @given(TEXT, TEXT, st.sampled_from(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]), TEXT)
 def test_there_and_back_again_is_the_same(user, password, mechanism, authority):
     config = {**SCRAM, "sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
-    config |= {"ssl.ca.pem": authority, "ssl.certificate.pem": "chain", "ssl.key.pem": ENCRYPTED}
-    config |= {"ssl.key.password": password, "ssl.endpoint.identification.algorithm": "none"}
+    config |= {"ssl.ca.pem": authority, "ssl.certificate.pem": "chain", "ssl.key.pem": KEY}
+    config |= {"ssl.endpoint.identification.algorithm": "none"}
     assert librdkafka_settings(java_settings(config), refused) == config
 
 
