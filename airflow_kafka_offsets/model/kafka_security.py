@@ -71,6 +71,14 @@ _LOGIN_VALUE = re.compile(
 _OF_SSL = re.compile(r"ssl\..*|enable\.ssl\..*")
 _OF_SASL = re.compile(r"sasl\..*|enable\.sasl\..*|https\..*|oauth_cb")
 _JAVAS_KEYS = re.compile(r"-----BEGIN PRIVATE KEY-----")
+_CERTIFICATES = re.compile(
+    r"-----BEGIN ([A-Z0-9 ]*)CERTIFICATE-----.*?-----END \1CERTIFICATE-----", re.DOTALL
+)
+_REDACTED = "password secret token\n"
+"""
+Before a key: Spark shows the values of ``ssl.keystore.key`` at DEBUG, but none with such a word in it
+(``spark.redaction.regex``), and a PEM may begin with any text.
+"""
 _WITH_PORT = re.compile(r".*[^:\]]:[0-9]+|.*\]:[0-9]+")
 _DEFAULT_PORT = 9092
 
@@ -168,7 +176,10 @@ def _tls(given: dict[str, Any]) -> dict[str, str]:
     if (check := given.pop(_HOST_CHECK, None)) is not None:
         java[_HOST_CHECK] = "" if check.lower() == "none" else check
     if (authority := given.pop("ssl.ca.pem", None)) is not None:
-        java |= {"ssl.truststore.type": "PEM", _STORES["ssl.ca.pem"]: authority}
+        java |= {
+            "ssl.truststore.type": "PEM",
+            _STORES["ssl.ca.pem"]: _certificates("ssl.ca.pem", authority),
+        }
     chain, key = given.pop("ssl.certificate.pem", None), given.pop("ssl.key.pem", None)
     given.pop("ssl.key.password", None)
     _refuse(given)
@@ -185,9 +196,16 @@ def _tls(given: dict[str, Any]) -> dict[str, str]:
         )
     return java | {
         "ssl.keystore.type": "PEM",
-        _STORES["ssl.certificate.pem"]: chain,
-        _STORES["ssl.key.pem"]: key,
+        _STORES["ssl.certificate.pem"]: _certificates("ssl.certificate.pem", chain),
+        _STORES["ssl.key.pem"]: _REDACTED + key,
     }
+
+
+def _certificates(name: str, pem: str) -> str:
+    """Return the certificates of a PEM, without a key that may be beside them: Spark shows them at DEBUG."""
+    if found := [each[0] for each in _CERTIFICATES.finditer(pem)]:
+        return "\n".join(found) + "\n"
+    raise UsageError(f"{name} has no certificate in it; expected PEM with -----BEGIN CERTIFICATE-----")
 
 
 def _login(given: dict[str, Any]) -> dict[str, str]:
@@ -216,7 +234,8 @@ def _oauth(given: dict[str, Any]) -> tuple[dict[str, str], dict[str, str | None]
         raise _untranslated(["oauth_cb" if "oauth_cb" in given else "sasl.oauthbearer.method"])
     if given.get("sasl.oauthbearer.grant.type", "").lower() == "client_credentials":
         del given["sasl.oauthbearer.grant.type"]
-    options = {java: given.pop(name, None) for name, java in _OIDC.items()}
+    # Spark shows a login at DEBUG, but for what follows a password.
+    options = {"password": "", **{java: given.pop(name, None) for name, java in _OIDC.items()}}
     if (scope := given.pop("sasl.oauthbearer.scope", None)) is not None:
         options["scope"] = scope
     for pair in filter(None, given.pop("sasl.oauthbearer.extensions", "").split(",")):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ SCRAM = {
     "sasl.password": "a-secret",
 }
 TLS = {**SERVERS, "security.protocol": "SSL"}
+CHAIN = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN PRIVATE KEY-----\nsecret-key\n-----END PRIVATE KEY-----\n"
 SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 OAUTH = {**SERVERS, "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
@@ -35,32 +38,52 @@ def refused(key):
 
 
 def test_scram_over_tls():
-    assert java_settings({**SCRAM, "ssl.ca.pem": "ca"}) == {
+    assert java_settings({**SCRAM, "ssl.ca.pem": CHAIN}) == {
         "bootstrap.servers": "host:9093",
         "security.protocol": "SASL_SSL",
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.certificates": "ca",
+        "ssl.truststore.certificates": CHAIN,
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.jaas.config": f'{SCRAM_LOGIN} username="flights" password="a-secret";',
     }
 
 
 def test_a_client_certificate_with_its_key():
-    certificate = {"ssl.certificate.pem": "chain", "ssl.key.pem": KEY, "ssl.key.password": "not needed"}
-    assert java_settings({**TLS, **certificate}) == {
+    certificate = {"ssl.certificate.pem": CHAIN, "ssl.key.pem": KEY, "ssl.key.password": "not needed"}
+    java = java_settings({**TLS, **certificate})
+    assert java.pop("ssl.keystore.key").endswith(KEY)
+    assert java == {
         "bootstrap.servers": "host:9093",
         "security.protocol": "SSL",
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": "chain",
-        "ssl.keystore.key": KEY,
+        "ssl.keystore.certificate.chain": CHAIN,
     }
+
+
+def test_a_key_is_not_beside_the_certificates_which_spark_shows():
+    certificates = {"ssl.certificate.pem": f"text\n{KEY}{CHAIN}{CHAIN}", "ssl.ca.pem": f"{KEY}{CHAIN}"}
+    java = java_settings({**TLS, **certificates, "ssl.key.pem": KEY})
+    assert java["ssl.keystore.certificate.chain"] == CHAIN + CHAIN
+    assert java["ssl.truststore.certificates"] == CHAIN
+
+
+@pytest.mark.parametrize("words", ["(?i)secret|password|token|access[.]?key", "(?i)password", "token"])
+def test_spark_redacts_a_key(words):
+    java = java_settings({**TLS, "ssl.certificate.pem": CHAIN, "ssl.key.pem": KEY})
+    assert re.search(words, java["ssl.keystore.key"])
+
+
+def test_spark_redacts_the_secret_of_oidc():
+    login = java_settings(OIDC)["sasl.jaas.config"]
+    # KafkaRedactionUtil.redactJaasParam
+    assert "a-secret" not in re.sub('password=".*"', "", login)
 
 
 def test_oidc():
     more = {"sasl.oauthbearer.scope": "kafka", "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,pool=p"}
     java = java_settings({**OIDC, **more, "sasl.oauthbearer.grant.type": "client_credentials"})
     assert java["sasl.jaas.config"] == (
-        f'{OAUTH_LOGIN} clientId="spark" clientSecret="a-secret" scope="kafka" '
+        f'{OAUTH_LOGIN} password="" clientId="spark" clientSecret="a-secret" scope="kafka" '
         'extension_logicalCluster="lkc-1" extension_pool="p";'
     )
     assert java["sasl.oauthbearer.token.endpoint.url"] == "https://login/token"
@@ -128,9 +151,13 @@ def test_what_affects_security_and_has_no_counterpart_is_named(config, named):
     ("config", "found"),
     [
         ({**TLS, "ssl.key.pem": KEY}, "ssl.certificate.pem is missing"),
-        ({**TLS, "ssl.certificate.pem": "c"}, "ssl.key.pem is missing"),
-        ({**TLS, "ssl.certificate.pem": "c", "ssl.key.pem": KEY.replace("P", "ENCRYPTED P")}, "PKCS#8"),
-        ({**TLS, "ssl.certificate.pem": "c", "ssl.key.pem": KEY.replace("PRIVATE", "RSA PRIVATE")}, "PKCS#8"),
+        ({**TLS, "ssl.certificate.pem": CHAIN}, "ssl.key.pem is missing"),
+        ({**TLS, "ssl.certificate.pem": CHAIN, "ssl.key.pem": KEY.replace("P", "ENCRYPTED P")}, "PKCS#8"),
+        (
+            {**TLS, "ssl.certificate.pem": CHAIN, "ssl.key.pem": KEY.replace("PRIVATE", "RSA PRIVATE")},
+            "PKCS#8",
+        ),
+        ({**TLS, "ssl.ca.pem": "a-secret"}, "ssl.ca.pem has no certificate in it"),
         ({**SCRAM, "sasl.password": ""}, "password of it is missing"),
         ({**OIDC, "sasl.oauthbearer.client.secret": None}, "clientSecret of it is missing"),
         ({"security.protocol": "SSL"}, "has no bootstrap.servers"),
@@ -154,12 +181,14 @@ def test_settings_that_the_protocol_does_not_use_are_passed_over_as_by_librdkafk
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
 
 
-@given(TEXT, TEXT, st.sampled_from(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]), TEXT)
-def test_there_and_back_again_is_the_same(user, password, mechanism, authority):
+@given(TEXT, TEXT, st.sampled_from(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]))
+def test_there_and_back_again_is_the_same(user, password, mechanism):
     config = {**SCRAM, "sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
-    config |= {"ssl.ca.pem": authority, "ssl.certificate.pem": "chain", "ssl.key.pem": KEY}
+    config |= {"ssl.ca.pem": CHAIN, "ssl.certificate.pem": CHAIN + CHAIN, "ssl.key.pem": KEY}
     config |= {"ssl.endpoint.identification.algorithm": "none"}
-    assert librdkafka_settings(java_settings(config), refused) == config
+    back = librdkafka_settings(java_settings(config), refused)
+    assert back.pop("ssl.key.pem").endswith(config.pop("ssl.key.pem"))
+    assert back == config
 
 
 @given(st.dictionaries(st.sampled_from([*OIDC, *SCRAM, *TLS, "ssl.crl.location", "oauth_cb"]), TEXT))

@@ -11,6 +11,7 @@ from airflow_kafka_offsets.spark import spark_kafka_options
 
 PEM, FORMAT = serialization.Encoding.PEM, serialization.PrivateFormat
 NO_PASSWORD = serialization.NoEncryption()
+CHAIN = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 TLS = {"bootstrap.servers": "host:9093", "security.protocol": "SSL"}
 
 
@@ -20,9 +21,9 @@ def key():
 
 
 def test_files_are_read_and_the_systems_place_is_javas_default(tmp_path):
-    (tmp_path / "ca.pem").write_text("ca")
+    (tmp_path / "ca.pem").write_text(CHAIN)
     options = spark_kafka_options({**TLS, "ssl.ca.location": str(tmp_path / "ca.pem")})
-    assert options["kafka.ssl.truststore.certificates"] == "ca"
+    assert options["kafka.ssl.truststore.certificates"] == CHAIN
     assert options["kafka.ssl.truststore.type"] == "PEM"
     assert spark_kafka_options({**TLS, "ssl.ca.location": "probe"}) == {
         "kafka.bootstrap.servers": "host:9093",
@@ -41,9 +42,10 @@ def test_files_are_read_and_the_systems_place_is_javas_default(tmp_path):
 )
 def test_any_key_becomes_one_that_java_reads(key, form, encryption):
     pem = "a comment\n" + key.private_bytes(PEM, form, encryption).decode()
-    certificate = {"ssl.certificate.pem": "chain", "ssl.key.pem": pem, "ssl.key.password": "a-password"}
+    certificate = {"ssl.certificate.pem": CHAIN, "ssl.key.pem": pem, "ssl.key.password": "a-password"}
     options = spark_kafka_options({**TLS, **certificate})
-    assert options["kafka.ssl.keystore.key"] == key.private_bytes(PEM, FORMAT.PKCS8, NO_PASSWORD).decode()
+    plain = key.private_bytes(PEM, FORMAT.PKCS8, NO_PASSWORD).decode()
+    assert options["kafka.ssl.keystore.key"].endswith(plain)
     assert "kafka.ssl.key.password" not in options
 
 
