@@ -39,12 +39,7 @@ def standalone_spark(directory: Path, environment: Mapping[str, str]) -> Iterato
     web = free_port({port})
     workers_web = free_port({port, web})
     (directory / "logs").mkdir(parents=True)
-    environment = {
-        **environment,
-        "SPARK_NO_DAEMONIZE": "1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_LOCAL_DIRS": str(local),
-    }
+    environment = {**environment, "SPARK_DAEMON_MEMORY": "256m"}
     url = f"spark://{LOOPBACK}:{port}"
     commands = {
         "master": ["master.Master", "--host", LOOPBACK, "--port", str(port), "--webui-port", str(web)],
