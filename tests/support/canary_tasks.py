@@ -11,6 +11,7 @@ import logging
 import sys
 import traceback
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -103,19 +104,11 @@ def run(names: dict[str, Any], config_file: str) -> None:
         operators = list(tasks(names))
     print(json.dumps(DagSerialization.to_dict(dag), default=str))
     for operator in operators:
-        tried(
-            f"{conn_id} {operator.task_id}",
-            lambda operator=operator: operator.execute({"ti": TaskInstance()}),
-        )
+        tried(f"{conn_id} {operator.task_id}", partial(operator.execute, {"ti": TaskInstance()}))
         print({name: getattr(operator, name) for name in operator.template_fields})
-    tried(f"{conn_id} hook", lambda: KafkaOffsetsHook(conn_id).describe_groups([names["group_id"]]))
-    trigger = LagEventTrigger(
-        group_id=names["group_id"],
-        topics=names["topics"],
-        kafka_config_id=conn_id,
-        min_lag=1,
-        poll_interval=1,
-    )
+    tried(f"{conn_id} hook", partial(KafkaOffsetsHook(conn_id).describe_groups, [names["group_id"]]))
+    watched = {key: names[key] for key in ("group_id", "topics", "kafka_config_id")}
+    trigger = LagEventTrigger(min_lag=1, poll_interval=1, **watched)
     print(trigger.serialize())
     tried(f"{conn_id} event", lambda: first_event(trigger))
     for source in (("--kafka-config-id", conn_id), ("--command-config", config_file)):
@@ -125,9 +118,8 @@ def run(names: dict[str, Any], config_file: str) -> None:
             tried(f"{conn_id} command line", command_line)
     live = Live()
     pipeline: Any = SimpleNamespace(names=names, unresolved=())
-    for question in ("now", "batches"):
-        answer = live.ask("now" if question == "now" else "batches", pipeline)
-        print(f"{conn_id} live {question}", answer.result(30))
+    for answer in (live.ask("now", pipeline), live.ask("batches", pipeline)):
+        print(f"{conn_id} live", answer.result(30))
     live.close()
 
 

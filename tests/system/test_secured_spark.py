@@ -172,8 +172,8 @@ def test_the_job_reads_with_the_connections_credentials_and_they_are_nowhere_els
         (commit,) = client.committed(GROUP, [TopicPartition(topic, 0)]).values()
     assert commit is not None
     assert commit.offset == RECORDS
-    lines = [line for file in (home / "lake" / "payments").glob("part-*") for line in file.open()]
-    assert len(lines) == RECORDS
+    texts = [file.read_text() for file in (home / "lake" / "payments").glob("part-*")]
+    assert len("".join(texts).splitlines()) == RECORDS
 
 
 @pytest.mark.parametrize("wrong", ["sasl.password", "ssl.key.pem", "bootstrap.servers"])

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
 from breakable_kafka import create_users
+from canaries import Canaries
 from cryptography.hazmat.primitives import serialization
 from deadlines import until
 
 from airflow_kafka_offsets.errors import BrokerError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.spark import spark_kafka_options
+from airflow_kafka_offsets.spark import committing, spark_kafka_options
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.source_options import kafka_settings, librdkafka_config
 
@@ -76,6 +78,26 @@ def test_an_unknown_authority_is_refused_and_a_host_name_is_not_checked_if_librd
     with pytest.raises(BrokerError):
         log_end(secured_kafka.tls("SSL", ssl_ca_location=str(secured_kafka.other_ca)))
     assert log_end(secured_kafka.tls("WRONG_HOST", ssl_endpoint_identification_algorithm="none")) == 3
+
+
+@pytest.mark.parametrize("granted", [True, False], ids=["commits", "may not commit"])
+def test_the_listener_shows_no_secret(
+    secured_kafka, topic, spark, start, location, caplog, capfd, new_group, granted
+):
+    caplog.set_level(logging.DEBUG)
+    canaries, group = Canaries(), new_group()
+    create_users(secured_kafka.plain, {group: canaries("password")})
+    secured_kafka.grant(group, ("topic", topic, "Read"), *([("group", group, "Read")] if granted else []))
+    # Spark's own groups of the source.
+    reading = secured_kafka.login(group, canaries("password"))
+    source = {**spark_kafka_options(reading), "subscribe": topic, "startingOffsets": "earliest"}
+    records = spark.readStream.format("kafka").options(**source, **{"consumer.commit.groupid": group}).load()
+    with committing(spark) as listener:
+        query = start(records, location, availableNow=True)
+        assert query.awaitTermination(60)
+    assert bool(listener.errors) is not granted
+    shown = [caplog.text, *capfd.readouterr(), repr(listener.errors), repr(vars(listener)), repr(listener)]
+    assert canaries.found_in("\n".join(shown)) == []
 
 
 def test_oidc_asks_the_token_endpoint_with_the_clients_secret(secured_kafka, log_end):
