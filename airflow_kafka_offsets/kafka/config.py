@@ -42,6 +42,7 @@ _SECRET = re.compile(
     r"(?!ssl\.endpoint\.identification\.algorithm$)(sasl|ssl)\."
 )
 _FILES = frozenset(f"ssl.{what}.location" for what in ("ca", "certificate", "crl", "key", "keystore"))
+_QUOTED = re.compile(r"\"((?:\\.|[^\"\\])*)\"")
 _SHORTEST_SECRET = 3
 """Shorter values would turn every text into stars, and are no secrets."""
 
@@ -134,7 +135,7 @@ def load_properties(path: str | Path) -> dict[str, str]:
 def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     """
     Return a function that removes credentials from a text: every value of ``sasl.*`` and ``ssl.*`` but the
-    paths of certificates.
+    paths of certificates, and each value in Java's ``sasl.jaas.config``.
 
     librdkafka quotes any value that it does not understand.
     """
@@ -143,6 +144,7 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
         for key, value in config.items()
         if _SECRET.match(key) and key not in _FILES and not isinstance(value, bool | int)
     }
+    secrets.update(_QUOTED.findall(str(config.get("sasl.jaas.config", ""))))
     long_first = sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, long_first)))
     return (lambda text: pattern.sub("***", text)) if long_first else str
