@@ -94,4 +94,4 @@ def _read(name: str, path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{name}={path} cannot be read on this machine ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{name}={path} is not text: expected PEM") from None
+        raise UsageError(f"{name}={path} is not text in UTF-8") from None

@@ -90,6 +90,8 @@ class Seen(NamedTuple):
     """Where a canary was: the process's arguments or environment, or a file that others may read."""
     processes: set[str]
     """The first words of the command lines that were looked at."""
+    private: set[str]
+    """Names of files with a canary that only their owner could read."""
 
 
 @contextmanager
@@ -100,7 +102,7 @@ def watching(canaries: Canaries, *temporary: Path, process: int | None = None) -
     :param temporary: where a file with a canary must be readable for its owner only, and gone at the end.
     :param process: by default this one.
     """
-    seen, stop = Seen(set(), set()), threading.Event()
+    seen, stop = Seen(set(), set(), set()), threading.Event()
 
     def look() -> None:
         while not stop.is_set():
@@ -126,7 +128,7 @@ def _look_at(canaries: Canaries, pid: int, seen: Seen) -> None:
         with suppress(OSError):
             data = Path(f"/proc/{pid}/{what}").read_bytes()
             if what == "cmdline" and data:
-                seen.processes.add(data[:200].replace(b"\0", b" ").decode("utf-8", "replace"))
+                seen.processes.add(data[:4000].replace(b"\0", b" ").decode("utf-8", "replace"))
             seen.leaks.update(f"{name}: {what} of {_name(pid)}" for name in canaries.found_in(data))
 
 
@@ -137,8 +139,12 @@ def _look_into(canaries: Canaries, directory: Path, seen: Seen) -> None:
             path = Path(parent, name)
             with suppress(OSError):
                 state = path.stat()
-                if state.st_mode & 0o077 and state.st_size < _SOON and canaries.found_in(path.read_bytes()):
+                if state.st_size > _SOON or not canaries.found_in(path.read_bytes()):
+                    continue
+                if state.st_mode & 0o077:
                     seen.leaks.add(f"readable by others: {path}")
+                else:
+                    seen.private.add(path.name)
 
 
 def _name(pid: int) -> str:

@@ -120,7 +120,7 @@ def settings(secured_kafka, topic, canaries):
 
 @pytest.fixture
 def run(home, environment, standalone, topic, temporary, canaries):
-    """run(settings) -> the states of the tasks, and where secrets were seen."""
+    """run(settings) -> the states of the tasks, where secrets were seen, what was looked at, and the log."""
 
     def start(settings):
         connections = {
@@ -151,7 +151,7 @@ def run(home, environment, standalone, topic, temporary, canaries):
         # Airflow's dag.test() itself writes at DEBUG what it is to mask from then on.
         leaks.update(canaries.in_lines(log, but="MaskSecret("))
         leaks.update(canaries.in_files(Path(environment["AIRFLOW_HOME"])))
-        return json.loads(states[0][2:]), leaks, seen.processes, text
+        return json.loads(states[0][2:]), leaks, seen, text
 
     return start
 
@@ -159,11 +159,13 @@ def run(home, environment, standalone, topic, temporary, canaries):
 def test_the_job_reads_with_the_connections_credentials_and_they_are_nowhere_else(
     run, settings, home, secured_kafka, topic
 ):
-    states, leaks, processes, text = run(settings)
+    states, leaks, seen, text = run(settings)
     assert states == {"process": "success", "commit": "success"}, text[-5000:]
     assert leaks == set()
     # Those that had the secrets were looked at, and were as talkative as they can be.
-    assert any("CoarseGrainedExecutorBackend" in each or "executor" in each for each in processes), processes
+    assert any("CoarseGrainedExecutorBackend" in each for each in seen.processes), seen.processes
+    (handed_over,) = seen.private
+    assert handed_over.startswith("kafka-options-")
     (executor,) = (home / "spark" / "work").rglob("stderr")
     assert "ConsumerConfig" in executor.read_text()
     assert "DEBUG" in executor.read_text()
