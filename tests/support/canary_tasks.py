@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 AT = "2020-01-01T00:00:00Z"
 DONE = "@@done "
+_PATIENCE = 3.0
 
 
 class TaskInstance:
@@ -89,7 +90,7 @@ def first_event(trigger: Any) -> object:
 
     async def first() -> object:
         with suppress(TimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(_PATIENCE):
                 async for event in trigger.run():
                     return event
         return None
@@ -97,7 +98,7 @@ def first_event(trigger: Any) -> object:
     return asyncio.run(first())
 
 
-def run(names: dict[str, Any], config_file: str) -> None:
+def run(names: dict[str, Any], config_file: str, live: Live) -> None:
     """Run everything for one pipeline."""
     conn_id = names["kafka_config_id"]
     with DAG(f"canaries-{conn_id}") as dag:
@@ -116,19 +117,20 @@ def run(names: dict[str, Any], config_file: str) -> None:
             sys.argv = ["airflow-kafka-offsets", "group", "describe", names["group_id"], *source]
             sys.argv += ["--output", output]
             tried(f"{conn_id} command line", command_line)
-    live = Live()
     pipeline: Any = SimpleNamespace(names=names, unresolved=())
     for answer in (live.ask("now", pipeline), live.ask("batches", pipeline)):
         print(f"{conn_id} live", answer.result(30))
-    live.close()
 
 
 def main() -> None:
     """Run everything for each pipeline."""
     logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, force=True)
+    live = Live()
+    live.warm()
     for names, config_file in json.load(sys.stdin):
-        run(names, config_file)
+        run(names, config_file, live)
         print(DONE + names["kafka_config_id"])
+    live.close()
 
 
 if __name__ == "__main__":
