@@ -106,7 +106,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             )
         self._session = spark
         self._config = dict(config or {})
-        self._jvm = getattr(spark, "_jvm", None)
+        self._jvm: Any = getattr(spark, "_jvm", None)
         if self._jvm is None:
             check_connect(groups, self._config)
         else:
