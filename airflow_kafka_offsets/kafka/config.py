@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.kafka_security import PROBE, SERVERS, check_servers
 from airflow_kafka_offsets.model.text import MAX_SIZE, is_plain, shorten, too_large
 
-SERVERS = "bootstrap.servers"
 RETENTION = "offsets.retention.minutes"
 """A broker's setting: how long it keeps the offsets of a group without members."""
 
@@ -42,6 +42,7 @@ _SECRET = re.compile(
     r"(?!ssl\.endpoint\.identification\.algorithm$)(sasl|ssl)\."
 )
 _FILES = frozenset(f"ssl.{what}.location" for what in ("ca", "certificate", "crl", "key", "keystore"))
+_QUOTED = re.compile(r"\"((?:\\.|[^\"\\])*)\"")
 _SHORTEST_SECRET = 3
 """Shorter values would turn every text into stars, and are no secrets."""
 
@@ -64,8 +65,8 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     ...) are left out; :func:`dropped_keys` names them.
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
-    :raises UsageError: if ``bootstrap.servers`` is missing, only Java clients know a key, or the client would
-        change a value, or fail on it without an error.
+    :raises UsageError: if ``bootstrap.servers`` is missing or has a user in it, only Java clients know a key,
+        or the client would change a value, or fail on it without an error.
     """
     kept: dict[str, Any] = {}
     for key, value in config.items():
@@ -74,6 +75,7 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if _passes(key, value):
             _check_value(key, value)
             kept[_ALIASES.get(key, key)] = value
+    check_servers(kept.get(SERVERS))
     if not str(kept.get(SERVERS, "")).strip():
         raise UsageError(
             f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: add it to "
@@ -91,8 +93,7 @@ def missing_file(config: Mapping[str, Any]) -> str | None:
     """Name a setting with a file that cannot be read; ``None`` if there is none."""
     for key in sorted(_FILES & config.keys()):
         path = str(config[key])
-        # librdkafka's word for the usual places of a system.
-        if path == "probe" or os.access(path, os.R_OK):
+        if path == PROBE or os.access(path, os.R_OK):
             continue
         found = "cannot be read by this user" if os.path.exists(path) else "is not there"  # noqa: PTH110
         return f"{key}={path} {found} on this machine"
@@ -139,7 +140,7 @@ def load_properties(path: str | Path) -> dict[str, str]:
 def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     """
     Return a function that removes credentials from a text: every value of ``sasl.*`` and ``ssl.*`` but the
-    paths of certificates.
+    paths of certificates, and each value in Java's ``sasl.jaas.config``.
 
     librdkafka quotes any value that it does not understand.
     """
@@ -148,6 +149,7 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
         for key, value in config.items()
         if _SECRET.match(key) and key not in _FILES and not isinstance(value, bool | int)
     }
+    secrets.update(_QUOTED.findall(str(config.get("sasl.jaas.config", ""))))
     long_first = sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, long_first)))
     return (lambda text: pattern.sub("***", text)) if long_first else str
