@@ -194,7 +194,7 @@ def make_topic(bootstrap_servers: str, _created_topics: dict[str, list[str]]) ->
         broker = on or bootstrap_servers
         name = f"topic-{uuid.uuid4().hex[:12]}"
         admin = AdminClient({"bootstrap.servers": broker, "log_level": 0})
-        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
         admin.create_topics([new], request_timeout=DEADLINE)[name].result(DEADLINE)
         _created_topics.setdefault(broker, []).append(name)
         _wait_until_visible(broker, name, partitions)
