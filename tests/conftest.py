@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 from kafka_oracle import kafka_tools, oracle  # noqa: F401
 from own_postgres import postgres  # noqa: F401
-from secured_kafka import SecuredKafka
+from secured_kafka import TestedKafka
 from secured_kafka import secured_kafka as start_secured_kafka
 from shared_kafka import SharedKafka, shared_kafka
 from spark_connect import connect, connect_url  # noqa: F401
@@ -106,7 +106,7 @@ def kafka(request: pytest.FixtureRequest) -> SharedKafka:
 
 
 @pytest.fixture(scope="session")
-def secured_kafka(run_directory: Path) -> Iterator[SecuredKafka]:
+def secured_kafka(run_directory: Path) -> Iterator[TestedKafka]:
     """
     A Kafka with TLS, users and ACLs, started when it is first wanted and shared by all tests.
 

@@ -96,15 +96,22 @@ directory_option = click.option("--directory", type=DIRECTORY, help="Directory o
 @click.option(
     "--brokers", type=click.IntRange(1, 9), help="Number of brokers. Default: that of the directory, or 1."
 )
+@click.option("--secured", is_flag=True, help="With TLS, users and ACLs, in a directory of its own.")
 @output_option
-def kafka_start(directory: Path | None, port: int | None, brokers: int | None, output: str) -> None:
+def kafka_start(
+    directory: Path | None, port: int | None, brokers: int | None, secured: bool, output: str
+) -> None:
     """Start a Kafka in the background, or print the address of the one that runs."""
     from airflow_kafka_offsets.local.background import start_background
 
-    kafka = start_background(directory, port, brokers, progress=lambda line: click.echo(line, err=True))
+    kafka = start_background(
+        directory, port, brokers, secured=secured, progress=lambda line: click.echo(line, err=True)
+    )
     pids = ", ".join(map(str, kafka.pids))
-    line = f"Kafka runs at {kafka.bootstrap_servers} (pid {pids}, directory {kafka.directory})"
-    print_result(output, kafka._asdict(), [line])
+    lines = [f"Kafka runs at {kafka.bootstrap_servers} (pid {pids}, directory {kafka.directory})"]
+    if kafka.clients:
+        lines.append(f"Only users are let in: give --command-config {kafka.clients}/airflow.properties")
+    print_result(output, kafka._asdict(), lines)
 
 
 @kafka.command("stop")

@@ -13,6 +13,7 @@ from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
 from airflow_kafka_offsets.local.jars import silent
 from airflow_kafka_offsets.local.kafka import READY_TIMEOUT, EmbeddedKafka
 from airflow_kafka_offsets.local.process import end_process
+from airflow_kafka_offsets.local.secured import SecuredKafka, clients_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,8 @@ class RunningKafka(NamedTuple):
     """One for each broker."""
     directory: Path
     """Configuration, output (``kafka.log``) and data of each broker, in ``broker-N``."""
+    clients: Path | None
+    """Files of the users, see :class:`SecuredKafka`; ``None`` for a Kafka that is open to everybody."""
 
 
 def start_background(
@@ -34,6 +37,7 @@ def start_background(
     port: int | None = None,
     brokers: int | None = None,
     *,
+    secured: bool = False,
     progress: Callable[[str], None] = silent,
 ) -> RunningKafka:
     """
@@ -43,7 +47,8 @@ def start_background(
     :param port: port of the first broker, and the next ones for the others; default: the previous ones if
         they are free, else free ones.
     :param brokers: number of brokers; default: that of the directory, else 1.
-    :raises SetupError: if it cannot be started, or runs on another port or with another number of brokers.
+    :param secured: with TLS, users and ACLs; a directory that has them keeps them.
+    :raises SetupError: if it cannot be started, or differs from what is wanted.
     """
     directory = _directory(directory)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -56,14 +61,18 @@ def start_background(
                 raise SetupError(
                     f"Kafka {where}, expected {brokers} brokers: stop it first, or use it as it is"
                 )
+            if secured and not found.clients:
+                raise _not_secured(directory)
             progress(f"Kafka {where}")
             return found
-        brokers = brokers or len(_configurations(directory)) or 1
-        kafka = EmbeddedKafka(directory, brokers=brokers, port=port, progress=progress).start()
+        there = len(_configurations(directory))
+        if secured and there and not _clients(directory):
+            raise _not_secured(directory)
+        kind = SecuredKafka if secured or _clients(directory) else EmbeddedKafka
+        kafka = kind(directory, brokers=brokers or there or 1, port=port, progress=progress).start()
         pids = [broker.process.pid for broker in kafka.brokers.values()]
-        started = RunningKafka(kafka.bootstrap_servers, pids, directory)
         kafka.leave_running()
-        return started
+        return RunningKafka(kafka.bootstrap_servers, pids, directory, _clients(directory))
 
 
 def stop_background(directory: Path | None = None) -> bool:
@@ -86,7 +95,18 @@ def running(directory: Path | None = None) -> RunningKafka | None:
     if not ports or None in ports or not (brokers := find_brokers(directory)):
         return None
     servers = ",".join(f"{LOOPBACK}:{port}" for port in ports)
-    return RunningKafka(servers, [broker.pid for broker in brokers], directory)
+    return RunningKafka(servers, [broker.pid for broker in brokers], directory, _clients(directory))
+
+
+def _clients(directory: Path) -> Path | None:
+    clients = clients_directory(directory)
+    return clients if clients.exists() else None
+
+
+def _not_secured(directory: Path) -> SetupError:
+    return SetupError(
+        f"the Kafka in {directory} is open to everybody, expected one with TLS and users: name another directory"
+    )
 
 
 def _configurations(directory: Path) -> list[Path]:
