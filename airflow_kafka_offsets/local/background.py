@@ -105,7 +105,8 @@ def _clients(directory: Path) -> Path | None:
 
 def _not_secured(directory: Path) -> SetupError:
     return SetupError(
-        f"the Kafka in {directory} is open to everybody, expected one with TLS and users: name another directory"
+        f"the Kafka in {directory} is open to everybody, expected one with TLS and users: name another "
+        "directory"
     )
 
 

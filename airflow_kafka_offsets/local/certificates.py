@@ -27,7 +27,7 @@ class Authority:
     The authority of a directory, which is created with a new key if it is not there.
 
     :param directory: for ``ca.pem``, ``ca.key`` and the certificates, which only the owner can read.
-    :param name: the authority's common name.
+    :param name: the common name of a new one.
     """
 
     def __init__(self, directory: Path, name: str = "Kafka on this machine") -> None:
@@ -38,11 +38,13 @@ class Authority:
         if not self.file.exists():
             key = ec.generate_private_key(ec.SECP256R1())
             own = x509.BasicConstraints(ca=True, path_length=None)
-            certificate = _unsigned(name, name, key, -3 * DAY, _VALID).add_extension(own, critical=True)
+            certificate = _unsigned(name, _common_name(name), key, -3 * DAY, _VALID).add_extension(
+                own, critical=True
+            )
             write_private(key_file, _key_pem(key))
             write_private(self.file, _pem(certificate.sign(key, hashes.SHA256())))
-        self._name = name
         self._pem = self.file.read_bytes()
+        self._name = x509.load_pem_x509_certificate(self._pem).subject
         loaded = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
             raise SetupError(f"{key_file} is not a key of this program: name another directory")
@@ -83,7 +85,7 @@ def write_private(file: Path, content: bytes) -> None:
 
 def _unsigned(
     name: str,
-    issuer: str,
+    issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
     start: datetime.timedelta,
     end: datetime.timedelta,
@@ -92,7 +94,7 @@ def _unsigned(
     return (
         x509.CertificateBuilder()
         .subject_name(_common_name(name))
-        .issuer_name(_common_name(issuer))
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now + start)
