@@ -120,6 +120,15 @@ def secured_kafka(run_directory: Path) -> Iterator[TestedKafka]:
         yield kafka
 
 
+@pytest.fixture(scope="session")
+def secured_cluster(run_directory: Path) -> Iterator[TestedKafka]:
+    """The same with three brokers: topics have three replicas."""
+    if os.environ.get(USERS_BROKER):
+        pytest.skip(f"needs a Kafka of its own, and {USERS_BROKER} names another one")
+    with start_secured_kafka(run_directory, brokers=3) as kafka:
+        yield kafka
+
+
 @pytest.fixture
 def own_kafka() -> Iterator[Callable[..., BreakableKafka]]:
     """Starts a broker for one test alone: own_kafka(users=..., properties=...)."""

@@ -46,7 +46,7 @@ class Grant(NamedTuple):
     resource: str
     """``topic``, ``group``, ``cluster`` or ``transactional_id``."""
     name: str
-    """Its name; ``*`` for all, ``kafka-cluster`` for the cluster."""
+    """Its name; ``*`` for all. The cluster has one name only, so for it this says nothing."""
     operation: str
     """In Kafka's own spelling, such as DescribeConfigs."""
 
@@ -54,9 +54,9 @@ class Grant(NamedTuple):
         """Return it as Kafka's client has it, or as a filter that finds it."""
         operations = {operation.name.replace("_", "").lower(): operation for operation in AclOperation}
         return kind(
-            # The client calls the cluster so.
+            # The client has this name for a cluster's type.
             ResourceType["BROKER" if self.resource == "cluster" else self.resource.upper()],
-            self.name,
+            "kafka-cluster" if self.resource == "cluster" else self.name,
             ResourcePatternType.LITERAL,
             f"User:{user}",
             "*",
@@ -72,7 +72,7 @@ USERS: Mapping[str, tuple[Grant, ...]] = {
         Grant("group", "*", "Delete"),
         Grant("topic", "*", "Read"),
         Grant("topic", "*", "DescribeConfigs"),
-        Grant("cluster", "kafka-cluster", "DescribeConfigs"),
+        Grant("cluster", "*", "DescribeConfigs"),
     ),
     "monitor": (Grant("group", "*", "Describe"), Grant("topic", "*", "Describe")),
     "spark": (Grant("topic", "*", "Read"), Grant("group", "*", "Read")),

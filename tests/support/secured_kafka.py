@@ -112,6 +112,18 @@ class TestedKafka:
             "ssl.ca.location": str(self.ca),
         } | {name.replace("_", "."): value for name, value in more.items()}
 
+    def spark_options(self, name: str, password: str = PASSWORD) -> dict[str, str]:
+        """Return a user's options of Spark's Kafka source, on SASL_SSL."""
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        return {
+            "kafka.bootstrap.servers": self.listeners[SASL_SSL],
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": f'{module} required username="{name}" password="{password}";',
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": str(self.ca),
+        }
+
     def by_certificate(self, name: str = "client") -> dict[str, Any]:
         """Return the client configuration of a user with a certificate, which is made if it is not there."""
         file = str(Authority(self.certificates).issue(name))
@@ -152,6 +164,16 @@ class TestedKafka:
             answer.result(TIMEOUT)
         for grant in grants:
             until(partial(self._has_not, user, grant))
+
+    @contextmanager
+    def without(self, user: dict[str, Any], right: Grant, left: Grant | None) -> Iterator[None]:
+        """Take a right of a user away for a block, and leave a lesser one in its place, if one is named."""
+        lesser = [left] if left else []
+        self.grant(user, *lesser)
+        self.revoke(user, right)
+        yield
+        self.grant(user, right)
+        self.revoke(user, *lesser)
 
     def _has_not(self, user: str | dict[str, Any], grant: Grant | tuple[str, str, str]) -> bool:
         return not self._has(user, grant)

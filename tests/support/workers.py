@@ -14,6 +14,7 @@ LONGEST_FIRST = (
     "tests/integration/spark/",
     "tests/compatibility/",
     "tests/integration/airflow/test_spark.py",
+    "tests/integration/secured/",
     "tests/integration/stores/",
     "tests/integration/kafka/test_differential.py",
     "tests/integration/kafka/test_trouble.py",
@@ -25,6 +26,7 @@ OWN_AIRFLOW = (
     "tests/system/test_offsets_page.py",
     "tests/system/test_recovery_live.py",
 )
+ONE_CLUSTER = "tests/integration/secured/"
 ONE_SPARK = ("tests/integration/spark/", "tests/compatibility/", "tests/integration/airflow/test_spark.py")
 
 
@@ -33,6 +35,8 @@ def scope(nodeid: str) -> str:
     if nodeid.startswith(ONE_SPARK):
         return "spark"
     one_airflow = nodeid.startswith("tests/system/") and not nodeid.startswith(OWN_AIRFLOW)
+    if nodeid.startswith(ONE_CLUSTER):
+        return "secured"
     return "system" if one_airflow else nodeid.partition("::")[0]
 
 
