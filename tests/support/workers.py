@@ -34,9 +34,9 @@ def scope(nodeid: str) -> str:
     """Return what a test must run with in one process: its folder, or its file."""
     if nodeid.startswith(ONE_SPARK):
         return "spark"
-    one_airflow = nodeid.startswith("tests/system/") and not nodeid.startswith(OWN_AIRFLOW)
     if nodeid.startswith(ONE_CLUSTER):
         return "secured"
+    one_airflow = nodeid.startswith("tests/system/") and not nodeid.startswith(OWN_AIRFLOW)
     return "system" if one_airflow else nodeid.partition("::")[0]
 
 

@@ -10,7 +10,6 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from secured_kafka import PASSWORD
 
-from airflow_kafka_offsets.local.certificates import DAY, Authority
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 
 pytestmark = pytest.mark.integration

@@ -1,4 +1,4 @@
-"""Spark's side needs just the rights that the documentation has for it, on a cluster with TLS, users and ACLs."""
+"""Spark's side needs just the rights that the documentation has for it."""
 
 from __future__ import annotations
 
