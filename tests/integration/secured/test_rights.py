@@ -34,6 +34,13 @@ def lag(pipeline, context, **parameters):
     assert sensor.execute(context)["total_lag"] == 9
 
 
+def time_lag(pipeline, context):
+    # Records that are late enough to count are read for their times.
+    sensor = ConsumerGroupLagSensor(task_id="t", max_time_lag=0.001, **pipeline.names)
+    assert sensor.poke(context).xcom_value["time_lag"]
+    sensor._close()
+
+
 def reached(pipeline, context):
     target = {pipeline.topic: {"0": 1}}
     sensor = OffsetsReachedSensor(task_id="t", target=target, group_id=pipeline.group)
@@ -103,7 +110,7 @@ def describe(pipeline, _):
 USES = {
     "group describe": describe,
     "ConsumerGroupLagSensor": lag,
-    "max_time_lag": partial(lag, max_time_lag="P99999D"),
+    "max_time_lag": time_lag,
     "min_headroom": partial(lag, min_headroom="PT1H"),
     "OffsetsReachedSensor": reached,
     "TopicReachedSensor": topic_reached,
