@@ -46,7 +46,10 @@ _DRIVER = {
 }
 """fsspec's scheme -> what ``pip install`` adds for it."""
 
-_PUTS_WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "memory"})
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az"})
+"""fsspec's schemes of storages that have no directories."""
+
+_PUTS_WHOLE = _OBJECT_STORES | {"memory"}
 """fsspec's schemes of storages on which a write appears as a whole when it ends, and never in part."""
 
 _OWN = "this machine (environment, configuration files, instance profile)"
@@ -118,6 +121,16 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
             raise CheckpointFormatError(f"{_named(fs, path)}: is a file; expected a directory") from None
 
 
+def may_list_late(fs: AbstractFileSystem) -> bool:
+    """
+    Return whether listings may miss what was just written, and show what was just removed.
+
+    Reads of a file are right at once. Amazon's, Google's and Azure's listings are too, but not those of every
+    server that speaks their protocols.
+    """
+    return _is_one_of(fs, _OBJECT_STORES)
+
+
 def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
     """Return a file's content, ``None`` if there is no such file; refuse one above :data:`MAX_SIZE`."""
     with plain_errors(fs, path):
@@ -161,8 +174,11 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
     directory, _, name = path.rpartition("/")
     temporary = f"{directory}/.{name}.{uuid.uuid4()}.tmp"
     with plain_errors(fs, path, "change"):
-        fs.makedirs(directory, exist_ok=True)
-        if _PUTS_WHOLE & ({fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)):
+        # An object store has no directories: its drivers would look for the bucket, which needs a right of
+        # its own, and make one if they do not see it.
+        if not _is_one_of(fs, _OBJECT_STORES):
+            fs.makedirs(directory, exist_ok=True)
+        if _is_one_of(fs, _PUTS_WHOLE):
             fs.pipe_file(path, data)
         elif isinstance(fs, LocalFileSystem):
             with Path(temporary).open("xb") as file:
@@ -256,6 +272,10 @@ def storage_error(error: Exception, location: str, doing: str, credentials: str)
         f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check "
         f"that it is reachable from here and that the credentials of {credentials} are valid"
     )
+
+
+def _is_one_of(fs: AbstractFileSystem, schemes: frozenset[str]) -> bool:
+    return not schemes.isdisjoint((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
 
 
 def _named(fs: AbstractFileSystem, path: str) -> str:

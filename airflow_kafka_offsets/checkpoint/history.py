@@ -182,7 +182,7 @@ class _Known:
 
 def _listed(checkpoint: SparkCheckpoint) -> tuple[set[int], set[int], list[str]]:
     checkpoint.query_id()
-    return *checkpoint.listed(), archive_names(checkpoint)
+    return *checkpoint.listed(exact=False), archive_names(checkpoint, exact=False)
 
 
 def _together(

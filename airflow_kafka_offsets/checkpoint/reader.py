@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsspec import AbstractFileSystem
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -31,6 +31,7 @@ from airflow_kafka_offsets.storage import (
     decode,
     linked_directory,
     list_names,
+    may_list_late,
     modified,
     open_location,
     read_bytes,
@@ -126,6 +127,22 @@ class CheckpointState:
         }
 
 
+class Batches(NamedTuple):
+    """
+    A state, and what it was read from.
+
+    :param state: the state.
+    :param entry: the file of the committed batch in ``offsets``; ``None`` if there is no such batch.
+    :param planned: the batches in ``offsets``.
+    :param committed: the batches in ``commits``.
+    """
+
+    state: CheckpointState
+    entry: OffsetLogEntry | None
+    planned: set[int]
+    committed: set[int]
+
+
 class SparkCheckpoint:
     """
     A Spark Structured Streaming checkpoint, on any storage that fsspec has a driver for.
@@ -151,13 +168,17 @@ class SparkCheckpoint:
 
     def read(self) -> CheckpointState:
         """
-        Return the newest state: two listings and at most three small files, however many batches there are.
+        Return the newest state: two listings and a few small files, however many batches there are.
 
         :raises CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
         :raises CheckpointFormatError: if a file is not in a form that is known; names the file.
         :raises CheckpointUnavailableError: if the storage does not answer, or a running query removes files
             faster than they can be read. Worth another try.
         """
+        return self.read_batches().state
+
+    def read_batches(self) -> Batches:
+        """Return the newest state as :meth:`read` does, and the batches that it was read from."""
         retrying = Retrying(
             retry=retry_if_exception_type((_FileGoneError, _NoCommonBatchError)),
             stop=stop_after_attempt(_ATTEMPTS),
@@ -232,7 +253,7 @@ class SparkCheckpoint:
             raise CheckpointError(refusal)
         return f"{self.root}/{path}"
 
-    def _read_once(self) -> CheckpointState:
+    def _read_once(self) -> Batches:
         query_id = self.query_id()
         planned, committed = self.listed()
         done = planned & committed
@@ -240,10 +261,10 @@ class SparkCheckpoint:
         newest = max(planned, default=None)
         pending = None if newest == batch_id else newest
         if batch_id is None:
-            return CheckpointState(self.location, query_id, None, pending)
+            return Batches(CheckpointState(self.location, query_id, None, pending), None, planned, committed)
         entry = parse_offset_log(*self._batch_file("offsets", batch_id))
         check_commit_log(*self._batch_file("commits", batch_id))
-        return CheckpointState(
+        state = CheckpointState(
             location=self.location,
             query_id=query_id,
             batch_id=batch_id,
@@ -251,6 +272,7 @@ class SparkCheckpoint:
             sources=_sources(entry),
             batch_timestamp_ms=entry.batch_timestamp_ms,
         )
+        return Batches(state, entry, planned, committed)
 
     def query_id(self) -> str:
         """
@@ -268,10 +290,11 @@ class SparkCheckpoint:
             )
         return parse_query_id(decode(data, name), name)
 
-    def listed(self) -> tuple[set[int], set[int]]:
+    def listed(self, *, exact: bool = True) -> tuple[set[int], set[int]]:
         """
         Return the batches in ``offsets`` and those in ``commits``.
 
+        :param exact: whether to correct listings that may be late by reads of the newest files.
         :raises CheckpointFormatError: if there are commits, and no batch is in both.
         """
         # Offsets before commits. Spark writes offsets/N, runs the batch, writes commits/N. Listed in the same
@@ -280,10 +303,35 @@ class SparkCheckpoint:
         # would look pending. What this order misses is only what was planned after the first listing: the
         # state is then a moment old, never wrong.
         planned = self.batches("offsets")
+        exact = exact and may_list_late(self.fs)
+        if exact:
+            self._correct_planned(planned)
         committed = self.batches("commits")
+        if exact:
+            self._correct_committed(committed, planned)
         if committed and not planned & committed:
             raise _NoCommonBatchError(self.location, planned, committed)
         return planned, committed
+
+    def _correct_planned(self, planned: set[int]) -> None:
+        """Add the newest batches that are not listed yet, and drop those that are listed still."""
+        newest = max(planned, default=-1)
+        while self._is_there("offsets", newest + 1):
+            newest += 1
+            planned.add(newest)
+        while planned and not self._is_there("offsets", max(planned)):
+            planned.remove(max(planned))
+
+    def _correct_committed(self, committed: set[int], planned: set[int]) -> None:
+        newest = max(planned, default=-1)
+        committed -= {
+            number for number in committed if number > newest and not self._is_there("commits", number)
+        }
+        last = max(committed, default=-1)
+        committed |= {number for number in planned if number > last and self._is_there("commits", number)}
+
+    def _is_there(self, directory: str, batch_id: int) -> bool:
+        return self.read_file(f"{directory}/{batch_id}") is not None
 
     def batches(self, directory: str) -> set[int]:
         """Return the batches that have a file in ``offsets`` or ``commits`` now."""
