@@ -9,6 +9,7 @@ The location is the URI exactly as the Spark job has it. Hadoop and fsspec spell
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import re
 import uuid
@@ -131,19 +132,33 @@ def may_list_late(fs: AbstractFileSystem) -> bool:
     return _is_one_of(fs, _OBJECT_STORES)
 
 
-def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
-    """Return a file's content, ``None`` if there is no such file; refuse one above :data:`MAX_SIZE`."""
+def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> bytes | None:
+    """
+    Return a file's content, ``None`` if there is no such file; refuse one above :data:`MAX_SIZE`.
+
+    :param listed: whether its directory was listed just now, so that the listing may say that it is not there.
+    """
     with plain_errors(fs, path):
         try:
-            # A range is not asked of an object store: some refuse one of an empty object.
-            part = {"end": MAX_SIZE + 1} if isinstance(fs, LocalFileSystem) else {}
-            data: bytes = fs.cat_file(path, **part)
+            if not listed:
+                fs.invalidate_cache(path.rpartition("/")[0])
+            data: bytes = fs.cat_file(path, **_plain_read(fs))
             size = len(data) if len(data) <= MAX_SIZE else fs.size(path)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
     if size > MAX_SIZE:
         raise CheckpointFormatError(too_large(_named(fs, path), size))
     return data
+
+
+def _plain_read(fs: AbstractFileSystem) -> dict[str, int]:
+    """Return what makes a driver read a file with one request."""
+    # A range is not asked of an object store: some refuse one of an empty object.
+    if isinstance(fs, LocalFileSystem):
+        return {"end": MAX_SIZE + 1}
+    # s3fs would ask for the size first, if need be the last listing.
+    taken = inspect.signature(getattr(fs, "_cat_file", fs.cat_file)).parameters
+    return {"max_concurrency": 1} if "max_concurrency" in taken else {}
 
 
 def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:

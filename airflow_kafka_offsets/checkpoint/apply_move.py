@@ -118,7 +118,12 @@ def _begin(
     last_check: Callable[[], None] | None,
 ) -> None:
     """Keep what is overwritten, unless an interrupted try has kept it, and let no other move begin."""
-    nonce = None if checkpoint_plan.resumes else write_archive(checkpoint, checkpoint_plan, by, attachments)
+    try:
+        nonce = (
+            None if checkpoint_plan.resumes else write_archive(checkpoint, checkpoint_plan, by, attachments)
+        )
+    except CheckpointError as error:
+        raise error.append("nothing of the checkpoint was changed") from error.__cause__
     if last_check is not None:
         try:
             last_check()

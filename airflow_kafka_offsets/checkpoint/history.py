@@ -116,7 +116,7 @@ def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30
     newest = max(planned & committed, default=-1)
     wanted = sorted(planned)[-last - 1 :]  # one more: the first one begins where that ends
     finished = [number for number in wanted if number in committed]
-    read = checkpoint.read_file
+    read = partial(checkpoint.read_file, listed=True)
     found = _together(
         checkpoint,
         {

@@ -212,13 +212,14 @@ class SparkCheckpoint:
                 "and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
             ) from None
 
-    def read_file(self, path: str) -> bytes | None:
+    def read_file(self, path: str, *, listed: bool = False) -> bytes | None:
         """
         Return what a file of the checkpoint holds, ``None`` if it is not there.
 
         :param path: below the checkpoint, such as ``offsets/7``.
+        :param listed: whether its directory was listed just now, see :func:`read_bytes`.
         """
-        return read_bytes(self.fs, f"{self.root}/{path}")
+        return read_bytes(self.fs, f"{self.root}/{path}", listed=listed)
 
     def write_file(self, path: str, data: bytes) -> None:
         """

@@ -139,8 +139,8 @@ def _fetch(program: Program, repository: Path, progress: Progress) -> list[Path]
     except Exception as error:
         raise SetupError(
             f"{program.owner}'s jars could not be fetched ({type(error).__name__}): check the network and "
-            "the proxy settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of "
-            "jgo's settings file ~/.config/jgo.conf; finished files are kept, so a retry continues"
+            "the proxy settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] "
+            "of jgo's settings file ~/.config/jgo.conf; finished files are kept, so a retry continues"
         ) from error
     progress(f"{program.title} is complete")
     return jars

@@ -2,8 +2,8 @@
 A Spark that runs what it is asked for on standard input, line by line, and ends with it.
 
 ``{"topic": ..., "location": ..., "options": {...}}`` runs a query over the topic to its end; with
-``"stateful": true`` it counts the records by value. The answer is a list of its batches: number, start and end of
-each partition, records. ``"die_in": 3`` ends the process while batch 3 runs, as a crash would.
+``"stateful": true`` it counts the records by value. The answer is a list of its batches: number, start and end
+of each partition, records. ``"die_in": 3`` ends the process while batch 3 runs, as a crash would.
 """
 
 from __future__ import annotations
