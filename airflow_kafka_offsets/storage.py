@@ -136,7 +136,8 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
     """
     Return a file's content, ``None`` if there is no such file; refuse one above :data:`MAX_SIZE`.
 
-    :param listed: whether its directory was listed just now, so that the listing may say that it is not there.
+    :param listed: whether its directory was listed just now, so that the listing may say that it is not
+        there.
     """
     with plain_errors(fs, path):
         try:
@@ -203,7 +204,15 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
             Path(temporary).replace(path)
         else:
             fs.pipe_file(temporary, data)
-            fs.mv(temporary, path)
+            _take_name(fs, temporary, path)
+
+
+def _take_name(fs: AbstractFileSystem, temporary: str, path: str) -> None:
+    if _is_one_of(fs, frozenset({"webhdfs"})):
+        # fsspec's own rename leaves a file that is there as it is, without an error; HDFS can replace it.
+        fs._call("RENAME", method="put", path=temporary, destination=path, renameoptions="OVERWRITE")
+    else:
+        fs.mv(temporary, path)
 
 
 def remove_file(fs: AbstractFileSystem, path: str) -> None:

@@ -1,9 +1,9 @@
 """
 A Spark that runs what it is asked for on standard input, line by line, and ends with it.
 
-``{"topic": ..., "location": ..., "options": {...}}`` runs a query over the topic to its end; with
-``"stateful": true`` it counts the records by value. The answer is a list of its batches: number, start and end
-of each partition, records. ``"die_in": 3`` ends the process while batch 3 runs, as a crash would.
+``{"topic": ..., "location": ..., "options": {...}}`` runs a query over the topic to its end. The answer is a
+list of its batches: number, start and end of each partition, records. ``"die_in": 3`` ends the process while
+batch 3 runs, as a crash would.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ def run(
     location: str,
     options: dict[str, str],
     die_in: int | None = None,
-    stateful: bool = False,
 ) -> list[dict[str, Any]]:
     def batch_does(frame: DataFrame, batch_id: int) -> None:
         frame.count()
@@ -58,10 +57,7 @@ def run(
             os.kill(os.getpid(), signal.SIGKILL)
 
     frame = spark.readStream.format("kafka").option("subscribe", topic).options(**options).load()
-    if stateful:
-        frame = frame.groupBy("value").count()
     writer = frame.writeStream.option("checkpointLocation", location)
-    writer = writer.outputMode("complete") if stateful else writer
     writer = writer.foreachBatch(batch_does) if die_in is not None else writer.format("noop")
     query = writer.trigger(availableNow=True).start()
     try:
