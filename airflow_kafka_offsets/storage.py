@@ -141,7 +141,7 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
     """
     with plain_errors(fs, path):
         try:
-            if not listed:
+            if not listed and may_list_late(fs):
                 fs.invalidate_cache(path.rpartition("/")[0])
             data: bytes = fs.cat_file(path, **_plain_read(fs))
             size = len(data) if len(data) <= MAX_SIZE else fs.size(path)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fsspec import AbstractFileSystem
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from airflow_kafka_offsets.checkpoint import location_hints
+from airflow_kafka_offsets.checkpoint import listing, location_hints
 from airflow_kafka_offsets.checkpoint.log import (
     OffsetLogEntry,
     check_commit_log,
@@ -20,7 +20,6 @@ from airflow_kafka_offsets.checkpoint.log import (
 )
 from airflow_kafka_offsets.errors import (
     CheckpointError,
-    CheckpointFormatError,
     CheckpointNotFoundError,
     CheckpointUnavailableError,
 )
@@ -30,8 +29,6 @@ from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
     decode,
     linked_directory,
-    list_names,
-    may_list_late,
     modified,
     open_location,
     read_bytes,
@@ -39,8 +36,7 @@ from airflow_kafka_offsets.storage import (
     replace_file,
 )
 
-_BATCH = re.compile(r"0|[1-9][0-9]*")
-"""Names of batch files. Beside them are ``.7.crc``, ``.7.<uuid>.tmp`` and whatever people leave behind."""
+_INDEX = re.compile(r"0|[1-9][0-9]*")
 _ATTEMPTS = 5
 
 
@@ -180,7 +176,7 @@ class SparkCheckpoint:
     def read_batches(self) -> Batches:
         """Return the newest state as :meth:`read` does, and the batches that it was read from."""
         retrying = Retrying(
-            retry=retry_if_exception_type((_FileGoneError, _NoCommonBatchError)),
+            retry=retry_if_exception_type((_FileGoneError, listing.NoCommonBatchError)),
             stop=stop_after_attempt(_ATTEMPTS),
             wait=wait_random_exponential(multiplier=0.05, max=0.5),
             reraise=True,
@@ -298,47 +294,15 @@ class SparkCheckpoint:
         :param exact: whether to correct listings that may be late by reads of the newest files.
         :raises CheckpointFormatError: if there are commits, and no batch is in both.
         """
-        # Offsets before commits. Spark writes offsets/N, runs the batch, writes commits/N. Listed in the same
-        # order, a batch that looks pending has no commit at a later moment, so it was really not finished.
-        # The other way round the query could finish N and plan N+1 between the listings: N, though done,
-        # would look pending. What this order misses is only what was planned after the first listing: the
-        # state is then a moment old, never wrong.
-        planned = self.batches("offsets")
-        exact = exact and may_list_late(self.fs)
-        if exact:
-            self._correct_planned(planned)
-        committed = self.batches("commits")
-        if exact:
-            self._correct_committed(committed, planned)
-        if committed and not planned & committed:
-            raise _NoCommonBatchError(self.location, planned, committed)
-        return planned, committed
-
-    def _correct_planned(self, planned: set[int]) -> None:
-        """Add the newest batches that are not listed yet, and drop those that are listed still."""
-        newest = max(planned, default=-1)
-        while self._is_there("offsets", newest + 1):
-            newest += 1
-            planned.add(newest)
-        while planned and not self._is_there("offsets", max(planned)):
-            planned.remove(max(planned))
-
-    def _correct_committed(self, committed: set[int], planned: set[int]) -> None:
-        newest = max(planned, default=-1)
-        committed -= {
-            number for number in committed if number > newest and not self._is_there("commits", number)
-        }
-        last = max(committed, default=-1)
-        committed |= {number for number in planned if number > last and self._is_there("commits", number)}
-
-    def _is_there(self, directory: str, batch_id: int) -> bool:
-        return self.read_file(f"{directory}/{batch_id}") is not None
+        return listing.planned_and_committed(self.fs, self.root, self.location, exact=exact)
 
     def batches(self, directory: str) -> set[int]:
-        """Return the batches that have a file in ``offsets`` or ``commits`` now."""
-        # None, no such directory, is right for a query that has not planned a batch yet.
-        names = list_names(self.fs, f"{self.root}/{directory}") or []
-        return {int(name) for name in names if _BATCH.fullmatch(name)}
+        """Return the batches that are listed in ``offsets`` or ``commits`` now."""
+        return listing.listed(self.fs, self.root, directory)
+
+    def has(self, directory: str, batch_id: int) -> bool:
+        """Return whether a batch has a file in ``offsets`` or ``commits``, listed or not."""
+        return listing.has(self.fs, self.root, directory, batch_id)
 
     def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
         """Return the text and the name of a batch's file."""
@@ -363,19 +327,6 @@ class _FileGoneError(CheckpointUnavailableError):
         )
 
 
-class _NoCommonBatchError(CheckpointFormatError):
-    """A commit, and no batch in both directories: between the listings, or files were removed by hand."""
-
-    def __init__(self, location: str, planned: set[int], committed: set[int]) -> None:
-        offsets = f"{min(planned)} to {max(planned)}" if planned else "of no batch"
-        super().__init__(
-            f"{location}: found commits up to {max(committed)} and offsets {offsets}; expected a "
-            "batch that is in both: files were removed by hand, the copy is not complete, or the query "
-            "removes batches faster than they can be read (then raise "
-            "spark.sql.streaming.minBatchesToRetain, or try again)"
-        )
-
-
 def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
     known = entry.kafka_offsets
     sources = [
@@ -387,5 +338,5 @@ def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
 
 
 def _plan_order(source: CheckpointSource) -> tuple[bool, int, str]:
-    index = _BATCH.fullmatch(source.source)
+    index = _INDEX.fullmatch(source.source)
     return (index is None, int(source.source) if index else 0, source.source)

@@ -11,12 +11,14 @@ import pytest
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointUnavailableError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.spark.starting import _refuse_started
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -147,6 +149,21 @@ def test_a_truncation_and_its_undo_see_what_listings_do_not(late):
     assert {path: late.opened().read_file(path) for path in before} == before
     state = late.opened().read()
     assert (state.batch_id, state.pending_batch_id) == (4, 5)
+
+
+def test_a_batch_begins_where_the_one_before_it_ends_that_is_not_listed_yet(late):
+    late.run(3)
+    late.plan(4)
+    assert CheckpointBatch(late.opened(), 4).kafka_sources(None) == ["0"]
+    assert CheckpointBatch(late.opened(), 4)._before == {"0": {ORDERS_0: 30}}
+
+
+def test_a_checkpoint_whose_first_batch_is_not_listed_yet_is_no_new_one(s3, opened):
+    with s3.faults.late_listings():
+        begun = Checkpoint(s3, opened)
+        begun.plan(0)
+        with pytest.raises(CheckpointError, match="found batches up to 0; expected a new checkpoint"):
+            _refuse_started(begun.opened())
 
 
 def test_what_is_removed_and_listed_still_is_no_batch(late):
