@@ -38,7 +38,9 @@ def hadoop_aws(version: str) -> list[Path]:
 
 def hadoop_minicluster() -> list[Path]:
     """Return an HDFS for one process."""
-    resolve = with_dependencies([f"org.apache.hadoop:hadoop-client-minicluster:{HADOOP_VERSION}"])
+    # It serves HTTP with classes that came with Java 8.
+    names = [f"org.apache.hadoop:hadoop-client-minicluster:{HADOOP_VERSION}", "javax.xml.bind:jaxb-api:2.3.1"]
+    resolve = with_dependencies(names)
     return _jars("HDFS", f"hadoop-minicluster {HADOOP_VERSION}", "93 MB", resolve)
 
 

@@ -55,7 +55,10 @@ def azure(directory: Path) -> Iterator[tuple[AbstractFileSystem, str]]:
 @contextmanager
 def google(directory: Path) -> Iterator[tuple[AbstractFileSystem, str]]:
     """Start fake-gcs-server; give its file system and the location of its bucket."""
-    gcsfs = pytest.importorskip("gcsfs")
+    with pytest.MonkeyPatch.context() as environment:
+        # It would ask Google over gRPC what kind of bucket it has.
+        environment.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        gcsfs = pytest.importorskip("gcsfs")
     server = _installed("go", "fake-gcs-server", ["install", FAKE_GCS]) / "fake-gcs-server"
     port = free_port()
     command = [str(server), "-scheme", "http", "-host", LOOPBACK, "-port", str(port), "-backend", "memory"]
@@ -76,7 +79,6 @@ def hdfs(directory: Path) -> Iterator[tuple[AbstractFileSystem, str]]:
     classpath = os.pathsep.join(map(str, hadoop_minicluster()))
     command = [str(find_java().path), "-Xmx512m", "-cp", classpath, HDFS_MAIN]
     command += ["-nomr", "-format", "-nnport", str(port), "-nnhttpport", str(http)]
-    command += ["-D", f"dfs.namenode.http-bind-host={LOOPBACK}"]
     with _serving(command, directory, http):
         fs = fsspec.filesystem("webhdfs", host=LOOPBACK, port=http, user="root", skip_instance_cache=True)
         until(lambda: _writes(fs), "a data node", READY)

@@ -170,6 +170,24 @@ class _RefusesFileSystem(_KeepsFileSystem):
         super().mv(path1, path2, *args, **kwargs)
 
 
+class _WebHdfs(_KeepsFileSystem):
+    """HDFS over HTTP, which replaces a file if it is asked to."""
+
+    protocol = ("webhdfs", "webHDFS")
+
+    def _call(self, op: str, *, method: str, path: str, destination: str, renameoptions: str) -> None:
+        assert (op, method, renameoptions) == ("RENAME", "put", "OVERWRITE")
+        self.store[destination] = self.store.pop(path)
+
+
+def test_a_file_is_replaced_on_hdfs_over_http(memory: MemoryFileSystem) -> None:
+    fs = _WebHdfs()
+    for data in (b"first", b"second"):
+        replace_file(fs, "/lake/offsets/7", data)
+        assert fs.cat_file("/lake/offsets/7") == data
+    assert fs.ls("/lake/offsets", detail=False) == ["/lake/offsets/7"]
+
+
 @pytest.mark.parametrize("driver", [_KeepsFileSystem, _RefusesFileSystem])
 def test_a_seek_where_a_rename_does_not_replace_fails_and_leaves_the_checkpoint_as_it_was(
     driver: type[_KeepsFileSystem], memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
