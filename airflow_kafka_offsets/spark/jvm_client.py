@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.spark.java_offsets import JavaOffsets
 
 MAX_PARTITIONS = 1_000
 """In one request, which is stored as one batch of at most 1 MB: our metadata are short, so any names fit."""
@@ -86,7 +87,7 @@ class JvmOffsetsClient:
                     "--packages org.apache.spark:spark-sql-kafka-0-10_..."
                 ) from None
         self._partition = kafka.common.TopicPartition
-        self._offset = kafka.clients.consumer.OffsetAndMetadata
+        self._java_offsets = JavaOffsets(jvm)
         self._json = _json_writer(jvm)
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
@@ -205,16 +206,12 @@ class JvmOffsetsClient:
         # librdkafka ends its metadata with a NUL, and reads beyond the end of metadata without one.
         padded = f"{metadata}\0" if metadata else metadata
         with self._explaining(what):
-            wanted = self._jvm.java.util.HashMap()
-            partitions = {tp: self._partition(*tp) for tp in offsets}
-            for tp, offset in offsets.items():
-                wanted.put(partitions[tp], self._offset(offset, padded))
-            result = self._admin.alterConsumerGroupOffsets(group_id, wanted)
+            result = self._admin.alterConsumerGroupOffsets(group_id, self._java_offsets(offsets, padded))
         if self._failure(result.all()) is None:
             return {}
         # That was the error of one partition, whichever: each has its own, or none.
         failures = {
-            tp: self._failure(result.partitionResult(key), _ARRIVED) for tp, key in partitions.items()
+            tp: self._failure(result.partitionResult(self._partition(*tp)), _ARRIVED) for tp in offsets
         }
         return {tp: failure for tp, failure in failures.items() if failure is not None}
 
