@@ -189,8 +189,7 @@ class _Known:
 
 
 def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
-    names = archive_names(checkpoint, exact=False)
-    return checkpoint.query_id(), *checkpoint.listed(exact=False), names
+    return checkpoint.query_id(), *checkpoint.listed(exact=False), archive_names(checkpoint, exact=False)
 
 
 def _together(

@@ -190,7 +190,8 @@ class FaultyS3:
                     ("StorageClass", "STANDARD"),
                 ):
                     ET.SubElement(entry, f"{{{XML}}}{tag}").text = value
-        return ET.tostring(root, encoding="utf-8", xml_declaration=True)
+        filtered: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+        return filtered
 
 
 class _Server(ThreadingHTTPServer):

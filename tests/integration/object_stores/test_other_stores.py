@@ -9,7 +9,7 @@ import pytest
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import read_archives
-from airflow_kafka_offsets.checkpoint.history import batches
+from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointNotFoundError
@@ -51,7 +51,7 @@ def stands(checkpoint):
 def test_a_checkpoint_is_read(checkpoint):
     assert stands(checkpoint) == (2, 3, 20)
     assert checkpoint.ended_at(2) is not None
-    assert [each.records for each in batches(checkpoint)] == [None, 10, 10, 10]
+    assert [each.records for each in read_history(checkpoint).batches] == [None, 10, 10, 10]
 
 
 def test_a_location_without_a_checkpoint_is_not_found(store):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class _RenamingFileSystem(MemoryFileSystem):
     """A storage on which a write may be seen in part, and a rename may not."""
 
-    protocol = ("renaming",)
+    protocol: tuple[str, ...] = ("renaming",)
     cachable = False
 
     def __init__(self) -> None:
