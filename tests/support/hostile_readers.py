@@ -25,7 +25,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import digest, read_archives
 from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch, ends_of_finished
-from airflow_kafka_offsets.checkpoint.history import batches
+from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
@@ -33,7 +33,6 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import whole_states_after
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.config import (
-    SERVERS,
     client_config,
     dropped_keys,
     load_properties,
@@ -53,6 +52,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committe
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.groups import Groups, parse_group_id
+from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.names import check_group, check_known_group, check_known_groups
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
@@ -493,7 +493,7 @@ def _ask_batch(checkpoint: SparkCheckpoint) -> None:
 
 
 def _ask_history(checkpoint: SparkCheckpoint) -> None:
-    json.dumps([each.as_json() for each in batches(checkpoint)])
+    json.dumps([each.as_json() for each in read_history(checkpoint).batches])
 
 
 def _ask_moves(checkpoint: SparkCheckpoint) -> None:
