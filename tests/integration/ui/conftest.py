@@ -43,7 +43,7 @@ class Metadata:
         try:
             from airflow.serialization.definitions.dag import SerializedDAG
         except ImportError:  # Airflow 3.1
-            from airflow.serialization.serialized_objects import SerializedDAG
+            from airflow.serialization.serialized_objects import SerializedDAG  # type: ignore[attr-defined]
 
         lazy = LazyDeserializedDAG.from_dag(dag)
         with create_session() as session:
@@ -292,7 +292,7 @@ def start_browser(database) -> Any:
         for name in ("plugins", "external_views", "fastapi_apps"):  # Airflow 3.1 has no caches, but globals
             if hasattr(plugins_manager, name):
                 setattr(plugins_manager, name, None)
-                plugins_manager.loaded_plugins.clear()
+                plugins_manager.loaded_plugins.clear()  # type: ignore[attr-defined]
         browser = Browser(airflow_app.create_app(apps="core"), prefix)
         started.append(browser)
         return browser

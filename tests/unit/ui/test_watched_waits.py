@@ -121,7 +121,7 @@ def test_a_wait_that_is_over_is_so_before_its_task_knows(watch):
         # A topic's own wait has no records that remain.
         ({"target": "2026-01-01T00:00:00Z", "on_idle_partition": "wait"}, {}, None),
         ({"max_lag": 0, "group_id": "***"}, {}, None),
-        ({"max_lag": 0, "topics": "Truncated. You can remove this behaviour by ..."}, {}, None),
+        ({"max_lag": 0, "topics": "Truncated. You can change this behaviour in ..."}, {}, None),
         ({}, {"target": TARGET}, None),
     ],
 )
