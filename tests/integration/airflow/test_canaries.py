@@ -164,8 +164,8 @@ def test_no_secret_of_a_connection_that_is_wrong_in_any_field_is_shown(run, conn
     assert leaks == set(), text
 
 
-@pytest.mark.parametrize("where", ["connection", "location"])
 @pytest.mark.long
+@pytest.mark.parametrize("where", ["connection", "location"])
 def test_no_secret_of_a_storage_is_shown(run, canaries, where):
     secret = canaries("s3-secret")
     extra = {"aws_secret_access_key": secret, "endpoint_url": "http://127.0.0.1:9"}
