@@ -164,15 +164,22 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
         fs.makedirs(directory, exist_ok=True)
         if _PUTS_WHOLE & ({fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)):
             fs.pipe_file(path, data)
-        elif isinstance(fs, LocalFileSystem):
-            with Path(temporary).open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        else:
-            fs.pipe_file(temporary, data)
-            fs.mv(temporary, path)
+            return
+        try:
+            if isinstance(fs, LocalFileSystem):
+                with Path(temporary).open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(temporary).replace(path)
+            else:
+                fs.pipe_file(temporary, data)
+                fs.mv(temporary, path)
+        except BaseException:
+            # On a full disk what was written of it would be in the way.
+            with suppress(Exception):
+                fs.rm_file(temporary)
+            raise
 
 
 def remove_file(fs: AbstractFileSystem, path: str) -> None:
