@@ -12,10 +12,11 @@ import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cli import main as command_line
+from airflow_kafka_offsets.cli.execution import REFUSED
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -37,7 +38,7 @@ from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
@@ -163,7 +164,8 @@ def _restore_by_command(order: Order) -> Any:
     config = Path(os.environ["TMPDIR"]).with_suffix(".properties")
     config.write_text("".join(f"{key}={value}\n" for key, value in order.config.items()), encoding="utf-8")
     arguments = ["group", "restore", order.group, "--checkpoint", order.checkpoint]
-    arguments += ["--archive", order.given["archive"], "--config", str(config), "--timeout", f"{CALL:g}"]
+    arguments += ["--archive", order.given["archive"], "--timeout", f"{CALL:g}"]
+    arguments += ["--bootstrap-server", order.config["bootstrap.servers"], "--command-config", str(config)]
     arguments += ["--quiet-period", "0", "--pending-batch", "discard", "--sink", "idempotent", "--execute"]
     output, errors = io.TextIOWrapper(io.BytesIO()), io.StringIO()
     sys.argv = ["airflow-kafka-offsets", *arguments]
@@ -171,8 +173,10 @@ def _restore_by_command(order: Order) -> Any:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
             command_line()
     except SystemExit as error:
+        if error.code == REFUSED:
+            raise CommandError(errors.getvalue().strip()) from None
         if error.code:
-            raise CommandError(errors.getvalue().strip() or f"exit {error.code}") from None
+            raise
     return {"verified": True}
 
 
@@ -200,18 +204,16 @@ def _wait(order: Order) -> Any:
         raise AssertionError("polls ended")
 
     async def fires(while_waiting: asyncio.Task[bool]) -> bool:
-        async with contextlib.aclosing(trigger.run()) as events:
-            event = asyncio.ensure_future(anext(events))
-            await asyncio.wait([event, while_waiting], return_when=asyncio.FIRST_COMPLETED)
-            if not event.done() and not while_waiting.result():
-                await asyncio.wait([event])
-            if not event.done():
-                # The lag is below the threshold: the trigger has some polls more to be wrong.
-                await asyncio.wait([event], timeout=1.5)
-            fired = event.done()
-            event.cancel()
-            await asyncio.gather(event, return_exceptions=True)
-            return fired
+        event = asyncio.ensure_future(_first_event(trigger))
+        if await while_waiting:
+            # The lag is below the threshold: the trigger has some polls more to be wrong.
+            await asyncio.wait([event], timeout=1.5)
+        else:
+            await asyncio.wait([event])
+        fired = event.done()
+        event.cancel()
+        await asyncio.gather(event, return_exceptions=True)
+        return fired
 
     async def everything() -> dict[str, bool]:
         waiting = asyncio.ensure_future(first(lag))
@@ -219,3 +221,11 @@ def _wait(order: Order) -> Any:
         return dict(zip(("lag", "reached", "fired"), results, strict=True))
 
     return asyncio.run(asyncio.wait_for(everything(), ANSWER))
+
+
+async def _first_event(trigger: LagEventTrigger) -> object:
+    events = trigger.run()
+    try:
+        return await anext(events)
+    finally:
+        await cast("AsyncGenerator[object, None]", events).aclose()

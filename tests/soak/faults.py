@@ -16,8 +16,8 @@ from airflow_kafka_offsets.kafka.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
+    from airflow_kafka_offsets.kafka.explain import Call
     from tests.soak.schedule import Fault
 
 FAULT_THREAD = "fault"
@@ -48,16 +48,15 @@ class Steps:
     def install(self) -> None:
         """Count from now on, in this process, until :meth:`end`."""
         sys.addaudithook(self._audit)
-        calling = Session.calling
+        calling, step = Session.calling, self._step
 
         @contextmanager
-        def counted(session: Session, what: str, timeout: float | None = None) -> Iterator[Any]:
-            self._step()
-            with calling(session, what, timeout) as call:
+        def counted(self: Session, what: str, timeout: float | None = None) -> Iterator[Call]:
+            step()
+            with calling(self, what, timeout) as call:
                 yield call
 
-        method: Callable[..., AbstractContextManager[Any]] = counted
-        Session.calling = method  # type: ignore[method-assign]
+        Session.calling = counted  # type: ignore[method-assign]
 
     def end(self) -> None:
         """Count no more."""

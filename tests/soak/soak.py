@@ -40,11 +40,14 @@ if TYPE_CHECKING:
     from tests.soak.model import Offsets
     from tests.soak.schedule import Action, Fault
 
-LIMIT = max(ALL_CALLS, ANSWER) + 20.0
+LIMIT = max(ALL_CALLS, ANSWER) + 35.0
 """Seconds after which an action hangs: its own limit, and what a busy machine may add."""
 
 _GONE = 10.0
 """Seconds within which the children of a killed worker end."""
+
+_ENDS = 10.0
+"""Seconds within which a worker ends after it has reported."""
 
 _TRIES = 8
 """How often a task is run again, as Airflow's retries would."""
@@ -117,14 +120,14 @@ class Soak:
     def produce(self, lane: Lane, counts: Offsets) -> None:
         """Write records, and wait until they are there."""
         refused: list[Any] = []
+
+        def note(error: Any, _: Any) -> None:
+            if error is not None:
+                refused.append(error)
+
         for partition, count in enumerate(counts):
             for _ in range(count):
-                self._producer.produce(
-                    lane.topic,
-                    b"x",
-                    partition=partition,
-                    on_delivery=lambda error, _: error and refused.append(error),
-                )
+                self._producer.produce(lane.topic, b"x", partition=partition, on_delivery=note)
         if self._producer.flush(60) or refused:
             raise TimeoutError(f"records were not written: {refused[:1]}")
         lane.ends = [end + count for end, count in zip(lane.ends, counts, strict=True)]
@@ -281,13 +284,14 @@ class Played:
         part = abs(action.amount) / 30
         somewhere = {str(number): int(end * part) for number, end in enumerate(ends)}
         batches = self._checkpoint.finished() if self._checkpoint is not None else [0]
-        scenario = {
+        scenarios: dict[str, list[Any]] = {
             "earliest": ["to_offset", "earliest"],
             "latest": ["to_offset", "latest"],
             "shift": ["shift_by", action.amount or 1],
             "offsets": ["to_offset", {self._lane.topic: somewhere}],
             "batch": ["to_batch", batches[abs(action.amount) % len(batches)]],
-        }[action.scenario]
+        }
+        scenario = scenarios[action.scenario]
         target = target_of_reset(scenario[0], scenario[1], before, ends, self._checkpoint)
         checkpoint = None if self._checkpoint is None else list(target)
         return self._order("reset", scenario=scenario), before, State(checkpoint, list(target))
@@ -431,7 +435,7 @@ class Played:
             except (EOFError, ConnectionResetError):
                 pass
             finally:
-                process.join(10 if outcome is not None or time.monotonic() < limit else 0)
+                process.join(_ENDS if outcome is not None or time.monotonic() < limit else 0)
                 ended = process.exitcode
                 if ended is None:
                     process.kill()

@@ -26,6 +26,9 @@ MARK = "KAFKA_OFFSETS_SOAK"
 _SETTLE = 6.0
 """Seconds within which a worker's threads, sockets and children are gone after its action."""
 
+_SETTLE_POLLER = 20.0
+"""The same after a wait: a shared poller ends after the round that it is in."""
+
 
 def run(connection: Connection, order: actions.Order, fault: Fault | None, mark: str, home: str) -> None:
     """Carry out an order, and send what came of it."""
@@ -59,7 +62,7 @@ def run(connection: Connection, order: actions.Order, fault: Fault | None, mark:
 def _left(threads: int, temporary: Path, checkpoint: Path, name: str) -> list[str]:
     """Return what an action has left behind."""
     me = psutil.Process()
-    deadline = time.monotonic() + _SETTLE
+    deadline = time.monotonic() + (_SETTLE_POLLER if name == "wait" else _SETTLE)
     while True:
         left = [f"child {child.pid}" for child in me.children(recursive=True)]
         left += [f"socket to {each.raddr}" for each in me.net_connections() if each.raddr]

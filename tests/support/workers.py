@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 LONGEST_FIRST = (
     "tests/system/",
     "tests/browser/",
+    "tests/soak/",
     "tests/integration/spark/",
     "tests/compatibility/",
     "tests/integration/airflow/test_spark.py",
