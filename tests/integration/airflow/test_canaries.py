@@ -148,6 +148,7 @@ def run(tmp_path, connections, canaries):
     return start
 
 
+@pytest.mark.long
 def test_no_secret_of_a_connection_is_shown(run):
     leaks, seen, text = run(QUICK)
     assert leaks == set()
