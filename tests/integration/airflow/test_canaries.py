@@ -40,7 +40,7 @@ def connections(secured_kafka, make_topic, produce, canaries):
     produce(topic, {0: 3}, on=secured_kafka.plain)
     create_users(secured_kafka.plain, {USER: canaries("password")})
     secured_kafka.grant(USER, ("topic", topic, "Read"), ("group", GROUP, "Read"))
-    key, password = canaries.encrypted_key((secured_kafka.certificates / "client.key").read_bytes())
+    key, password = canaries.encrypted_key((secured_kafka.certificates / "client.pem").read_bytes())
     certificate = str(secured_kafka.certificates / "client.pem")
     right = secured_kafka.login(USER, canaries("password"), ssl_certificate_location=certificate)
     right |= {"ssl.key.pem": key, "ssl.key.password": password, "debug": "all"}
