@@ -123,7 +123,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
     newest = max(planned & committed, default=-1)
     wanted = sorted(planned)[-last - 1 :]  # one more: the first one begins where that ends
     finished = [number for number in wanted if number in committed]
-    read = checkpoint.read_file
+    read = partial(checkpoint.read_file, listed=True)
     found = _together(
         checkpoint,
         {
@@ -189,7 +189,7 @@ class _Known:
 
 
 def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
-    return checkpoint.query_id(), *checkpoint.listed(), archive_names(checkpoint)
+    return checkpoint.query_id(), *checkpoint.listed(exact=False), archive_names(checkpoint, exact=False)
 
 
 def _together(

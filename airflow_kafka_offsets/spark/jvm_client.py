@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
-from airflow_kafka_offsets.kafka.config import RETENTION, SERVERS, scrubber
+from airflow_kafka_offsets.kafka.config import RETENTION, scrubber
 from airflow_kafka_offsets.kafka.explain import Call, explain_commit
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
+from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
     Commit,
@@ -22,6 +23,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.spark.java_offsets import JavaOffsets
 
 MAX_PARTITIONS = 1_000
 """In one request, which is stored as one batch of at most 1 MB: our metadata are short, so any names fit."""
@@ -65,6 +67,7 @@ class JvmOffsetsClient:
         self._jvm = jvm
         self._milliseconds = int(timeout * 1_000)
         self._servers = settings.get(SERVERS, "")
+        check_servers(self._servers)
         self._scrub = scrubber(settings)
         kafka = jvm.org.apache.kafka
         properties = jvm.java.util.Properties()
@@ -86,7 +89,7 @@ class JvmOffsetsClient:
                     "--packages org.apache.spark:spark-sql-kafka-0-10_..."
                 ) from None
         self._partition = kafka.common.TopicPartition
-        self._offset = kafka.clients.consumer.OffsetAndMetadata
+        self._java_offsets = JavaOffsets(jvm)
         self._json = _json_writer(jvm)
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
@@ -205,16 +208,12 @@ class JvmOffsetsClient:
         # librdkafka ends its metadata with a NUL, and reads beyond the end of metadata without one.
         padded = f"{metadata}\0" if metadata else metadata
         with self._explaining(what):
-            wanted = self._jvm.java.util.HashMap()
-            partitions = {tp: self._partition(*tp) for tp in offsets}
-            for tp, offset in offsets.items():
-                wanted.put(partitions[tp], self._offset(offset, padded))
-            result = self._admin.alterConsumerGroupOffsets(group_id, wanted)
+            result = self._admin.alterConsumerGroupOffsets(group_id, self._java_offsets(offsets, padded))
         if self._failure(result.all()) is None:
             return {}
         # That was the error of one partition, whichever: each has its own, or none.
         failures = {
-            tp: self._failure(result.partitionResult(key), _ARRIVED) for tp, key in partitions.items()
+            tp: self._failure(result.partitionResult(self._partition(*tp)), _ARRIVED) for tp in offsets
         }
         return {tp: failure for tp, failure in failures.items() if failure is not None}
 

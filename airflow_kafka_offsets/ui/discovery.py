@@ -17,7 +17,8 @@ from airflow_kafka_offsets.ui.pipelines import (
     unresolved,
 )
 from airflow_kafka_offsets.ui.receipts import Move
-from airflow_kafka_offsets.ui.store import TaskName, all_named_tasks, newest_moves, rendered_names
+from airflow_kafka_offsets.ui.results import newest_moves
+from airflow_kafka_offsets.ui.store import TaskName, all_named_tasks, rendered_names
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

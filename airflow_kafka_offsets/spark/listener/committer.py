@@ -35,6 +35,9 @@ REFRESH = 3_600.0
 REFRESHES = 4
 """Commits within the time after which the broker would forget the group."""
 
+PAUSE = 1.0
+"""Seconds between two commits of a query that runs, at least: many batches may end in that time."""
+
 GIVE_UP = 60.0
 """Seconds after its end for which a query's last commit is tried again."""
 
@@ -186,6 +189,8 @@ class Committer:
             if run is not None:
                 run.wanted, run.batch = True, batch
                 run.ended = run.ended or ended
+                if ended and not run.attempts:
+                    run.due = 0.0
 
     def _wanted(self) -> list[_Run]:
         with self._noting:
@@ -230,7 +235,7 @@ class Committer:
         finally:
             run.busy = False
         run.attempts = run.attempts + 1 if retry else 0
-        run.due = 0.0
+        run.due = 0.0 if run.committed is None else run.committed + PAUSE
         if retry:
             run.due = time.monotonic() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (run.attempts - 1))
             with self._noting:

@@ -29,6 +29,7 @@ from airflow_kafka_offsets.spark.group_commit import GroupClient
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.listener.attaching import attach, detach
 from airflow_kafka_offsets.spark.listener.committer import Committer
+from airflow_kafka_offsets.spark.listener.events import BriefEvents
 from airflow_kafka_offsets.spark.listener.outcomes import Counts
 from airflow_kafka_offsets.spark.listener.queries import (
     CallbackConnection,
@@ -69,11 +70,11 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
     A source names its group in its own option ``kafka.consumer.commit.groupid``, or
     ``consumer.commit.groupid``. The group gets the ends of the newest batch that Spark has marked as
-    committed in the checkpoint: after each batch, at the end of the query, and without new data once an hour,
-    or more often where Kafka would forget the group sooner. A separate thread makes the commits with the
-    Kafka client in the driver's JVM and the source's own ``kafka.*`` options, and reads each back. A group is
-    never moved backwards, and never taken over from another query. An error never ends a query: it is logged
-    and counted, the commit is tried again, and the next batch commits again.
+    committed in the checkpoint: after each batch, but once a second at most, at the end of the query, and
+    without new data once an hour, or more often where Kafka would forget the group sooner. A separate thread
+    makes the commits with the Kafka client in the driver's JVM and the source's own ``kafka.*`` options, and
+    reads each back. A group is never moved backwards, and never taken over from another query. An error never
+    ends a query: it is logged and counted, the commit is tried again, and the next batch commits again.
 
     Attach it with :func:`committing`, which also stops it, or with ``spark.streams.addListener``; then call
     :meth:`stop` when the queries have ended. Otherwise it is stopped when Python ends.
@@ -105,7 +106,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             )
         self._session = spark
         self._config = dict(config or {})
-        self._jvm = getattr(spark, "_jvm", None)
+        self._jvm: Any = getattr(spark, "_jvm", None)
         if self._jvm is None:
             check_connect(groups, self._config)
         else:
@@ -125,6 +126,13 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
     def errors(self) -> list[KafkaOffsetsError]:
         """Why groups are not at their queries' offsets, without what a later commit has fixed."""
         return self._committer.outcomes.errors
+
+    @property
+    def _jlistener(self) -> Any:
+        """PySpark attaches and removes it."""
+        if not hasattr(self, "_jlistenerobj"):
+            self._jlistenerobj = self._jvm.PythonStreamingQueryListenerWrapper(BriefEvents(self))
+        return self._jlistenerobj
 
     def flush(self, timeout: float = FLUSH) -> None:
         """
@@ -234,10 +242,11 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
     def _followed(self, event: Any, called_on: CallbackConnection | None = None) -> RunningQuery | None:
         if self._ended:
             return None
-        query_id, run_id = str(event.id), str(event.runId)
+        run_id = str(event.runId)
         known = self._committer.followed(run_id)
         if known is not None:
             return known
+        query_id = str(event.id)
         # Once it has ended, the session does not return it any more.
         found = self._session.streams.get(query_id)
         if self._jvm is None:

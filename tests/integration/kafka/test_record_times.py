@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from deadlines import until
@@ -151,7 +152,7 @@ def test_one_consumer_reads_all_of_them_wherever_they_are(
 ):
     made = []
 
-    class Counted(connection.Consumer):
+    class Counted(Consumer):
         def __init__(self, settings):
             made.append(settings)
             super().__init__(settings)

@@ -413,5 +413,5 @@ def test_each_directory_of_an_object_store_is_listed_once_and_no_commit_is_asked
     paths = Counter(path.split("&")[1] if "prefix" in path else path for _, path, *_ in asked)
     assert [each.records for each in found] == [None, *[1] * 19]
     assert [paths[f"prefix=history/cp/{directory}/"] for directory in ("offsets", "commits")] == [1, 1]
-    assert [path for method, path, *_ in asked if method == "HEAD"] == ["/lake/history/cp/metadata"]
+    assert [path for method, path, *_ in asked if method == "HEAD"] == []
     assert len(asked) < 20 + 8

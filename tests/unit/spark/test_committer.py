@@ -103,7 +103,37 @@ def test_of_many_batches_only_the_newest_is_committed(committer, group, query):
     assert committer.outcomes.counts == Counts(committed=1)
 
 
+def test_a_running_query_is_committed_once_a_second_at_most_and_at_its_end(
+    committer, group, query, monkeypatch
+):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for batch in range(3):
+        query.ends = {ORDERS: batch + 1}
+        committer.finished("run-1", batch)
+        committer.step()
+        now[0] += 0.25
+    assert group.held["g", ORDERS].offset == group.commits == 1
+    assert committer.step() == pytest.approx(0.25)
+    now[0] += 0.25
+    committer.step()
+    assert (group.held["g", ORDERS].offset, group.commits) == (3, 2)
+    query.ends = {ORDERS: 4}
+    committer.ended("run-1")
+    assert committer.step() is None
+    assert (group.held["g", ORDERS].offset, group.commits) == (4, 3)
+
+
+def test_a_flush_does_not_wait_for_the_next_second(committer, group, query):
+    for batch in range(2):
+        query.ends = {ORDERS: batch + 1}
+        committer.finished("run-1", batch)
+        committer.flush(5)
+    assert (group.held["g", ORDERS].offset, group.commits) == (2, 2)
+
+
 def test_a_query_without_new_data_commits_again_after_an_hour(committer, group, query, monkeypatch):
+    monkeypatch.setattr(committer_module, "PAUSE", 0.0)
     query.ends = {ORDERS: 1}
     committer.idle("run-1")
     committer.step()
