@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+PLACES = [str(ROOT), str(ROOT / "tests" / "support")]
+sys.path[:0] = PLACES
 
 import click  # noqa: E402
 
@@ -74,5 +75,5 @@ def main(
 if __name__ == "__main__":
     # Airflow reads it once when it is imported, in the processes that the workers are copies of.
     with tempfile.TemporaryDirectory(prefix="airflow-home-", ignore_cleanup_errors=True) as home:
-        os.environ["AIRFLOW_HOME"] = home
+        os.environ |= {"AIRFLOW_HOME": home, "PYTHONPATH": os.pathsep.join(PLACES)}
         main()

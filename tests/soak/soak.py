@@ -201,7 +201,7 @@ class Played:
     def _begin(self) -> None:
         self._soak.produce(self._lane, [4, 7, 1])
         if self._checkpoint is None:
-            self._until_done(self._order("reset", scenario=["to_offset", "earliest"], topics=True))
+            self._until_done(self._order("reset", scenario=["to_offset", "earliest"]))
         else:
             # In a log that older schedules have filled a batch is somewhere in the middle.
             self._checkpoint.run_batch([end // 2 for end in self._lane.ends])
@@ -240,6 +240,8 @@ class Played:
         if outcome is not None and "result" in outcome:
             self._note(order, outcome["result"], before)
             return
+        if outcome is not None and outcome["retriable"] is False:
+            raise BrokenPromiseError(f"it says that a retry is no use: {outcome['error']}: {outcome['text']}")
         if self._goes_on_elsewhere(action.then, order, before, wanted):
             return
         result = self._until_done(order, before, wanted)
@@ -391,7 +393,7 @@ class Played:
             time.sleep(0.5)
         raise BrokenPromiseError(f"{order.name} does not get done: {outcome}")
 
-    def _order(self, name: str, *, topics: bool = False, **given: Any) -> Order:
+    def _order(self, name: str, **given: Any) -> Order:
         """Return the order of a new run."""
         self._runs += 1
         return Order(
