@@ -36,6 +36,7 @@ import click  # noqa: E402
 @click.option("--only", type=int, default=None, help="Play this schedule alone.")
 @click.option("--at-once", type=int, default=4, show_default=True, help="Schedules at once.")
 @click.option("--secured", is_flag=True, help="Let the workers log in with SCRAM.")
+@click.option("--verbose", is_flag=True, help="Print what happened in each schedule.")
 @click.option("--show", is_flag=True, help="Print the schedules, and play none.")
 def main(
     minutes: float | None,
@@ -44,6 +45,7 @@ def main(
     only: int | None,
     at_once: int,
     secured: bool,
+    verbose: bool,
     show: bool,
 ) -> None:
     """Soak the package with faults."""
@@ -60,7 +62,9 @@ def main(
         return
     click.echo(f"seed {seed}")
     began = time.monotonic()
-    soak = Soak(lanes=1 if only is not None else at_once, secured=secured)
+    soak = Soak(
+        lanes=1 if only is not None else at_once, secured=secured, verbose=verbose or only is not None
+    )
     try:
         click.echo(f"three brokers are ready after {time.monotonic() - began:.0f} s")
         soak.play(seed, numbers, time.monotonic() + (minutes * 60 if minutes is not None else float("inf")))

@@ -93,9 +93,11 @@ class Soak:
     A cluster, and the lanes on which schedules are played.
 
     :param lanes: schedules at once.
+    :param verbose: whether to print also the schedules that break no promise.
     """
 
-    def __init__(self, *, lanes: int, secured: bool = False) -> None:
+    def __init__(self, *, lanes: int, secured: bool = False, verbose: bool = False) -> None:
+        self._verbose = verbose
         self.report = Report()
         self.directory = Path(tempfile.mkdtemp(prefix="soak-"))
         self.processes = multiprocessing.get_context("forkserver")
@@ -165,6 +167,8 @@ class Soak:
             print(text, flush=True)
         else:
             shutil.rmtree(played.home, ignore_errors=True)
+            if self._verbose:
+                print("\n".join([str(schedule), *played.log]), flush=True)
         with self.report.lock:
             self.report.schedules += 1
 
