@@ -34,7 +34,7 @@ import click  # noqa: E402
     "--seed", type=int, default=None, help="What they are drawn from. Default: another one each time."
 )
 @click.option("--only", type=int, default=None, help="Play this schedule alone.")
-@click.option("--at-once", type=int, default=4, show_default=True, help="Schedules at once.")
+@click.option("--at-once", type=int, default=8, show_default=True, help="Schedules at once.")
 @click.option("--secured", is_flag=True, help="Let the workers log in with SCRAM.")
 @click.option("--verbose", is_flag=True, help="Print what happened in each schedule.")
 @click.option("--show", is_flag=True, help="Print the schedules, and play none.")
