@@ -15,7 +15,13 @@ from datetime import datetime, timezone
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, newest_archive, write_archive
 from airflow_kafka_offsets.checkpoint.guards import take_survey
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import BrokerError, CheckpointError, CheckpointMovedError, PlanRefusedError
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    CheckpointError,
+    CheckpointMovedError,
+    CheckpointUnavailableError,
+    PlanRefusedError,
+)
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPlan, Step, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
@@ -53,9 +59,15 @@ def apply_checkpoint_plan(
     if checkpoint_plan.steps:
         _wait_until_quiet(checkpoint, checkpoint_plan, quiet_period)
         _begin(checkpoint, checkpoint_plan, by or CommitMetadata(), attachments or {}, last_check)
-        for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
-            _carry_out(checkpoint, step)
-        verify_checkpoint(checkpoint, checkpoint_plan)
+        remedy = (
+            f"running it again finishes the rest, undoing archive {checkpoint_plan.archive} takes it back"
+        )
+        try:
+            for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
+                _carry_out(checkpoint, step)
+            verify_checkpoint(checkpoint, checkpoint_plan)
+        except CheckpointError as error:
+            raise error.append(f"the checkpoint may be moved in part: {remedy}") from error.__cause__
         log.info(
             "Moved and read back: checkpoint %s, archive %s", checkpoint.location, checkpoint_plan.archive
         )
@@ -64,27 +76,38 @@ def apply_checkpoint_plan(
             commit()
         except BrokerError as error:
             if checkpoint_plan.steps:
-                error.append(
-                    f"the checkpoint {checkpoint.location} was moved before: running it again finishes the "
-                    f"rest, undoing archive {checkpoint_plan.archive} takes it back"
-                )
+                error.append(f"the checkpoint {checkpoint.location} was moved before: {remedy}")
             raise
-    # In this order: the same undo, made again, marks what is left.
-    if checkpoint_plan.archive is not None:
-        mark_done(checkpoint, checkpoint_plan.archive)
-    if checkpoint_plan.undoes is not None:
-        mark_undone(checkpoint, checkpoint_plan.undoes, checkpoint_plan.archive or "nothing to change")
+    try:
+        # In this order: the same undo, made again, marks what is left.
+        if checkpoint_plan.archive is not None:
+            mark_done(checkpoint, checkpoint_plan.archive)
+        if checkpoint_plan.undoes is not None:
+            mark_undone(checkpoint, checkpoint_plan.undoes, checkpoint_plan.archive or "nothing to change")
+    except CheckpointError as error:
+        raise error.append(
+            "everything was moved, which could not be noted: running it again notes it"
+        ) from error.__cause__
 
 
 def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
-    """Refuse a checkpoint that is not where the plan has moved it: another process has written to it."""
+    """Refuse a checkpoint that is not as the plan has changed it."""
+    kept = f"what was overwritten is in archive {checkpoint_plan.archive}"
     state = checkpoint.read()
     if state.kafka_offsets != checkpoint_plan.after:
         raise CheckpointError(
             f"{checkpoint.location}: the offsets read back after the move are not those that were written "
             f"(batch {state.batch_id}): the query is running, or another process moves the checkpoint; stop "
-            f"it. What was overwritten is in archive {checkpoint_plan.archive}"
+            f"it; {kept}"
         )
+    # A batch that was to go and is there still does not change the offsets of the one before it.
+    for step in checkpoint_plan.steps:
+        if checkpoint.read_file(step.path) != step.data:
+            raise CheckpointUnavailableError(
+                f"{checkpoint.name(step.path)}: read back after the move, it is "
+                f"{'still there' if step.data is None else 'not as it was written'}: the storage did not "
+                f"carry that out, or the query is running; {kept}"
+            )
 
 
 def _begin(
@@ -95,7 +118,12 @@ def _begin(
     last_check: Callable[[], None] | None,
 ) -> None:
     """Keep what is overwritten, unless an interrupted try has kept it, and let no other move begin."""
-    nonce = None if checkpoint_plan.resumes else write_archive(checkpoint, checkpoint_plan, by, attachments)
+    try:
+        nonce = (
+            None if checkpoint_plan.resumes else write_archive(checkpoint, checkpoint_plan, by, attachments)
+        )
+    except CheckpointError as error:
+        raise error.append("nothing of the checkpoint was changed") from error.__cause__
     if last_check is not None:
         try:
             last_check()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from operator import methodcaller
 from typing import Any, NamedTuple
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import OFFSET_END, TIMESTAMP_NOT_AVAILABLE, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
@@ -19,6 +21,7 @@ from airflow_kafka_offsets.kafka.failures import (
     Failed,
     Failure,
 )
+from airflow_kafka_offsets.kafka.requests import read_offsets
 from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, Offsets, TopicPartition, summarize
 
 log = logging.getLogger(__name__)
@@ -59,40 +62,94 @@ def positions_in_logs(
     return {tp: offset for tp, offset in inside.items() if offset < logs[tp].end}
 
 
-def fetch_times(
-    config: Mapping[str, Any], positions: Offsets, isolation_level: IsolationLevel, deadline: Deadline
-) -> dict[TopicPartition, int | None]:
+class RecordTimes:
     """
-    Return the time of the first record at or after each position, which must be inside its log.
+    Reads the times of records with a Consumer that is kept; it joins no group and commits nothing.
 
-    A separate Consumer reads them; it joins no group and commits nothing.
-
-    :return: ``None`` where no record follows. Partitions are left out that did not answer before the
-        deadline, have just lost the position to retention, or have a record without a time or that cannot be
-        read.
-    :raises Failed: if the broker refuses, for example because a right is missing.
+    Calls of several threads wait for each other, but not for other calls of a client.
     """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._connections = Connections({**config, **_FETCHES})
+        self._topics: set[tuple[IsolationLevel, str]] = set()
+        """Those of which the Consumer of an isolation level knows the leaders."""
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """Close the Consumer; a call that is under way does it when it ends."""
+        self._closed = True
+        if self._lock.acquire(timeout=_CLOSE):
+            try:
+                self._connections.close(_CLOSE)
+            finally:
+                self._lock.release()
+
+    def read(
+        self, positions: Offsets, isolation_level: IsolationLevel, deadline: Deadline
+    ) -> dict[TopicPartition, int | None]:
+        """
+        Return the time of the first record at or after each position, which must be inside its log.
+
+        :return: ``None`` where no record follows. Partitions are left out that did not answer before the
+            deadline, have just lost the position to retention, or have a record without a time or that cannot
+            be read.
+        :raises Failed: if the broker refuses, for example because a right is missing.
+        """
+        if not positions or not self._lock.acquire(timeout=deadline.left):
+            return {}
+        connection = None
+        keep = False
+        try:
+            connection = self._connections.get(OWN_GROUP, isolation_level)
+            connection.drain()
+            connection.causes.clear()
+            self._find_leaders(connection, positions, isolation_level, deadline)
+            times, late = _fetch_all(connection, positions, deadline)
+            connection.ask(methodcaller("unassign"))
+            # One that does not know a partition, or reports a refusal once, may go on like that.
+            keep = not (late or self._closed)
+            return times
+        finally:
+            if connection is not None and not keep:
+                self._connections.discard(connection)
+                self._topics.clear()
+            self._lock.release()
+
+    def _find_leaders(
+        self,
+        connection: Connection,
+        positions: Offsets,
+        isolation_level: IsolationLevel,
+        deadline: Deadline,
+    ) -> None:
+        """Find the leaders of new topics, which by itself a Consumer that is kept does once a second."""
+        new = {tp.topic: tp for tp in positions if (isolation_level, tp.topic) not in self._topics}
+        if new:
+            # What is wrong with one of them shows when it is fetched.
+            with suppress(Failed):
+                read_offsets(connection, list(new.values()), OFFSET_END, deadline.left)
+            self._topics |= {(isolation_level, topic) for topic in new}
+
+
+def _fetch_all(
+    connection: Connection, positions: Offsets, deadline: Deadline
+) -> tuple[dict[TopicPartition, int | None], list[TopicPartition]]:
+    """Return the times, and the partitions that did not answer before the deadline."""
     times: dict[TopicPartition, int | None] = {}
     todo = list(positions)
-    if not todo:
-        return times
-    connections = Connections({**config, **_FETCHES})
-    try:
-        connection = connections.get(OWN_GROUP, isolation_level)
-        while todo and deadline.left > 0:
-            chunk, todo = todo[:_CHUNK], todo[_CHUNK:]
-            chunks = 1 + -(-len(todo) // _CHUNK)
-            share = Deadline(min(deadline.left, max(_LEAST, deadline.left / chunks)))
-            fetched = _fetch(connection, {tp: positions[tp] for tp in chunk}, share)
-            times.update(fetched.times)
-            for tp, reason in fetched.unreadable.items():
-                log.debug("No time for %s at %d: %s", tp, positions[tp], reason)
-            todo += [tp for tp in chunk if tp not in fetched.times and tp not in fetched.unreadable]
-    finally:
-        connections.close(_CLOSE)
+    while todo and deadline.left > 0:
+        chunk, todo = todo[:_CHUNK], todo[_CHUNK:]
+        chunks = 1 + -(-len(todo) // _CHUNK)
+        share = Deadline(min(deadline.left, max(_LEAST, deadline.left / chunks)))
+        fetched = _fetch(connection, {tp: positions[tp] for tp in chunk}, share)
+        times.update(fetched.times)
+        for tp, reason in fetched.unreadable.items():
+            log.debug("No time for %s at %d: %s", tp, positions[tp], reason)
+        todo += [tp for tp in chunk if tp not in fetched.times and tp not in fetched.unreadable]
     if todo:
         log.debug("No time for %s before the deadline; %s", summarize(todo), connection.causes)
-    return times
+    return times, todo
 
 
 def _fetch(connection: Connection, positions: Offsets, deadline: Deadline) -> _Fetched:

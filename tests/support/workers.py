@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
+OBJECT_STORES = "tests/integration/object_stores/"
 LONGEST_FIRST = (
     "tests/system/",
     "tests/browser/",
@@ -16,6 +17,7 @@ LONGEST_FIRST = (
     "tests/compatibility/",
     "tests/integration/airflow/test_spark.py",
     "tests/integration/secured/",
+    OBJECT_STORES,
     "tests/integration/stores/",
     "tests/integration/kafka/test_differential.py",
     "tests/integration/kafka/test_trouble.py",
@@ -37,6 +39,8 @@ def scope(nodeid: str) -> str:
         return "spark"
     if nodeid.startswith(ONE_CLUSTER):
         return "secured"
+    if nodeid.startswith(OBJECT_STORES):
+        return "object stores"
     one_airflow = nodeid.startswith("tests/system/") and not nodeid.startswith(OWN_AIRFLOW)
     return "system" if one_airflow else nodeid.partition("::")[0]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from rights import each_lacking, is_named, rights_of
 from secured_kafka import PASSWORD
@@ -43,47 +46,70 @@ def held(secured_cluster):
     return look
 
 
-def test_a_window_is_read_with_the_rights_of_the_table_and_not_without_one(secured_cluster, spark, topic):
-    rights = rights_of("read_window", "", topic)
-    user = secured_cluster.user("spark", *rights)
-    options = secured_cluster.spark_options(user["sasl.username"])
+@pytest.fixture
+def read(secured_cluster, spark, topic):
+    """read(user) -> the values of two records, as a user's window."""
     window = OffsetWindow({TopicPartition(topic, 0): OffsetRange(1, 3)})
 
-    def values():
+    def values(user):
+        options = secured_cluster.spark_options(user["sasl.username"])
         return [bytes(row["value"]) for row in read_window(spark, window, options).collect()]
 
+    return values
+
+
+@pytest.fixture
+def follow(secured_cluster, spark, stream, run, topic, tmp_path):
+    """follow(user, group) runs a user's query on a new checkpoint; the group follows it."""
+    numbers = itertools.count()
+
+    def query(user, group):
+        options = secured_cluster.spark_options(user["sasl.username"])
+        options["consumer.commit.groupid"] = group
+        with committing(spark, raise_errors=True):
+            run(stream(topic, **options), str(tmp_path / str(next(numbers))))
+
+    return query
+
+
+def test_a_window_is_read_and_a_query_followed_with_the_rights_of_the_table(
+    secured_cluster, read, follow, topic, new_group, held, caplog
+):
+    group = new_group()
+    assert read(secured_cluster.user("spark", *rights_of("read_window", "", topic))) == [b"1", b"2"]
+    follow(secured_cluster.user("spark", *rights_of("KafkaOffsetCommitterListener", group, topic)), group)
+    assert held(group) == {(topic, 0): 3}
+    assert PASSWORD not in caplog.text
+
+
+@pytest.mark.long
+def test_a_window_is_not_read_without_one_of_them(secured_cluster, read, topic):
+    rights = rights_of("read_window", "", topic)
+    user = secured_cluster.user("spark", *rights)
     for lacking in each_lacking(rights):
         with secured_cluster.without(user, *lacking):
-            with pytest.raises((BrokerError, PySparkException)) as refused:
-                values()
+            with pytest.raises((BrokerError, Py4JError, PySparkException)) as refused:
+                read(user)
         if lacking.left is None:
             assert is_named(lacking, str(refused.value))
         else:
             assert refused.match(NOT_ALLOWED)
         assert PASSWORD not in str(refused.value)
-    assert values() == [b"1", b"2"]
 
 
-def test_the_listener_commits_with_the_rights_of_the_table_and_not_without_one(
-    secured_cluster, stream, run, topic, new_group, held, tmp_path, spark, caplog
-):
+@pytest.mark.long
+def test_a_query_is_not_followed_without_one_of_them(secured_cluster, follow, topic, new_group, held, caplog):
     group = new_group()
     rights = rights_of("KafkaOffsetCommitterListener", group, topic)
     user = secured_cluster.user("spark", *rights)
-    options = secured_cluster.spark_options(user["sasl.username"])
-    options["consumer.commit.groupid"] = group
-    for number, lacking in enumerate(each_lacking(rights)):
+    for lacking in each_lacking(rights):
         with secured_cluster.without(user, *lacking):
             with pytest.raises((BrokerAuthenticationError, PySparkException)) as refused:
-                with committing(spark, raise_errors=True):
-                    run(stream(topic, **options), str(tmp_path / str(number)))
+                follow(user, group)
         if lacking.right.resource == "group":
             assert is_named(lacking, str(refused.value))
         else:
             # The query itself fails before there is anything to commit.
             assert refused.match(NOT_ALLOWED)
         assert held(group) == {}
-    with committing(spark, raise_errors=True):
-        run(stream(topic, **options), str(tmp_path / "checkpoint"))
-    assert held(group) == {(topic, 0): 3}
     assert PASSWORD not in caplog.text
