@@ -18,6 +18,8 @@ def _codes(*names: str) -> frozenset[str]:
 
 
 NO_LEADER = "LEADER_NOT_AVAILABLE"
+NOT_READY = "REPLICA_NOT_AVAILABLE"
+"""Kafka's name for a broker that does not have a partition yet."""
 
 TOPIC_HIDDEN = "TOPIC_AUTHORIZATION_FAILED"
 """The response for a named topic that the user may not describe, or that does not exist."""

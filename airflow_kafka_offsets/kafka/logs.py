@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
+from airflow_kafka_offsets.kafka.failures import NOT_READY, RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
 from airflow_kafka_offsets.kafka.requests import missing_partitions, read_offsets, without_leader
 from airflow_kafka_offsets.kafka.session import Session, ask_each
 from airflow_kafka_offsets.model.offsets import (
@@ -87,10 +87,15 @@ def offsets_at(
                 missing=missing,
             )
         # A failure that does not pass first: with it, asking again for the others is of no use.
-        for failure in sorted(failures.values(), key=lambda each: each.code in RETRIABLE | UNKNOWN_PARTITION):
-            # The client reports a partition without a leader as one that it does not know.
-            hidden = failure.code in UNKNOWN_PARTITION and without_leader(connections[0], unknown, timeout)
-            raise Failed(hidden or failure)
+        for tp, failure in sorted(
+            failures.items(), key=lambda each: each[1].code in RETRIABLE | UNKNOWN_PARTITION
+        ):
+            if failure.code not in UNKNOWN_PARTITION or tp in missing:
+                raise Failed(failure)
+            # The client reports a partition without a leader as one that it does not know; and a leader that
+            # has just started does not know its partitions yet. In the list of topics they are.
+            hidden = without_leader(connections[0], unknown, timeout)
+            raise Failed(hidden or Failure(NOT_READY, f"the leader of {tp} does not know it yet"))
         return list(found.values())
 
     if not wanted:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.kafka.session import Session
@@ -66,20 +67,22 @@ class Steps:
         if self._over or event not in ("open", "os.listdir", *_CHANGES):
             return
         path = arguments[0]
-        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path).startswith(self._root):
+        if not isinstance(path, (str, Path)) or not str(path).startswith(self._root):
             return
-        self._step()
+        self._step(on_disk=True)
         writes = event in ("os.mkdir", "os.rename") or (event == "open" and arguments[2] & _WRITES)
         if self._full and writes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    def _step(self) -> None:
+    def _step(self, *, on_disk: bool = False) -> None:
         with self._lock:
             if self._over:
                 return
             self.count += 1
             fault = self._fault
             if fault is None or self.struck or self.count < fault.step:
+                return
+            if fault.place == "disk" and not on_disk:
                 return
             self.struck = True
         self._strike(fault)

@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+PLACES = [str(ROOT), str(ROOT / "tests" / "support")]
+sys.path[:0] = PLACES
 
 import click  # noqa: E402
 
@@ -33,8 +34,9 @@ import click  # noqa: E402
     "--seed", type=int, default=None, help="What they are drawn from. Default: another one each time."
 )
 @click.option("--only", type=int, default=None, help="Play this schedule alone.")
-@click.option("--at-once", type=int, default=4, show_default=True, help="Schedules at once.")
+@click.option("--at-once", type=int, default=8, show_default=True, help="Schedules at once.")
 @click.option("--secured", is_flag=True, help="Let the workers log in with SCRAM.")
+@click.option("--verbose", is_flag=True, help="Print what happened in each schedule.")
 @click.option("--show", is_flag=True, help="Print the schedules, and play none.")
 def main(
     minutes: float | None,
@@ -43,6 +45,7 @@ def main(
     only: int | None,
     at_once: int,
     secured: bool,
+    verbose: bool,
     show: bool,
 ) -> None:
     """Soak the package with faults."""
@@ -59,7 +62,9 @@ def main(
         return
     click.echo(f"seed {seed}")
     began = time.monotonic()
-    soak = Soak(lanes=1 if only is not None else at_once, secured=secured)
+    soak = Soak(
+        lanes=1 if only is not None else at_once, secured=secured, verbose=verbose or only is not None
+    )
     try:
         click.echo(f"three brokers are ready after {time.monotonic() - began:.0f} s")
         soak.play(seed, numbers, time.monotonic() + (minutes * 60 if minutes is not None else float("inf")))
@@ -74,5 +79,5 @@ def main(
 if __name__ == "__main__":
     # Airflow reads it once when it is imported, in the processes that the workers are copies of.
     with tempfile.TemporaryDirectory(prefix="airflow-home-", ignore_cleanup_errors=True) as home:
-        os.environ["AIRFLOW_HOME"] = home
+        os.environ |= {"AIRFLOW_HOME": home, "PYTHONPATH": os.pathsep.join(PLACES)}
         main()

@@ -30,7 +30,7 @@ FAULTS: dict[str, Place] = {
 WEIGHTS = {"worker": 12, "disk": 6, "connection": 9, "broker": 3}
 """How often a fault strikes each place. Brokers take seconds to come back, and one is away at a time."""
 
-STEPS = {"commit": 26, "reset": 75, "restore": 70, "window": 14, "drift": 20, "wait": 12, "cli-restore": 70}
+STEPS = {"commit": 26, "reset": 90, "restore": 90, "window": 14, "drift": 20, "wait": 12}
 """About how many reads, writes and calls each action makes: a fault comes at one of them."""
 
 AFTERWARDS = ("same", "commit", "drift", "other-reset", "cli-restore")
@@ -173,4 +173,8 @@ def _fault(dice: random.Random, name: str) -> Fault:
         if kind == "small-quota"
         else round(dice.uniform(low, high), 3)
     )
-    return Fault(kind, dice.randint(1, STEPS[name]), dice.choice((0, 0, 0, 1, 2, 4)), amount)
+    step = dice.randint(1, STEPS[name])
+    if name in ("reset", "restore"):
+        # A move writes in its later half.
+        step = max(step, dice.randint(1, STEPS[name]))
+    return Fault(kind, step, dice.choice((0, 0, 0, 1, 2, 4)), amount)

@@ -93,9 +93,11 @@ class Soak:
     A cluster, and the lanes on which schedules are played.
 
     :param lanes: schedules at once.
+    :param verbose: whether to print also the schedules that break no promise.
     """
 
-    def __init__(self, *, lanes: int, secured: bool = False) -> None:
+    def __init__(self, *, lanes: int, secured: bool = False, verbose: bool = False) -> None:
+        self._verbose = verbose
         self.report = Report()
         self.directory = Path(tempfile.mkdtemp(prefix="soak-"))
         self.processes = multiprocessing.get_context("forkserver")
@@ -165,6 +167,8 @@ class Soak:
             print(text, flush=True)
         else:
             shutil.rmtree(played.home, ignore_errors=True)
+            if self._verbose:
+                print("\n".join([str(schedule), *played.log]), flush=True)
         with self.report.lock:
             self.report.schedules += 1
 
@@ -201,7 +205,7 @@ class Played:
     def _begin(self) -> None:
         self._soak.produce(self._lane, [4, 7, 1])
         if self._checkpoint is None:
-            self._until_done(self._order("reset", scenario=["to_offset", "earliest"], topics=True))
+            self._until_done(self._order("reset", scenario=["to_offset", "earliest"]))
         else:
             # In a log that older schedules have filled a batch is somewhere in the middle.
             self._checkpoint.run_batch([end // 2 for end in self._lane.ends])
@@ -240,6 +244,8 @@ class Played:
         if outcome is not None and "result" in outcome:
             self._note(order, outcome["result"], before)
             return
+        if outcome is not None and outcome["retriable"] is False:
+            raise BrokenPromiseError(f"it says that a retry is no use: {outcome['error']}: {outcome['text']}")
         if self._goes_on_elsewhere(action.then, order, before, wanted):
             return
         result = self._until_done(order, before, wanted)
@@ -391,7 +397,7 @@ class Played:
             time.sleep(0.5)
         raise BrokenPromiseError(f"{order.name} does not get done: {outcome}")
 
-    def _order(self, name: str, *, topics: bool = False, **given: Any) -> Order:
+    def _order(self, name: str, **given: Any) -> Order:
         """Return the order of a new run."""
         self._runs += 1
         return Order(

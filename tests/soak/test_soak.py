@@ -16,7 +16,7 @@ RUN = Path(__file__).with_name("run.py")
 @pytest.mark.timeout(280)
 def test_a_short_soak_breaks_no_promise():
     done = subprocess.run(
-        [sys.executable, str(RUN), "--minutes", "0.5", "--seed", "15"],
+        [sys.executable, str(RUN), "--minutes", "0.4", "--seed", "15"],
         capture_output=True,
         text=True,
         timeout=270,

@@ -11,7 +11,9 @@ from confluent_kafka.admin import AdminClient
 from deadlines import until
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.kafka import logs
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.failures import Failure
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -87,3 +89,18 @@ def test_reset_offsets_with_offline_partition_not_in_reset_target(halved, oracle
     committed = oracle.committed(ours, theirs, on=servers)
     assert committed[ours] == committed[theirs]
     assert committed[ours] == {TopicPartition(topic, number): 10 for number in with_leader}
+
+
+def test_a_topic_that_a_leader_does_not_know_yet_is_not_called_missing(
+    bootstrap_servers, make_topic, monkeypatch
+):
+    """A leader that has just started: for some seconds the list of topics knows more than it does."""
+    partition = TopicPartition(make_topic(partitions=1), 0)
+
+    def not_yet(connection, partitions, *_):
+        return {}, dict.fromkeys(partitions, Failure("UNKNOWN_TOPIC_OR_PART", "Broker: Unknown topic"))
+
+    monkeypatch.setattr(logs, "read_offsets", not_yet)
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=2) as client:
+        with pytest.raises(BrokerUnavailableError, match=f"the leader of {partition} does not know it yet"):
+            client.log_ranges([partition])
