@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 
-from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, newest_archive, write_archive
+from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archive, write_archive
+from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.guards import take_survey
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerError, CheckpointError, CheckpointMovedError, PlanRefusedError
@@ -51,7 +52,7 @@ def apply_checkpoint_plan(
     check_plans([checkpoint_plan])
     quiet_period = parse_quiet_period(quiet_period)
     if checkpoint_plan.steps:
-        _wait_until_quiet(checkpoint, checkpoint_plan, quiet_period)
+        _wait_until_quiet(checkpoint, quiet_period)
         _begin(checkpoint, checkpoint_plan, by or CommitMetadata(), attachments or {}, last_check)
         for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
             _carry_out(checkpoint, step)
@@ -69,11 +70,22 @@ def apply_checkpoint_plan(
                     f"rest, undoing archive {checkpoint_plan.archive} takes it back"
                 )
             raise
+    if checkpoint_plan.archive is not None:
+        _check_not_taken_back(checkpoint, checkpoint_plan.archive)
     # In this order: the same undo, made again, marks what is left.
     if checkpoint_plan.archive is not None:
         mark_done(checkpoint, checkpoint_plan.archive)
     if checkpoint_plan.undoes is not None:
         mark_undone(checkpoint, checkpoint_plan.undoes, checkpoint_plan.archive or "nothing to change")
+
+
+def _check_not_taken_back(checkpoint: SparkCheckpoint, name: str) -> None:
+    kept = read_archive(checkpoint, name)
+    if kept is not None and kept.undone:
+        raise CheckpointMovedError(
+            f"{checkpoint.location}: move {kept} was taken back while it was under way; see where the "
+            "checkpoint and its groups are now, then move them again"
+        )
 
 
 def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
@@ -95,17 +107,39 @@ def _begin(
     last_check: Callable[[], None] | None,
 ) -> None:
     """Keep what is overwritten, unless an interrupted try has kept it, and let no other move begin."""
-    nonce = None if checkpoint_plan.resumes else write_archive(checkpoint, checkpoint_plan, by, attachments)
-    if last_check is not None:
-        try:
+    if checkpoint_plan.resumes:
+        _check_planned(checkpoint, checkpoint_plan)
+        if last_check is not None:
             last_check()
-        except BaseException:
-            if nonce is not None:
-                mark_undone(checkpoint, str(checkpoint_plan.archive), "itself: nothing was changed")
-            raise
-    if nonce is not None and ((newest := newest_archive(checkpoint)) is None or newest.nonce != nonce):
-        raise CheckpointMovedError(
-            f"{checkpoint.location}: another move of it was begun at the same time; nothing was changed"
+        return
+    name, undoes = str(checkpoint_plan.archive), checkpoint_plan.undoes
+    claim = Claim(checkpoint, name)
+    try:
+        claim.check(undoes=undoes)
+        _check_planned(checkpoint, checkpoint_plan)
+    except BaseException:
+        claim.withdraw()
+        raise
+    write_archive(checkpoint, checkpoint_plan, by, attachments, claim.nonce)
+    try:
+        claim.check(undoes=undoes)
+        if last_check is not None:
+            last_check()
+    except BaseException:
+        mark_undone(checkpoint, name, "itself: nothing was changed")
+        claim.withdraw()
+        raise
+
+
+def _check_planned(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
+    """Refuse a checkpoint that is not as it was when the plan was made."""
+    planned, committed = checkpoint.listed()
+    if (frozenset(planned), frozenset(committed)) != checkpoint_plan.batches or any(
+        checkpoint.read_file(path) != data for path, data in checkpoint_plan.found.items()
+    ):
+        raise PlanRefusedError(
+            f"{checkpoint.location}: has changed since the plan was made: the query is running, or another "
+            "process moves it; stop it first"
         )
 
 
@@ -120,9 +154,7 @@ def _carry_out(checkpoint: SparkCheckpoint, step: Step) -> None:
         checkpoint.write_file(step.path, step.data)
 
 
-def _wait_until_quiet(
-    checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, quiet_period: float
-) -> None:
+def _wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
     # The storage's clock may differ from ours, so a write is also found by what it changes while we wait.
     survey = take_survey(checkpoint)
     paths = (f"offsets/{max(survey.planned)}", f"commits/{max(survey.committed)}")
@@ -140,9 +172,3 @@ def _wait_until_quiet(
                 f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is "
                 "running; stop it first"
             )
-    if (frozenset(survey.planned), frozenset(survey.committed)) != checkpoint_plan.batches or any(
-        checkpoint.read_file(path) != data for path, data in checkpoint_plan.found.items()
-    ):
-        raise PlanRefusedError(
-            f"{checkpoint.location}: has changed since the plan was made: the query is running; stop it first"
-        )

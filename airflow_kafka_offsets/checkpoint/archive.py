@@ -5,6 +5,7 @@ Before the first change every file that will be touched is copied below the chec
 look::
 
     <checkpoint>/_kafka_offsets/0001-seek/
+      <nonce>.claim        says that the move begins, see checkpoint/claim.py
       manifest.json        what was planned, and which files were there
       offsets/7            the copies
       before.csv           offsets of the groups that move along, in Kafka's form; likewise after.csv
@@ -21,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -73,8 +73,7 @@ class Archive:
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
     :param files: path -> digests of the file before and as planned, ``None`` for no file.
-    :param nonce: distinguishes it from a move that another process began at the same time under the same
-        name.
+    :param nonce: names its claim.
     :param carried: ``before`` is from an earlier move that this one went on from; the copies are not.
     :param undoes: name of the archive that the move put back.
     :param copies: whether it put the files back, and not the offsets alone.
@@ -108,7 +107,7 @@ class Archive:
     @property
     def number(self) -> int:
         """Which move of the checkpoint it is, from 1."""
-        return _number(self.name)
+        return number_of(self.name)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.by}, {self.created})"
@@ -121,7 +120,7 @@ def digest(data: bytes | None) -> str | None:
 
 def next_name(checkpoint: SparkCheckpoint, kind: str) -> str:
     """Return the name of the next archive, also after one that was never finished."""
-    return f"{max(map(_number, archive_names(checkpoint)), default=0) + 1:04d}-{kind}"
+    return f"{max(map(number_of, archive_names(checkpoint)), default=0) + 1:04d}-{kind}"
 
 
 def write_archive(
@@ -129,9 +128,9 @@ def write_archive(
     checkpoint_plan: CheckpointPlan,
     by: CommitMetadata,
     attachments: Mapping[str, str],
-) -> str:
-    """Keep what a move will overwrite; the manifest comes last. Return the archive's nonce."""
-    nonce = uuid.uuid4().hex
+    nonce: str,
+) -> None:
+    """Keep what a move will overwrite; the manifest comes last."""
     planned, committed = checkpoint_plan.batches
     root = f"{DIRECTORY}/{checkpoint_plan.archive}"
     for path, data in checkpoint_plan.found.items():
@@ -155,7 +154,6 @@ def write_archive(
         },
     }
     checkpoint.write_file(f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
-    return nonce
 
 
 def mark_done(checkpoint: SparkCheckpoint, name: str) -> None:
@@ -229,10 +227,11 @@ def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) ->
 def archive_names(checkpoint: SparkCheckpoint) -> list[str]:
     """Return the names of the archives of a checkpoint, oldest first."""
     names = list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or []
-    return sorted(filter(_NAME.fullmatch, names), key=_number)
+    return sorted(filter(_NAME.fullmatch, names), key=number_of)
 
 
-def _number(name: str) -> int:
+def number_of(name: str) -> int:
+    """Return which move of the checkpoint an archive is of, by its name."""
     return int(name.partition("-")[0])
 
 

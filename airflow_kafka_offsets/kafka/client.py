@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -256,7 +256,14 @@ class OffsetsClient:
                 raise call.explain(error.failure, "Read") from None
         return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str = "",
+        *,
+        check: Callable[[Commits], object] | None = None,
+    ) -> None:
         """
         Commit offsets to a group that has no active members.
 
@@ -266,12 +273,13 @@ class OffsetsClient:
         :param group_id: the group; the first commit creates it.
         :param offsets: the next record to read, for each partition.
         :param metadata: a text that is kept with each of them, 4,095 bytes at most.
+        :param check: given the group's commits right before they are overwritten; what it raises ends it.
         :raises GroupActiveError: if the group has members; names them.
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
         check_commit(group_id, offsets, metadata)
         with self._session.asking(f"committing to group {group_id!r}") as call:
-            GroupCommits(self._session, self._admin, group_id).commit(call, offsets, metadata)
+            GroupCommits(self._session, self._admin, group_id).commit(call, offsets, metadata, check)
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
         """
@@ -302,9 +310,11 @@ class OffsetsClient:
         if fenced:
             with self._session.calling(f"committing a window to group {group_id!r}") as call:
                 return FencedCommit(self._session, self._admin, group_id, window, metadata).run(call)
-        commits = self.committed(group_id, window.ranges)
-        window.to_commit(f"group {group_id!r}", committed_offsets(commits), committed_texts(commits))
-        self.commit(group_id, window.end, metadata)
+
+        def check(commits: Commits) -> None:
+            window.to_commit(f"group {group_id!r}", committed_offsets(commits), committed_texts(commits))
+
+        self.commit(group_id, window.end, metadata, check=check)
         return window.end
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
