@@ -60,6 +60,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_kafka_offsets.operators.drift",
                     "airflow_kafka_offsets.operators.reset",
                     "airflow_kafka_offsets.operators.restore",
+                    "airflow_kafka_offsets.operators.spark_submit",
                     "airflow_kafka_offsets.operators.window",
                 ],
             }

@@ -9,8 +9,10 @@ The location is the URI exactly as the Spark job has it. Hadoop and fsspec spell
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import re
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -46,7 +48,10 @@ _DRIVER = {
 }
 """fsspec's scheme -> what ``pip install`` adds for it."""
 
-_PUTS_WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "memory"})
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az"})
+"""fsspec's schemes of storages that have no directories."""
+
+_PUTS_WHOLE = _OBJECT_STORES | {"memory"}
 """fsspec's schemes of storages on which a write appears as a whole when it ends, and never in part."""
 
 _OWN = "this machine (environment, configuration files, instance profile)"
@@ -118,19 +123,46 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
             raise CheckpointFormatError(f"{_named(fs, path)}: is a file; expected a directory") from None
 
 
-def read_bytes(fs: AbstractFileSystem, path: str) -> bytes | None:
-    """Return a file's content, ``None`` if there is no such file; refuse one above :data:`MAX_SIZE`."""
+def may_list_late(fs: AbstractFileSystem) -> bool:
+    """
+    Return whether listings may miss what was just written, and show what was just removed.
+
+    Reads of a file are right at once. Amazon's, Google's and Azure's listings are too, but not those of every
+    server that speaks their protocols.
+    """
+    return _is_one_of(fs, _OBJECT_STORES)
+
+
+def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> bytes | None:
+    """
+    Return a file's content, ``None`` if there is no such file; refuse one above :data:`MAX_SIZE`.
+
+    :param listed: whether its directory was listed just now, so that the listing may say that it is not
+        there.
+    """
     with plain_errors(fs, path):
         try:
-            # A range is not asked of an object store: some refuse one of an empty object.
-            part = {"end": MAX_SIZE + 1} if isinstance(fs, LocalFileSystem) else {}
-            data: bytes = fs.cat_file(path, **part)
+            if isinstance(fs, LocalFileSystem) and not _has_an_end(path):
+                raise CheckpointFormatError(f"{_named(fs, path)}: is a pipe or a device; expected a file")
+            if not listed and may_list_late(fs):
+                fs.invalidate_cache(path.rpartition("/")[0])
+            data: bytes = fs.cat_file(path, **_plain_read(fs))
             size = len(data) if len(data) <= MAX_SIZE else fs.size(path)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
     if size > MAX_SIZE:
         raise CheckpointFormatError(too_large(_named(fs, path), size))
     return data
+
+
+def _plain_read(fs: AbstractFileSystem) -> dict[str, int]:
+    """Return what makes a driver read a file with one request."""
+    # A range is not asked of an object store: some refuse one of an empty object.
+    if isinstance(fs, LocalFileSystem):
+        return {"end": MAX_SIZE + 1}
+    # s3fs would ask for the size first, if need be the last listing.
+    taken = inspect.signature(getattr(fs, "_cat_file", fs.cat_file)).parameters
+    return {"max_concurrency": 1} if "max_concurrency" in taken else {}
 
 
 def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
@@ -161,8 +193,11 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
     directory, _, name = path.rpartition("/")
     temporary = f"{directory}/.{name}.{uuid.uuid4()}.tmp"
     with plain_errors(fs, path, "change"):
-        fs.makedirs(directory, exist_ok=True)
-        if _PUTS_WHOLE & ({fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)):
+        # An object store has no directories: its drivers would look for the bucket, which needs a right of
+        # its own, and make one if they do not see it.
+        if not _is_one_of(fs, _OBJECT_STORES):
+            fs.makedirs(directory, exist_ok=True)
+        if _is_one_of(fs, _PUTS_WHOLE):
             fs.pipe_file(path, data)
         elif isinstance(fs, LocalFileSystem):
             with Path(temporary).open("xb") as file:
@@ -172,7 +207,15 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
             Path(temporary).replace(path)
         else:
             fs.pipe_file(temporary, data)
-            fs.mv(temporary, path)
+            _take_name(fs, temporary, path)
+
+
+def _take_name(fs: AbstractFileSystem, temporary: str, path: str) -> None:
+    if _is_one_of(fs, frozenset({"webhdfs"})):
+        # fsspec's own rename leaves a file that is there as it is, without an error; HDFS can replace it.
+        fs._call("RENAME", method="put", path=temporary, destination=path, renameoptions="OVERWRITE")
+    else:
+        fs.mv(temporary, path)
 
 
 def remove_file(fs: AbstractFileSystem, path: str) -> None:
@@ -256,6 +299,16 @@ def storage_error(error: Exception, location: str, doing: str, credentials: str)
         f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check "
         f"that it is reachable from here and that the credentials of {credentials} are valid"
     )
+
+
+def _has_an_end(path: str) -> bool:
+    """Whether reading ends by itself; errors if there is no such file."""
+    mode = Path(path).stat().st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+
+
+def _is_one_of(fs: AbstractFileSystem, schemes: frozenset[str]) -> bool:
+    return not schemes.isdisjoint((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
 
 
 def _named(fs: AbstractFileSystem, path: str) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 from kafka_oracle import kafka_tools, oracle  # noqa: F401
 from own_postgres import postgres  # noqa: F401
-from secured_kafka import SecuredKafka
+from secured_kafka import TestedKafka
 from secured_kafka import secured_kafka as start_secured_kafka
 from shared_kafka import SharedKafka, shared_kafka
 from spark_connect import connect, connect_url  # noqa: F401
@@ -106,7 +106,7 @@ def kafka(request: pytest.FixtureRequest) -> SharedKafka:
 
 
 @pytest.fixture(scope="session")
-def secured_kafka(run_directory: Path) -> Iterator[SecuredKafka]:
+def secured_kafka(run_directory: Path) -> Iterator[TestedKafka]:
     """
     A Kafka with TLS, users and ACLs, started when it is first wanted and shared by all tests.
 
@@ -117,6 +117,15 @@ def secured_kafka(run_directory: Path) -> Iterator[SecuredKafka]:
     if os.environ.get(USERS_BROKER):
         pytest.skip(f"needs a Kafka of its own, and {USERS_BROKER} names another one")
     with start_secured_kafka(run_directory) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def secured_cluster(run_directory: Path) -> Iterator[TestedKafka]:
+    """The same with three brokers: topics have three replicas."""
+    if os.environ.get(USERS_BROKER):
+        pytest.skip(f"needs a Kafka of its own, and {USERS_BROKER} names another one")
+    with start_secured_kafka(run_directory, brokers=3) as kafka:
         yield kafka
 
 
@@ -194,7 +203,7 @@ def make_topic(bootstrap_servers: str, _created_topics: dict[str, list[str]]) ->
         broker = on or bootstrap_servers
         name = f"topic-{uuid.uuid4().hex[:12]}"
         admin = AdminClient({"bootstrap.servers": broker, "log_level": 0})
-        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
         admin.create_topics([new], request_timeout=DEADLINE)[name].result(DEADLINE)
         _created_topics.setdefault(broker, []).append(name)
         _wait_until_visible(broker, name, partitions)

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archive, write_archive
 from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.guards import take_survey
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import BrokerError, CheckpointError, CheckpointMovedError, PlanRefusedError
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    CheckpointError,
+    CheckpointMovedError,
+    CheckpointUnavailableError,
+    PlanRefusedError,
+)
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPlan, Step, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
@@ -54,9 +61,15 @@ def apply_checkpoint_plan(
     if checkpoint_plan.steps:
         _wait_until_quiet(checkpoint, quiet_period)
         _begin(checkpoint, checkpoint_plan, by or CommitMetadata(), attachments or {}, last_check)
-        for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
-            _carry_out(checkpoint, step)
-        verify_checkpoint(checkpoint, checkpoint_plan)
+        remedy = (
+            f"running it again finishes the rest, undoing archive {checkpoint_plan.archive} takes it back"
+        )
+        try:
+            for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
+                _carry_out(checkpoint, step)
+            verify_checkpoint(checkpoint, checkpoint_plan)
+        except CheckpointError as error:
+            raise error.append(f"the checkpoint may be moved in part: {remedy}") from error.__cause__
         log.info(
             "Moved and read back: checkpoint %s, archive %s", checkpoint.location, checkpoint_plan.archive
         )
@@ -65,18 +78,20 @@ def apply_checkpoint_plan(
             commit()
         except BrokerError as error:
             if checkpoint_plan.steps:
-                error.append(
-                    f"the checkpoint {checkpoint.location} was moved before: running it again finishes the "
-                    f"rest, undoing archive {checkpoint_plan.archive} takes it back"
-                )
+                error.append(f"the checkpoint {checkpoint.location} was moved before: {remedy}")
             raise
     if checkpoint_plan.archive is not None:
         _check_not_taken_back(checkpoint, checkpoint_plan.archive)
-    # In this order: the same undo, made again, marks what is left.
-    if checkpoint_plan.archive is not None:
-        mark_done(checkpoint, checkpoint_plan.archive)
-    if checkpoint_plan.undoes is not None:
-        mark_undone(checkpoint, checkpoint_plan.undoes, checkpoint_plan.archive or "nothing to change")
+    try:
+        # In this order: the same undo, made again, marks what is left.
+        if checkpoint_plan.archive is not None:
+            mark_done(checkpoint, checkpoint_plan.archive)
+        if checkpoint_plan.undoes is not None:
+            mark_undone(checkpoint, checkpoint_plan.undoes, checkpoint_plan.archive or "nothing to change")
+    except CheckpointError as error:
+        raise error.append(
+            "everything was moved, which could not be noted: running it again notes it"
+        ) from error.__cause__
 
 
 def _check_not_taken_back(checkpoint: SparkCheckpoint, name: str) -> None:
@@ -89,14 +104,23 @@ def _check_not_taken_back(checkpoint: SparkCheckpoint, name: str) -> None:
 
 
 def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
-    """Refuse a checkpoint that is not where the plan has moved it: another process has written to it."""
+    """Refuse a checkpoint that is not as the plan has changed it."""
+    kept = f"what was overwritten is in archive {checkpoint_plan.archive}"
     state = checkpoint.read()
     if state.kafka_offsets != checkpoint_plan.after:
         raise CheckpointError(
             f"{checkpoint.location}: the offsets read back after the move are not those that were written "
             f"(batch {state.batch_id}): the query is running, or another process moves the checkpoint; stop "
-            f"it. What was overwritten is in archive {checkpoint_plan.archive}"
+            f"it; {kept}"
         )
+    # A batch that was to go and is there still does not change the offsets of the one before it.
+    for step in checkpoint_plan.steps:
+        if checkpoint.read_file(step.path) != step.data:
+            raise CheckpointUnavailableError(
+                f"{checkpoint.name(step.path)}: read back after the move, it is "
+                f"{'still there' if step.data is None else 'not as it was written'}: the storage did not "
+                f"carry that out, or the query is running; {kept}"
+            )
 
 
 def _begin(
@@ -113,14 +137,16 @@ def _begin(
             last_check()
         return
     name, undoes = str(checkpoint_plan.archive), checkpoint_plan.undoes
-    claim = Claim(checkpoint, name)
+    with _nothing_changed():
+        claim = Claim(checkpoint, name)
     try:
         claim.check(undoes=undoes)
         _check_planned(checkpoint, checkpoint_plan)
     except BaseException:
         claim.withdraw()
         raise
-    write_archive(checkpoint, checkpoint_plan, by, attachments, claim.nonce)
+    with _nothing_changed():
+        write_archive(checkpoint, checkpoint_plan, by, attachments, claim.nonce)
     try:
         claim.check(undoes=undoes)
         if last_check is not None:
@@ -129,6 +155,14 @@ def _begin(
         mark_undone(checkpoint, name, "itself: nothing was changed")
         claim.withdraw()
         raise
+
+
+@contextmanager
+def _nothing_changed() -> Iterator[None]:
+    try:
+        yield
+    except CheckpointError as error:
+        raise error.append("nothing of the checkpoint was changed") from error.__cause__
 
 
 def _check_planned(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:

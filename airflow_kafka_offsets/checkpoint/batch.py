@@ -35,15 +35,19 @@ class CheckpointBatch:
         self.batch_id = batch_id
         known = _kafka_sources(checkpoint.entry(batch_id))
         self.ends: dict[str, Offsets] = {name: ends for name, ends in known.items() if ends is not None}
-        # Gaps between the numbers are normal.
-        earlier = [number for number in checkpoint.batches("offsets") if number < batch_id]
-        if batch_id > 0 and not earlier:
+        before = batch_id - 1
+        if batch_id > 0 and not checkpoint.has("offsets", before):
+            # Gaps between the numbers are normal.
+            before = max(
+                (number for number in checkpoint.batches("offsets") if number < batch_id), default=-1
+            )
+        if batch_id > 0 and before < 0:
             raise CheckpointError(
                 f"{checkpoint.name(f'offsets/{batch_id}')}: there is no batch before it any more, so where "
                 "it begins is not known; expected the batch that is running now: older ones are removed "
                 "(spark.sql.streaming.minBatchesToRetain)"
             )
-        self._before = _kafka_sources(checkpoint.entry(max(earlier))) if earlier else {}
+        self._before = _kafka_sources(checkpoint.entry(before)) if before >= 0 else {}
 
     def kafka_sources(self, source: str | None) -> list[str]:
         """

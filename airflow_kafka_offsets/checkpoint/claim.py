@@ -10,17 +10,17 @@ a claim that is in nobody's way: the next move has a higher number.
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import (
     DIRECTORY,
-    MANIFEST,
     archive_names,
     number_of,
     read_archive,
 )
 from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, unfinished_refusal
-from airflow_kafka_offsets.errors import CheckpointMovedError
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError
 from airflow_kafka_offsets.storage import list_names
 
 if TYPE_CHECKING:
@@ -65,15 +65,18 @@ class Claim:
             raise unfinished_refusal(self._checkpoint, newest)
 
     def withdraw(self) -> None:
-        """Give the checkpoint up to others."""
-        self._checkpoint.remove_file(self._file)
+        """Give the checkpoint up to others; a claim that stays on a failing storage is in nobody's way."""
+        with suppress(CheckpointError):
+            self._checkpoint.remove_file(self._file)
 
     @property
     def _file(self) -> str:
         return f"{DIRECTORY}/{self._archive}/{self.nonce}{_SUFFIX}"
 
     def _has_rival(self, archive: str) -> bool:
-        names = list_names(self._checkpoint.fs, f"{self._checkpoint.root}/{DIRECTORY}/{archive}") or []
-        if archive != self._archive and MANIFEST in names:
+        # A manifest is read, and not looked for in a listing, which may be late on some storages.
+        begun = read_archive(self._checkpoint, archive)
+        if begun is not None and begun.nonce != self.nonce:
             return True
+        names = list_names(self._checkpoint.fs, f"{self._checkpoint.root}/{DIRECTORY}/{archive}") or []
         return any(name.endswith(_SUFFIX) and name != f"{self.nonce}{_SUFFIX}" for name in names)

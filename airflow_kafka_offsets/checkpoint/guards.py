@@ -12,7 +12,7 @@ from airflow_kafka_offsets.checkpoint.state_store import has_version, is_statefu
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.checkpoint_plan import SINKS, CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
-from airflow_kafka_offsets.storage import list_names, open_location
+from airflow_kafka_offsets.storage import list_names, may_list_late, open_location, read_bytes
 
 HARMLESS_SINKS = ("idempotent", "kafka", "noop")
 """Sinks to which a batch id may come again with other records."""
@@ -40,19 +40,13 @@ class Survey(NamedTuple):
 
 def take_survey(checkpoint: SparkCheckpoint) -> Survey:
     """Read what a move is planned on; an error if no batch has finished yet."""
-    state = checkpoint.read()
-    if state.batch_id is None:
+    state, entry, planned, committed = checkpoint.read_batches()
+    if state.batch_id is None or entry is None:
         raise CheckpointError(
             f"{checkpoint.location}: no batch has finished, so there is nothing to move: give the query "
             "startingOffsets, which it reads as long as no batch was planned, or let its first batch finish"
         )
-    return Survey(
-        state,
-        state.batch_id,
-        checkpoint.entry(state.batch_id),
-        checkpoint.batches("offsets"),
-        checkpoint.batches("commits"),
-    )
+    return Survey(state, state.batch_id, entry, planned, committed)
 
 
 def not_restartable(survey: Survey) -> list[str]:
@@ -151,7 +145,7 @@ def _sink_refusals(
             f"{doing} lets the query use the batch id again, and a file sink skips ids that it has recorded: "
             "set sink_location, the directory it writes to, so that its _spark_metadata can be checked"
         ]
-    recorded = _recorded_by_file_sink(checkpoint, policy.sink_location)
+    recorded = _recorded_by_file_sink(checkpoint, policy.sink_location, first)
     if recorded is None:
         return [f"sink_location={policy.sink_location}: has no _spark_metadata, so no file sink writes to it"]
     if recorded >= first:
@@ -162,11 +156,15 @@ def _sink_refusals(
     return []
 
 
-def _recorded_by_file_sink(checkpoint: SparkCheckpoint, location: str) -> int | None:
+def _recorded_by_file_sink(checkpoint: SparkCheckpoint, location: str, first: int) -> int | None:
+    """Return the newest batch that a file sink has recorded, or another one from ``first`` on."""
     same = location.partition(":")[0] == checkpoint.location.partition(":")[0]
     fs, root = open_location(location, checkpoint.fs if same else None)
-    names = list_names(fs, f"{root}/_spark_metadata")
-    numbers = [int(found[1]) for name in names or () if (found := _SINK_ID.fullmatch(name))]
+    names = set(list_names(fs, f"{root}/_spark_metadata") or ())
+    if may_list_late(fs):
+        unlisted = {str(first), f"{first}.compact"} - names
+        names |= {name for name in unlisted if read_bytes(fs, f"{root}/_spark_metadata/{name}") is not None}
+    numbers = [int(found[1]) for name in names if (found := _SINK_ID.fullmatch(name))]
     return max(numbers, default=None)
 
 

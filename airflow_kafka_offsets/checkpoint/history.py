@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from threading import Thread
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, archive_names, digest, read_archive
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, check_commit_log, parse_offset_log
@@ -97,9 +97,16 @@ class Batch:
         }
 
 
-def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30.0) -> list[Batch]:
+class History(NamedTuple):
+    """A query, and its last batches that are kept, oldest first; a pending batch is the last."""
+
+    query_id: str
+    batches: list[Batch]
+
+
+def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30.0) -> History:
     """
-    Return the last batches that are kept, oldest first; a pending batch is the last.
+    Return the last batches that are kept, and of which query.
 
     The directories are listed once, the files read in parallel.
 
@@ -112,11 +119,11 @@ def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30
     """
     end = monotonic() + within
     listed = _together(checkpoint, {("listed", ""): partial(_listed, checkpoint)}, within, end)
-    planned, committed, names = listed["listed", ""]
+    query_id, planned, committed, names = listed["listed", ""]
     newest = max(planned & committed, default=-1)
     wanted = sorted(planned)[-last - 1 :]  # one more: the first one begins where that ends
     finished = [number for number in wanted if number in committed]
-    read = checkpoint.read_file
+    read = partial(checkpoint.read_file, listed=True)
     found = _together(
         checkpoint,
         {
@@ -144,7 +151,7 @@ def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30
         for number in wanted
         if found["ends", number] is not None
     ]
-    return [
+    batches = [
         Batch(
             batch=this.number,
             at=this.at,
@@ -161,7 +168,8 @@ def batches(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30
             moved_to=None if this.moved_by is None else this.next_start,
         )
         for before, this in zip([None, *known], known, strict=False)
-    ][-last:]
+    ]
+    return History(query_id, batches[-last:])
 
 
 @dataclass(frozen=True)
@@ -180,9 +188,8 @@ class _Known:
         return None if moment is None else datetime.fromtimestamp(moment / 1000, tz=timezone.utc)
 
 
-def _listed(checkpoint: SparkCheckpoint) -> tuple[set[int], set[int], list[str]]:
-    checkpoint.query_id()
-    return *checkpoint.listed(), archive_names(checkpoint)
+def _listed(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
+    return checkpoint.query_id(), *checkpoint.listed(exact=False), archive_names(checkpoint, exact=False)
 
 
 def _together(

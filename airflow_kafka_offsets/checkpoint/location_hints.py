@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsspec import AbstractFileSystem
 
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.storage import list_names
 
 PARTS = ("metadata", "offsets", "commits", "sources", "state")
@@ -59,5 +60,5 @@ def _checkpoints(fs: AbstractFileSystem, root: str, names: list[str]) -> list[st
 
 
 def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMES_SHOWN])
+    shown = ", ".join(map(shorten, names[:_NAMES_SHOWN]))
     return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"

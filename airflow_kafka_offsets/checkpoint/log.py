@@ -35,8 +35,10 @@ VERSIONS = (1, 2)
 
 _VERSION_LINE = re.compile(r"v([1-9][0-9]{0,8})")
 _LIKE_A_VERSION = re.compile(r"[vV]?[0-9]{1,9}")
-_SOURCE_KEY = re.compile(r"[A-Za-z0-9_]+")
-"""Index, or what Spark 4.2 accepts in ``readStream.name(...)``."""
+_SOURCE_KEY = re.compile(r"[A-Za-z0-9_]{1,1000}")
+"""Index, or what Spark 4.2 accepts in ``readStream.name(...)``, which has no limit there."""
+_QUERY_ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+"""Spark writes a UUID."""
 _DIGITS = re.compile(r"[0-9]+")
 _LAST_MILLISECOND = 253_402_300_799_999
 """The end of the year 9999."""
@@ -99,6 +101,11 @@ class OffsetLogEntry:
         return "\n".join(lines)
 
 
+def is_query_id(text: str) -> bool:
+    """Whether a text can be a query's id, which is shown and goes into the metadata of commits."""
+    return _QUERY_ID.fullmatch(text) is not None
+
+
 def parse_query_id(text: str, name: str) -> str:
     """
     Read the ``metadata`` file, ``{"id": "<uuid>"}``.
@@ -107,7 +114,7 @@ def parse_query_id(text: str, name: str) -> str:
     """
     value = _json_object(text, name, 'a query\'s {"id": "<uuid>"}')
     query_id = value.get("id")
-    if not isinstance(query_id, str) or not query_id:
+    if not isinstance(query_id, str) or not is_query_id(query_id):
         raise CheckpointFormatError(
             f'{name}: found {kind_of(value.get("id"))} as id; expected a query\'s {{"id": "<uuid>"}} as '
             "Spark writes it"

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsspec import AbstractFileSystem
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from airflow_kafka_offsets.checkpoint import location_hints
+from airflow_kafka_offsets.checkpoint import listing, location_hints
 from airflow_kafka_offsets.checkpoint.log import (
     OffsetLogEntry,
     check_commit_log,
@@ -20,7 +20,6 @@ from airflow_kafka_offsets.checkpoint.log import (
 )
 from airflow_kafka_offsets.errors import (
     CheckpointError,
-    CheckpointFormatError,
     CheckpointNotFoundError,
     CheckpointUnavailableError,
 )
@@ -30,7 +29,6 @@ from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
     decode,
     linked_directory,
-    list_names,
     modified,
     open_location,
     read_bytes,
@@ -38,8 +36,7 @@ from airflow_kafka_offsets.storage import (
     replace_file,
 )
 
-_BATCH = re.compile(r"0|[1-9][0-9]*")
-"""Names of batch files. Beside them are ``.7.crc``, ``.7.<uuid>.tmp`` and whatever people leave behind."""
+_INDEX = re.compile(r"0|[1-9][0-9]{0,999}")
 _ATTEMPTS = 5
 
 
@@ -126,6 +123,22 @@ class CheckpointState:
         }
 
 
+class Batches(NamedTuple):
+    """
+    A state, and what it was read from.
+
+    :param state: the state.
+    :param entry: the file of the committed batch in ``offsets``; ``None`` if there is no such batch.
+    :param planned: the batches in ``offsets``.
+    :param committed: the batches in ``commits``.
+    """
+
+    state: CheckpointState
+    entry: OffsetLogEntry | None
+    planned: set[int]
+    committed: set[int]
+
+
 class SparkCheckpoint:
     """
     A Spark Structured Streaming checkpoint, on any storage that fsspec has a driver for.
@@ -151,15 +164,19 @@ class SparkCheckpoint:
 
     def read(self) -> CheckpointState:
         """
-        Return the newest state: two listings and at most three small files, however many batches there are.
+        Return the newest state: two listings and a few small files, however many batches there are.
 
         :raises CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
         :raises CheckpointFormatError: if a file is not in a form that is known; names the file.
         :raises CheckpointUnavailableError: if the storage does not answer, or a running query removes files
             faster than they can be read. Worth another try.
         """
+        return self.read_batches().state
+
+    def read_batches(self) -> Batches:
+        """Return the newest state as :meth:`read` does, and the batches that it was read from."""
         retrying = Retrying(
-            retry=retry_if_exception_type((_FileGoneError, _NoCommonBatchError)),
+            retry=retry_if_exception_type((_FileGoneError, listing.NoCommonBatchError)),
             stop=stop_after_attempt(_ATTEMPTS),
             wait=wait_random_exponential(multiplier=0.05, max=0.5),
             reraise=True,
@@ -191,13 +208,14 @@ class SparkCheckpoint:
                 "and not removed yet: it keeps spark.sql.streaming.minBatchesToRetain of them (100)"
             ) from None
 
-    def read_file(self, path: str) -> bytes | None:
+    def read_file(self, path: str, *, listed: bool = False) -> bytes | None:
         """
         Return what a file of the checkpoint holds, ``None`` if it is not there.
 
         :param path: below the checkpoint, such as ``offsets/7``.
+        :param listed: whether its directory was listed just now, see :func:`read_bytes`.
         """
-        return read_bytes(self.fs, f"{self.root}/{path}")
+        return read_bytes(self.fs, f"{self.root}/{path}", listed=listed)
 
     def write_file(self, path: str, data: bytes) -> None:
         """
@@ -232,7 +250,7 @@ class SparkCheckpoint:
             raise CheckpointError(refusal)
         return f"{self.root}/{path}"
 
-    def _read_once(self) -> CheckpointState:
+    def _read_once(self) -> Batches:
         query_id = self.query_id()
         planned, committed = self.listed()
         done = planned & committed
@@ -240,10 +258,10 @@ class SparkCheckpoint:
         newest = max(planned, default=None)
         pending = None if newest == batch_id else newest
         if batch_id is None:
-            return CheckpointState(self.location, query_id, None, pending)
+            return Batches(CheckpointState(self.location, query_id, None, pending), None, planned, committed)
         entry = parse_offset_log(*self._batch_file("offsets", batch_id))
         check_commit_log(*self._batch_file("commits", batch_id))
-        return CheckpointState(
+        state = CheckpointState(
             location=self.location,
             query_id=query_id,
             batch_id=batch_id,
@@ -251,6 +269,7 @@ class SparkCheckpoint:
             sources=_sources(entry),
             batch_timestamp_ms=entry.batch_timestamp_ms,
         )
+        return Batches(state, entry, planned, committed)
 
     def query_id(self) -> str:
         """
@@ -268,28 +287,22 @@ class SparkCheckpoint:
             )
         return parse_query_id(decode(data, name), name)
 
-    def listed(self) -> tuple[set[int], set[int]]:
+    def listed(self, *, exact: bool = True) -> tuple[set[int], set[int]]:
         """
         Return the batches in ``offsets`` and those in ``commits``.
 
+        :param exact: whether to correct listings that may be late by reads of the newest files.
         :raises CheckpointFormatError: if there are commits, and no batch is in both.
         """
-        # Offsets before commits. Spark writes offsets/N, runs the batch, writes commits/N. Listed in the same
-        # order, a batch that looks pending has no commit at a later moment, so it was really not finished.
-        # The other way round the query could finish N and plan N+1 between the listings: N, though done,
-        # would look pending. What this order misses is only what was planned after the first listing: the
-        # state is then a moment old, never wrong.
-        planned = self.batches("offsets")
-        committed = self.batches("commits")
-        if committed and not planned & committed:
-            raise _NoCommonBatchError(self.location, planned, committed)
-        return planned, committed
+        return listing.planned_and_committed(self.fs, self.root, self.location, exact=exact)
 
     def batches(self, directory: str) -> set[int]:
-        """Return the batches that have a file in ``offsets`` or ``commits`` now."""
-        # None, no such directory, is right for a query that has not planned a batch yet.
-        names = list_names(self.fs, f"{self.root}/{directory}") or []
-        return {int(name) for name in names if _BATCH.fullmatch(name)}
+        """Return the batches that are listed in ``offsets`` or ``commits`` now."""
+        return listing.listed(self.fs, self.root, directory)
+
+    def has(self, directory: str, batch_id: int) -> bool:
+        """Return whether a batch has a file in ``offsets`` or ``commits``, listed or not."""
+        return listing.has(self.fs, self.root, directory, batch_id)
 
     def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
         """Return the text and the name of a batch's file."""
@@ -314,19 +327,6 @@ class _FileGoneError(CheckpointUnavailableError):
         )
 
 
-class _NoCommonBatchError(CheckpointFormatError):
-    """A commit, and no batch in both directories: between the listings, or files were removed by hand."""
-
-    def __init__(self, location: str, planned: set[int], committed: set[int]) -> None:
-        offsets = f"{min(planned)} to {max(planned)}" if planned else "of no batch"
-        super().__init__(
-            f"{location}: found commits up to {max(committed)} and offsets {offsets}; expected a "
-            "batch that is in both: files were removed by hand, the copy is not complete, or the query "
-            "removes batches faster than they can be read (then raise "
-            "spark.sql.streaming.minBatchesToRetain, or try again)"
-        )
-
-
 def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
     known = entry.kafka_offsets
     sources = [
@@ -338,5 +338,5 @@ def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
 
 
 def _plan_order(source: CheckpointSource) -> tuple[bool, int, str]:
-    index = _BATCH.fullmatch(source.source)
+    index = _INDEX.fullmatch(source.source)
     return (index is None, int(source.source) if index else 0, source.source)

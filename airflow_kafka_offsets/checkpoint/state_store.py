@@ -12,15 +12,19 @@ import re
 from collections.abc import Iterator
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.storage import list_names
+from airflow_kafka_offsets.storage import list_names, may_list_late
 
 _NUMBER = re.compile(r"[0-9]+")
+_FIRST = ("state/0/_metadata/metadata", "state/0/0/_metadata/schema")
+"""Files that Spark writes once, before the first batch with state ends; not every version writes both."""
 _WHOLE = re.compile(r"([0-9]+)\.(snapshot|zip)")
 
 
 def is_stateful(checkpoint: SparkCheckpoint) -> bool:
     """Whether the query keeps state."""
-    return bool(list_names(checkpoint.fs, f"{checkpoint.root}/state"))
+    if list_names(checkpoint.fs, f"{checkpoint.root}/state"):
+        return True
+    return may_list_late(checkpoint.fs) and any(checkpoint.read_file(path) is not None for path in _FIRST)
 
 
 def has_version(checkpoint: SparkCheckpoint, version: int) -> bool:

@@ -84,7 +84,7 @@ def demo(directory: Path | None, days: int, keep: bool, ui: bool) -> None:
 
 @cli.group(cls=CommandGroup)
 def kafka() -> None:
-    """Run a Kafka broker on this machine, for trials."""
+    """Run a Kafka on this machine, for trials."""
 
 
 directory_option = click.option("--directory", type=DIRECTORY, help="Directory of its data.")
@@ -92,23 +92,33 @@ directory_option = click.option("--directory", type=DIRECTORY, help="Directory o
 
 @kafka.command("start")
 @directory_option
-@click.option("--port", type=int, help="Port to listen on. Default: a free one.")
+@click.option("--port", type=int, help="Port of the first broker; the others follow. Default: free ones.")
+@click.option(
+    "--brokers", type=click.IntRange(1, 9), help="Number of brokers. Default: that of the directory, or 1."
+)
+@click.option("--secured", is_flag=True, help="With TLS, users and ACLs, in a directory of its own.")
 @output_option
-def kafka_start(directory: Path | None, port: int | None, output: str) -> None:
-    """Start a Kafka broker in the background, or print the address of the one that runs."""
+def kafka_start(
+    directory: Path | None, port: int | None, brokers: int | None, secured: bool, output: str
+) -> None:
+    """Start a Kafka in the background, or print the address of the one that runs."""
     from airflow_kafka_offsets.local.background import start_background
 
-    broker = start_background(directory, port, progress=lambda line: click.echo(line, err=True))
-    value = {**broker._asdict(), "directory": broker.directory}
-    line = f"Kafka runs at {broker.bootstrap_servers} (pid {broker.pid}, log {broker.log_file})"
-    print_result(output, value, [line])
+    kafka = start_background(
+        directory, port, brokers, secured=secured, progress=lambda line: click.echo(line, err=True)
+    )
+    pids = ", ".join(map(str, kafka.pids))
+    lines = [f"Kafka runs at {kafka.bootstrap_servers} (pid {pids}, directory {kafka.directory})"]
+    if kafka.clients:
+        lines.append(f"Only users are let in: give --command-config {kafka.clients}/airflow.properties")
+    print_result(output, kafka._asdict(), lines)
 
 
 @kafka.command("stop")
 @directory_option
 @output_option
 def kafka_stop(directory: Path | None, output: str) -> None:
-    """Stop the Kafka broker in the background; its data stay."""
+    """Stop the Kafka in the background; its data stays."""
     from airflow_kafka_offsets.local.background import stop_background
 
     stopped = stop_background(directory)

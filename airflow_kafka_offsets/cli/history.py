@@ -34,12 +34,12 @@ _WIDEST = 40
 @output_option
 def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) -> None:
     """Show the batches that the checkpoint at URI still knows, the newest last."""
-    from airflow_kafka_offsets.checkpoint.history import batches
+    from airflow_kafka_offsets.checkpoint.history import read_history
 
     if plot and output == "json":
         raise UsageError("--plot draws text, and --output json is for programs: leave one of them out")
-    found = batches(checkpoint, last)
-    query_id, totals = checkpoint.query_id(), _totals(found)
+    query_id, found = read_history(checkpoint, last)
+    totals = _totals(found)
     value = {
         "version": 1,
         "location": checkpoint.location,

@@ -160,7 +160,8 @@ def broker_config(
     bootstrap_server: str | None, command_config: Path | None, kafka_config_id: str | None
 ) -> dict[str, Any]:
     """Return the configuration of a client for the cluster that the options name."""
-    from airflow_kafka_offsets.kafka.config import SERVERS, load_properties
+    from airflow_kafka_offsets.kafka.config import load_properties
+    from airflow_kafka_offsets.model.kafka_security import SERVERS
 
     if kafka_config_id and (bootstrap_server or command_config):
         raise UsageError(

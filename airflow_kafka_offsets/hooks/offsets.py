@@ -16,7 +16,6 @@ from airflow.providers.common.compat.sdk import (
 from airflow_kafka_offsets.errors import SetupError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.kafka.config import client_config as check_config
 from airflow_kafka_offsets.kafka.positions import (
     check_partitions,
@@ -28,6 +27,7 @@ from airflow_kafka_offsets.kafka.positions import (
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
 from airflow_kafka_offsets.model.formats import log_json, offsets_json
 from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import parse_interval, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.reset_targets import offsets_at_time

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.group_commits import GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at, read_logs
-from airflow_kafka_offsets.kafka.record_times import fetch_times, positions_in_logs
+from airflow_kafka_offsets.kafka.record_times import RecordTimes, positions_in_logs
 from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT, Session
 from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.names import check_group
@@ -72,11 +72,13 @@ class OffsetsClient:
         self._session = Session(config, timeout=timeout, total=total, chunk_size=chunk_size)
         self._admin = Admin(self._session.config)
         self._topics = Topics(self._session)
+        self._times = RecordTimes(self._session.config)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
     def close(self) -> None:
         """Close all connections; waits a few seconds at most. A running call closes them when it ends."""
         self._session.close()
+        self._times.close()
         self._admin.close()
 
     def __enter__(self) -> Self:
@@ -251,7 +253,7 @@ class OffsetsClient:
             positions = positions_in_logs(offsets, logs)
             # This uses another Consumer, so that calls of other threads need not wait.
             try:
-                times = fetch_times(session.config, positions, isolation_level, call)
+                times = self._times.read(positions, isolation_level, call)
             except Failed as error:
                 raise call.explain(error.failure, "Read") from None
         return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.text import is_plain
+from airflow_kafka_offsets.model.kafka_security import PROBE, SERVERS, check_servers
+from airflow_kafka_offsets.model.text import MAX_SIZE, is_plain, shorten, too_large
 
-SERVERS = "bootstrap.servers"
 RETENTION = "offsets.retention.minutes"
 """A broker's setting: how long it keeps the offsets of a group without members."""
 
@@ -42,6 +42,7 @@ _SECRET = re.compile(
     r"(?!ssl\.endpoint\.identification\.algorithm$)(sasl|ssl)\."
 )
 _FILES = frozenset(f"ssl.{what}.location" for what in ("ca", "certificate", "crl", "key", "keystore"))
+_QUOTED = re.compile(r"\"((?:\\.|[^\"\\])*)\"")
 _SHORTEST_SECRET = 3
 """Shorter values would turn every text into stars, and are no secrets."""
 
@@ -64,8 +65,8 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     ...) are left out; :func:`dropped_keys` names them.
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
-    :raises UsageError: if ``bootstrap.servers`` is missing, only Java clients know a key, or the client would
-        change a value, or fail on it without an error.
+    :raises UsageError: if ``bootstrap.servers`` is missing or has a user in it, only Java clients know a key,
+        or the client would change a value, or fail on it without an error.
     """
     kept: dict[str, Any] = {}
     for key, value in config.items():
@@ -74,6 +75,7 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if _passes(key, value):
             _check_value(key, value)
             kept[_ALIASES.get(key, key)] = value
+    check_servers(kept.get(SERVERS))
     if not str(kept.get(SERVERS, "")).strip():
         raise UsageError(
             f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: add it to "
@@ -91,8 +93,7 @@ def missing_file(config: Mapping[str, Any]) -> str | None:
     """Name a setting with a file that cannot be read; ``None`` if there is none."""
     for key in sorted(_FILES & config.keys()):
         path = str(config[key])
-        # librdkafka's word for the usual places of a system.
-        if path == "probe" or os.access(path, os.R_OK):
+        if path == PROBE or os.access(path, os.R_OK):
             continue
         found = "cannot be read by this user" if os.path.exists(path) else "is not there"  # noqa: PTH110
         return f"{key}={path} {found} on this machine"
@@ -109,16 +110,21 @@ def load_properties(path: str | Path) -> dict[str, str]:
     :raises UsageError: naming file and line, never a value.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(MAX_SIZE + 1)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read ({error.strerror}): name a file of Kafka settings"
         ) from error
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8: name a file of lines key=value") from None
+    if len(text) > MAX_SIZE:
+        raise UsageError(too_large(str(path), len(text)))
     settings: dict[str, str] = {}
+    number, counted = 1, 0
     for line in _LINE.finditer(text):
-        where = f"{path}, line {1 + text.count(chr(10), 0, line.start())}"
+        number, counted = number + text.count("\n", counted, line.start()), line.start()
+        where = f"{path}, line {number}"
         found = _SETTING.fullmatch(_CONTINUED.sub(r"\1", line[1]).rstrip())
         if found is None:
             raise UsageError(f"{where}: expected key=value")
@@ -134,7 +140,7 @@ def load_properties(path: str | Path) -> dict[str, str]:
 def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     """
     Return a function that removes credentials from a text: every value of ``sasl.*`` and ``ssl.*`` but the
-    paths of certificates.
+    paths of certificates, and each value in Java's ``sasl.jaas.config``.
 
     librdkafka quotes any value that it does not understand.
     """
@@ -143,6 +149,7 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
         for key, value in config.items()
         if _SECRET.match(key) and key not in _FILES and not isinstance(value, bool | int)
     }
+    secrets.update(_QUOTED.findall(str(config.get("sasl.jaas.config", ""))))
     long_first = sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, long_first)))
     return (lambda text: pattern.sub("***", text)) if long_first else str
@@ -163,6 +170,11 @@ def _check_value(key: str, value: Any) -> None:
     It cuts texts off at a NUL, removes leading whitespace, and reads a number up to the first character that
     is no digit, and 32 bits of it.
     """
+    if not is_plain(key):
+        raise UsageError(
+            f"the Kafka configuration has a setting named {shorten(ascii(key))}, with a NUL or half of a "
+            "surrogate pair in it: correct the Kafka connection, or the file or option"
+        )
     if isinstance(value, str) and not is_plain(value):
         reason = "has a NUL or half of a surrogate pair in it, where the client stops reading"
     elif isinstance(value, str) and not value.strip():
@@ -176,12 +188,14 @@ def _check_value(key: str, value: Any) -> None:
     else:
         return
     remedy = "correct the Kafka connection, or the file or option"
-    raise UsageError(f"{key} of the Kafka configuration {reason}: {remedy}")
+    raise UsageError(f"{shorten(key)} of the Kafka configuration {reason}: {remedy}")
 
 
 def _fits_32_bits(value: str | float) -> bool:
     if isinstance(value, str):
-        return re.fullmatch(r"\s*[+-]?[0-9]{1,10}\s*", value) is not None and _fits_32_bits(int(value))
+        return re.fullmatch(
+            r"[ \t\n\v\f\r]*[+-]?[0-9]{1,10}[ \t\n\v\f\r]*", value
+        ) is not None and _fits_32_bits(int(value))
     return -(2**31) <= value < 2**31 and value == int(value)
 
 

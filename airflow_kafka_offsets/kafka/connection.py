@@ -13,9 +13,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.errors import BrokerError
-from airflow_kafka_offsets.kafka.config import SERVERS, missing_file, scrubber
+from airflow_kafka_offsets.kafka.config import missing_file, scrubber
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
+from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import one_of

@@ -83,7 +83,9 @@ class Call(Deadline):
         cause = final if final and (final.remedy or failure.code not in FINAL) else failure
         code = cause.code
         kind: type[BrokerError] = BrokerError
-        text = f"{self.servers} refused ({failure}): {remedy(code)}"
+        # What is wrong with its configuration the client finds before it asks a broker.
+        who = "the Kafka client" if code == "_INVALID_ARG" else self.servers
+        text = f"{who} refused ({failure}): {remedy(code)}"
         if code in FINAL or cause.remedy:
             kind, text = BrokerAuthenticationError, self._denial(cause, needs)
         elif code in UNKNOWN_PARTITION:

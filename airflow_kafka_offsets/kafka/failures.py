@@ -70,8 +70,15 @@ _LOST_AT_LOGIN = "failed: Local: "
 _CLIENT_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|116)\b")
 """The broker wants another certificate of the client; with TLS 1.3 it says so only after the handshake."""
 _CLIENT_CERTIFICATE = (
-    "the listener wants a certificate of the client that it trusts: set ssl.certificate.location and "
-    "ssl.key.location"
+    "the listener wants a certificate of the client that it trusts, and that has not expired: set "
+    "ssl.certificate.location and ssl.key.location, or renew what they name"
+)
+_MECHANISMS = re.compile(r"broker's supported mechanisms: ([\w, -]+?)(?= \(|$)")
+_TOKEN_ANSWER = re.compile(r"""\{["']status["']:""")
+"""A refused token is answered with JSON (RFC 7628)."""
+_OTHER_LOGIN = (
+    "the broker does not accept the token: correct what makes it (oauth_cb, or sasl.oauthbearer.*), or this "
+    "clock if it has expired"
 )
 _UNEXPLAINED = frozenset({"_ALL_BROKERS_DOWN", "_SSL"})
 """Causes that may have another cause, which the client does not report."""
@@ -100,6 +107,10 @@ class Failure(NamedTuple):
             return cls("_TRANSPORT", text)
         if code == "_TRANSPORT" and _CLIENT_REFUSED.search(text):
             return cls("_SSL", text, _CLIENT_CERTIFICATE)
+        if code == "_AUTHENTICATION" and (offered := _MECHANISMS.search(text)):
+            return cls(code, text, f"the listener has another login: set sasl.mechanisms to {offered[1]}")
+        if code == "_AUTHENTICATION" and _TOKEN_ANSWER.search(text):
+            return cls(code, text, _OTHER_LOGIN)
         return cls(code, text)
 
     def scrubbed(self, scrub: Callable[[str], str]) -> Failure:

@@ -155,7 +155,7 @@ class FencedCommit:
                 self._window.end,
                 sorted(self._written),
                 progress.failures,
-                lambda failure: self._explain(failure, call),
+                lambda failure: call.explain(failure, "Read", self._causes),
                 uncertain=progress.uncertain,
             )
 

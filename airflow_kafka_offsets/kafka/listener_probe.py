@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.kafka.failures import Deadline, Failure
+from airflow_kafka_offsets.model.kafka_security import SERVERS
 
 _LONGEST = 2.0
 """Seconds that a probe takes at most."""

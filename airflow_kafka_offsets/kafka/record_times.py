@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
 from operator import methodcaller
 from typing import Any, NamedTuple
@@ -59,40 +60,75 @@ def positions_in_logs(
     return {tp: offset for tp, offset in inside.items() if offset < logs[tp].end}
 
 
-def fetch_times(
-    config: Mapping[str, Any], positions: Offsets, isolation_level: IsolationLevel, deadline: Deadline
-) -> dict[TopicPartition, int | None]:
+class RecordTimes:
     """
-    Return the time of the first record at or after each position, which must be inside its log.
+    Reads the times of records with a Consumer that is kept; it joins no group and commits nothing.
 
-    A separate Consumer reads them; it joins no group and commits nothing.
-
-    :return: ``None`` where no record follows. Partitions are left out that did not answer before the
-        deadline, have just lost the position to retention, or have a record without a time or that cannot be
-        read.
-    :raises Failed: if the broker refuses, for example because a right is missing.
+    Calls of several threads wait for each other, but not for other calls of a client.
     """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._connections = Connections({**config, **_FETCHES})
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """Close the Consumer; a call that is under way does it when it ends."""
+        self._closed = True
+        if self._lock.acquire(timeout=_CLOSE):
+            try:
+                self._connections.close(_CLOSE)
+            finally:
+                self._lock.release()
+
+    def read(
+        self, positions: Offsets, isolation_level: IsolationLevel, deadline: Deadline
+    ) -> dict[TopicPartition, int | None]:
+        """
+        Return the time of the first record at or after each position, which must be inside its log.
+
+        :return: ``None`` where no record follows. Partitions are left out that did not answer before the
+            deadline, have just lost the position to retention, or have a record without a time or that cannot
+            be read.
+        :raises Failed: if the broker refuses, for example because a right is missing.
+        """
+        if not positions or not self._lock.acquire(timeout=deadline.left):
+            return {}
+        connection = None
+        keep = False
+        try:
+            connection = self._connections.get(OWN_GROUP, isolation_level)
+            connection.drain()
+            connection.causes.clear()
+            times, late = _fetch_all(connection, positions, deadline)
+            connection.ask(methodcaller("unassign"))
+            # One that does not know a partition, or reports a refusal once, may go on like that.
+            keep = not (late or self._closed)
+            return times
+        finally:
+            if connection is not None and not keep:
+                self._connections.discard(connection)
+            self._lock.release()
+
+
+def _fetch_all(
+    connection: Connection, positions: Offsets, deadline: Deadline
+) -> tuple[dict[TopicPartition, int | None], list[TopicPartition]]:
+    """Return the times, and the partitions that did not answer before the deadline."""
     times: dict[TopicPartition, int | None] = {}
     todo = list(positions)
-    if not todo:
-        return times
-    connections = Connections({**config, **_FETCHES})
-    try:
-        connection = connections.get(OWN_GROUP, isolation_level)
-        while todo and deadline.left > 0:
-            chunk, todo = todo[:_CHUNK], todo[_CHUNK:]
-            chunks = 1 + -(-len(todo) // _CHUNK)
-            share = Deadline(min(deadline.left, max(_LEAST, deadline.left / chunks)))
-            fetched = _fetch(connection, {tp: positions[tp] for tp in chunk}, share)
-            times.update(fetched.times)
-            for tp, reason in fetched.unreadable.items():
-                log.debug("No time for %s at %d: %s", tp, positions[tp], reason)
-            todo += [tp for tp in chunk if tp not in fetched.times and tp not in fetched.unreadable]
-    finally:
-        connections.close(_CLOSE)
+    while todo and deadline.left > 0:
+        chunk, todo = todo[:_CHUNK], todo[_CHUNK:]
+        chunks = 1 + -(-len(todo) // _CHUNK)
+        share = Deadline(min(deadline.left, max(_LEAST, deadline.left / chunks)))
+        fetched = _fetch(connection, {tp: positions[tp] for tp in chunk}, share)
+        times.update(fetched.times)
+        for tp, reason in fetched.unreadable.items():
+            log.debug("No time for %s at %d: %s", tp, positions[tp], reason)
+        todo += [tp for tp in chunk if tp not in fetched.times and tp not in fetched.unreadable]
     if todo:
         log.debug("No time for %s before the deadline; %s", summarize(todo), connection.causes)
-    return times
+    return times, todo
 
 
 def _fetch(connection: Connection, positions: Offsets, deadline: Deadline) -> _Fetched:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, SetupError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.headroom import Headroom, Retention, measure_headrooms, untimed
-from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition
+from airflow_kafka_offsets.model.headroom import (
+    Headroom,
+    Headrooms,
+    Retention,
+    measure_headrooms,
+    undecided,
+    untimed,
+)
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition
 
 _BY_TOPIC = 10.0
 """Seconds for reading records topic by topic; those that are left have an unknown time."""
@@ -46,15 +54,20 @@ def headrooms(
     client: OffsetsReader,
     positions: Offsets,
     logs: Logs,
+    known: Mapping[str, Retention | str] | None = None,
     *,
+    least: float | None = None,
     strict: bool = True,
 ) -> dict[TopicPartition, Headroom]:
     """
     Return the headroom of positions; ``strict`` as in :func:`retentions`.
 
     :param logs: up to the log end: retention also deletes what is not committed.
+    :param known: how long the topics keep their records; default: it is asked for.
+    :param least: see :func:`decide`.
     """
-    known = retentions(client, {tp.topic for tp in positions}, strict=strict)
+    if known is None:
+        known = retentions(client, {tp.topic for tp in positions}, strict=strict)
     wanted = untimed(positions, logs, known)
     try:
         times = client.record_times(wanted) if wanted else {}
@@ -62,8 +75,36 @@ def headrooms(
         if strict:
             raise
         times, refused = _times_by_topic(client, wanted)
-        known |= refused
-    return measure_headrooms(positions, logs, known, times, int(time.time() * 1000))
+        known = {**known, **refused}
+    now_ms = int(time.time() * 1000)
+    found = measure_headrooms(positions, logs, known, times, now_ms)
+    return found if least is None else found | decide(client, found, positions, known, least, now_ms)
+
+
+def decide(
+    client: OffsetsReader,
+    found: Headrooms,
+    positions: Offsets,
+    known: Mapping[str, Retention | str],
+    least: float,
+    now_ms: int,
+) -> dict[TopicPartition, Headroom]:
+    """
+    Decide by a lookup of times whether a headroom is enough where the record's own time could not be read.
+
+    That is one offset instead of one record for each partition, so that it works for any number of them.
+
+    :param least: seconds that are enough.
+    :return: the partitions of which that is now known.
+    """
+    decided: dict[TopicPartition, Headroom] = {}
+    for kept, partitions in undecided(found, known).items():
+        oldest_ms = math.ceil(now_ms + least * 1000) - (kept.ms or 0)
+        first = client.offsets_for_time(partitions, min(MAX_OFFSET, max(0, oldest_ms)))
+        for tp in partitions:
+            enough = (offset := first[tp]) is not None and offset <= positions[tp]
+            decided[tp] = found[tp].decided(least, kept, enough=enough)
+    return decided
 
 
 def _times_by_topic(

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
-from airflow_kafka_offsets.kafka.config import SERVERS, client_config
+from airflow_kafka_offsets.kafka.config import client_config
 from airflow_kafka_offsets.kafka.connection import MAX_KEPT, Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call, Right
 from airflow_kafka_offsets.kafka.failures import Causes, Failed
 from airflow_kafka_offsets.kafka.requests import Leaders
 from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import parse_seconds
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.broker_config import LOOPBACK, listener_port
+from airflow_kafka_offsets.local.broker import find_brokers
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, listener_ports
 from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
 from airflow_kafka_offsets.local.jars import silent
-from airflow_kafka_offsets.local.kafka import READY_TIMEOUT, EmbeddedKafka, find_broker
+from airflow_kafka_offsets.local.kafka import READY_TIMEOUT, EmbeddedKafka
 from airflow_kafka_offsets.local.process import end_process
+from airflow_kafka_offsets.local.secured import SecuredKafka, clients_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,58 +21,97 @@ if TYPE_CHECKING:
 
 
 class RunningKafka(NamedTuple):
-    """A broker in the background."""
+    """A Kafka in the background."""
 
     bootstrap_servers: str
-    pid: int
-    log_file: Path
+    pids: list[int]
+    """One for each broker."""
     directory: Path
+    """Configuration, output (``kafka.log``) and data of each broker, in ``broker-N``."""
+    clients: Path | None
+    """Files of the users, see :class:`SecuredKafka`; ``None`` for a Kafka that is open to everybody."""
 
 
 def start_background(
-    directory: Path | None = None, port: int | None = None, progress: Callable[[str], None] = silent
+    directory: Path | None = None,
+    port: int | None = None,
+    brokers: int | None = None,
+    *,
+    secured: bool = False,
+    progress: Callable[[str], None] = silent,
 ) -> RunningKafka:
     """
-    Start a broker that outlives this process, or return the one that runs in the directory.
+    Start a Kafka that outlives this process, or return the one that runs in the directory.
 
     :param directory: configuration, log and data; default: ``kafka`` in the user's cache directory.
-    :param port: port of its listener; default: the previous one if that is free, else a free one.
-    :raises SetupError: if it cannot be started, or runs on another port.
+    :param port: port of the first broker, and the next ones for the others; default: the previous ones if
+        they are free, else free ones.
+    :param brokers: number of brokers; default: that of the directory, else 1.
+    :param secured: with TLS, users and ACLs; a directory that has them keeps them.
+    :raises SetupError: if it cannot be started, or differs from what is wanted.
     """
     directory = _directory(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(directory, progress):
         if (found := running(directory)) is not None:
-            where = f"already runs on {found.bootstrap_servers} (pid {found.pid})"
-            if port is not None and found.bootstrap_servers != f"{LOOPBACK}:{port}":
+            where = f"already runs on {found.bootstrap_servers} (pid {', '.join(map(str, found.pids))})"
+            if port is not None and not found.bootstrap_servers.startswith(f"{LOOPBACK}:{port}"):
                 raise SetupError(f"Kafka {where}, expected port {port}: stop it first, or use it where it is")
+            if brokers not in (None, len(found.pids)):
+                raise SetupError(
+                    f"Kafka {where}, expected {brokers} brokers: stop it first, or use it as it is"
+                )
+            if secured and not found.clients:
+                raise _not_secured(directory)
             progress(f"Kafka {where}")
             return found
-        kafka = EmbeddedKafka(directory, port=port, progress=progress).start()
-        started = RunningKafka(kafka.bootstrap_servers, kafka.pid, kafka.log_file, directory)
+        there = len(_configurations(directory))
+        if secured and there and not _clients(directory):
+            raise _not_secured(directory)
+        kind = SecuredKafka if secured or _clients(directory) else EmbeddedKafka
+        kafka = kind(directory, brokers=brokers or there or 1, port=port, progress=progress).start()
+        pids = [broker.process.pid for broker in kafka.brokers.values()]
         kafka.leave_running()
-        return started
+        return RunningKafka(kafka.bootstrap_servers, pids, directory, _clients(directory))
 
 
 def stop_background(directory: Path | None = None) -> bool:
-    """Stop the broker of a directory; its data stays. Return whether one ran."""
+    """Stop the Kafka of a directory; its data stays. Return whether one ran."""
     directory = _directory(directory)
     if not directory.exists():
         return False
     with _lock(directory):
-        if (broker := find_broker(directory)) is None:
-            return False
-        end_process(broker)
-    return True
+        brokers = find_brokers(directory)
+        # All at once: the last ones would wait for a quorum of controllers that is gone.
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(end_process, brokers))
+    return bool(brokers)
 
 
 def running(directory: Path | None = None) -> RunningKafka | None:
-    """Return the broker that runs in a directory."""
+    """Return the Kafka that runs in a directory."""
     directory = _directory(directory)
-    port = listener_port(directory / "server.properties")
-    if port is None or (broker := find_broker(directory)) is None:
+    ports = [next(iter(listener_ports(file).values()), None) for file in _configurations(directory)]
+    if not ports or None in ports or not (brokers := find_brokers(directory)):
         return None
-    return RunningKafka(f"{LOOPBACK}:{port}", broker.pid, directory / "kafka.log", directory)
+    servers = ",".join(f"{LOOPBACK}:{port}" for port in ports)
+    return RunningKafka(servers, [broker.pid for broker in brokers], directory, _clients(directory))
+
+
+def _clients(directory: Path) -> Path | None:
+    clients = clients_directory(directory)
+    return clients if clients.exists() else None
+
+
+def _not_secured(directory: Path) -> SetupError:
+    return SetupError(
+        f"the Kafka in {directory} is open to everybody, expected one with TLS and users: name another "
+        "directory"
+    )
+
+
+def _configurations(directory: Path) -> list[Path]:
+    return sorted(directory.glob("broker-*/server.properties"))
 
 
 def _directory(directory: Path | None) -> Path:

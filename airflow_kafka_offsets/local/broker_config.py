@@ -10,27 +10,20 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.errors import SetupError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+CONTROLLER = "CONTROLLER"
 
 _PORTS = range(20_000, 32_000)
 """Below the ports that Linux and macOS give to outgoing connections, which come and go between two starts."""
 
 _FIXED = {
     "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "controller.listener.names": CONTROLLER,
     # A mistyped name should not become a topic.
     "auto.create.topics.enable": "false",
-    # There is one broker to replicate to.
-    "default.replication.factor": "1",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
     # Fewer partitions of internal topics and fewer threads: an earlier first response.
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
@@ -65,20 +58,44 @@ def free_port(taken: Collection[int] = ()) -> int:
     raise SetupError(f"{LOOPBACK} has no free port from {_PORTS.start} to {_PORTS.stop}: free some")
 
 
-def listener_port(configuration: Path) -> int | None:
-    """Return the port of the clients' listener in a file of :func:`server_properties`, if there is one."""
+def listener_ports(configuration: Path) -> dict[str, int]:
+    """Return the port of each listener in a file of :func:`server_properties`; none if there is no file."""
     text = configuration.read_text(encoding="utf-8") if configuration.exists() else ""
-    found = re.search(r"^advertised\.listeners=PLAINTEXT://[0-9.]+:([0-9]+)", text, re.MULTILINE)
-    return int(found[1]) if found else None
+    listeners = re.search(r"^listeners=(.*)$", text, re.MULTILINE)
+    found = re.findall(r"(\w+)://[0-9.]+:([0-9]+)", listeners[1] if listeners else "")
+    return {name: int(port) for name, port in found}
 
 
-def server_properties(port: int, controller: int, data: Path) -> dict[str, str]:
-    """Return the configuration of a single KRaft node, broker and controller, and their ports."""
+def server_properties(
+    number: int, ports: Sequence[Mapping[str, int]], protocols: Mapping[str, str], data: Path
+) -> dict[str, str]:
+    """
+    Return the configuration of a KRaft node that is broker and controller.
+
+    :param number: its node id: 1 for the first.
+    :param ports: for each node the port of each listener, also of CONTROLLER.
+    :param protocols: the security protocol of each listener; brokers talk on the first one.
+    :param data: directory of its logs.
+    """
+    listeners = {name: f"{name}://{LOOPBACK}:{port}" for name, port in ports[number - 1].items()}
+    # With three copies one broker may fail.
+    copies = min(len(ports), 3)
+    in_sync = str(max(1, copies - 1))
     return {
         **_FIXED,
-        "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
-        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller}",
-        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        "node.id": str(number),
+        "controller.quorum.voters": ",".join(
+            f"{node}@{LOOPBACK}:{port[CONTROLLER]}" for node, port in enumerate(ports, 1)
+        ),
+        "listeners": ",".join(listeners.values()),
+        "advertised.listeners": ",".join(listeners[name] for name in protocols if name != CONTROLLER),
+        "listener.security.protocol.map": ",".join(f"{name}:{each}" for name, each in protocols.items()),
+        "inter.broker.listener.name": next(iter(protocols)),
+        "default.replication.factor": str(copies),
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": str(copies),
+        "transaction.state.log.replication.factor": str(copies),
+        "transaction.state.log.min.isr": in_sync,
         "log.dirs": str(data),
     }
 

@@ -1,5 +1,5 @@
 """
-Jars of the embedded Kafka, resolved and fetched once by jgo into the user's cache directory.
+Jars of the embedded Kafka, and of servers of tests, fetched once by jgo into the user's cache directory.
 
 A listing, written after the last jar, makes every later start independent of jgo and of the network.
 """
@@ -10,19 +10,21 @@ import contextlib
 import os
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+
+    from jgo.maven import MavenContext
 
     Progress = Callable[[str], None]
 
-KAFKA_VERSION = "4.1.0"
+KAFKA_VERSION = os.environ.get("AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION", "4.1.0")
 COORDINATES = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
@@ -30,14 +32,28 @@ COORDINATES = (
     # silently.
     "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
 )
-# Kafka Connect and its web server: only the plugin tools use them, and they would double the download.
-_EXCLUDED = ("org.apache.kafka", "connect-runtime")
 _TIME_LIMIT = 900.0
 _LARGE = 2_000_000
 
 
 def silent(line: str) -> None:
     """Report no progress."""
+
+
+class Program(NamedTuple):
+    """
+    A program in Java.
+
+    :param owner: its name in "Kafka's jars".
+    :param title: its name with the version.
+    :param size: of the download.
+    :param resolve: finds its jars and fetches them.
+    """
+
+    owner: str
+    title: str
+    size: str
+    resolve: Callable[[MavenContext], list[Path]]
 
 
 def kafka_classpath(progress: Progress = silent, directory: Path | None = None) -> list[Path]:
@@ -47,20 +63,28 @@ def kafka_classpath(progress: Progress = silent, directory: Path | None = None) 
     :param directory: where they are kept; default: ``jars`` in the cache directory.
     :raises SetupError: if they have to be fetched and jgo is missing, or they cannot be.
     """
-    listing = listing_file(directory)
+    return cached_jars(_KAFKA, listing_file(directory), progress)
+
+
+def cached_jars(program: Program, listing: Path, progress: Progress = silent) -> list[Path]:
+    """
+    Return the jars of a listing, and fetch them into its directory if they are missing.
+
+    :raises SetupError: if they have to be fetched and jgo is missing, or they cannot be.
+    """
     directory = listing.parent
     if (jars := read_listing(listing)) is not None:
         return jars
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with one_at_a_time(directory / "lock", "fetching Kafka's jars", _TIME_LIMIT, progress):
+        with one_at_a_time(directory / "lock", f"fetching {program.owner}'s jars", _TIME_LIMIT, progress):
             # Another process may have fetched them.
             if (jars := read_listing(listing)) is None:
-                jars = _fetch(directory / "repository", progress)
+                jars = _fetch(program, directory / "repository", progress)
                 write_listing(listing, jars)
     except OSError as error:
         raise SetupError(
-            f"Kafka's jars cannot be written to {directory} ({error}): "
+            f"{program.owner}'s jars cannot be written to {directory} ({error}): "
             "make it writable, or name another directory in AIRFLOW_KAFKA_OFFSETS_CACHE"
         ) from error
     return jars
@@ -90,16 +114,17 @@ def write_listing(listing: Path, jars: list[Path]) -> None:
     draft.replace(listing)
 
 
-def _fetch(repository: Path, progress: Progress) -> list[Path]:
+def _fetch(program: Program, repository: Path, progress: Progress) -> list[Path]:
     try:
         from jgo.config import GlobalSettings
         from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
         raise SetupError(
-            "jgo, which fetches Kafka's jars, is not installed: pip install 'airflow-kafka-offsets[demo]'"
+            f"jgo, which fetches {program.owner}'s jars, is not installed: "
+            "pip install 'airflow-kafka-offsets[demo]'"
         ) from error
     _remove_partial_files(repository)
-    progress(f"fetching Apache Kafka {KAFKA_VERSION} (about 45 MB, once)")
+    progress(f"fetching {program.title} ({program.size}, once)")
     try:
         context = MavenContext(
             resolver=PythonResolver(progress_callback=_reporter(progress)),
@@ -109,24 +134,45 @@ def _fetch(repository: Path, progress: Progress) -> list[Path]:
             remote_repos={**GlobalSettings.load().repositories, **MavenContext().remote_repos},
             timeout=30,
         )
-        excluded = [context.project(*_EXCLUDED)]
-        wanted = [context.create_dependency(name, exclusions=excluded) for name in COORDINATES]
+        jars = program.resolve(context)
+    # Whatever requests or jgo's XML parser raise. Its text may contain an address with credentials.
+    except Exception as error:
+        raise SetupError(
+            f"{program.owner}'s jars could not be fetched ({type(error).__name__}): check the network and "
+            "the proxy settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] "
+            "of jgo's settings file ~/.config/jgo.conf; finished files are kept, so a retry continues"
+        ) from error
+    progress(f"{program.title} is complete")
+    return jars
+
+
+def with_dependencies(
+    coordinates: Sequence[str], excluded: Sequence[tuple[str, str]] = ()
+) -> Callable[[MavenContext], list[Path]]:
+    """Return what resolves artifacts with all that they need at run time, in exactly these versions."""
+
+    def resolve(context: MavenContext) -> list[Path]:
+        exclusions = [context.project(*each) for each in excluded]
+        wanted = [context.create_dependency(name, exclusions=exclusions) for name in coordinates]
         for dependency in wanted:
             # Otherwise log4j's parent POM decides the version of kafka-clients: 3.8.0 beside a broker of
             # 4.1.0.
             dependency.raw = True
         named, others = context.resolver.resolve(wanted)
         needed = [each for each in (*named, *others) if each.scope in (None, "compile", "runtime")]
-        jars = [Path(each.artifact.resolve()) for each in needed]
-    # Whatever requests or jgo's XML parser raise. Its text may contain an address with credentials.
-    except Exception as error:
-        raise SetupError(
-            f"Kafka's jars could not be fetched ({type(error).__name__}): check the network and the proxy "
-            "settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] of jgo's "
-            "settings file ~/.config/jgo.conf; finished files are kept, so a retry continues"
-        ) from error
-    progress(f"Apache Kafka {KAFKA_VERSION} is complete")
-    return jars
+        return [Path(each.artifact.resolve()) for each in needed]
+
+    return resolve
+
+
+_KAFKA = Program(
+    "Kafka",
+    f"Apache Kafka {KAFKA_VERSION}",
+    "about 45 MB",
+    # Without Kafka Connect and its web server: only the plugin tools use them, and they would double the
+    # download.
+    with_dependencies(COORDINATES, [("org.apache.kafka", "connect-runtime")]),
+)
 
 
 def _remove_partial_files(repository: Path) -> None:
@@ -144,7 +190,7 @@ def _reporter(progress: Progress) -> Callable[[str, int], AbstractContextManager
 
     def check(_arrived: int) -> None:
         if not deadline.left:
-            raise TimeoutError(f"Kafka's jars were not complete after {_TIME_LIMIT:.0f} s")
+            raise TimeoutError(f"the jars were not complete after {_TIME_LIMIT:.0f} s")
 
     @contextlib.contextmanager
     def report(name: str, size: int) -> Iterator[Callable[[int], None]]:

@@ -1,30 +1,30 @@
-"""A real Apache Kafka broker on this machine."""
+"""A real Apache Kafka of one or more brokers on this machine."""
 
 from __future__ import annotations
 
 import secrets
 import shutil
+import signal
 import socket
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local import broker_config
-from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port, is_free
+from airflow_kafka_offsets.local.broker import Broker, broker_command
+from airflow_kafka_offsets.local.broker_config import CONTROLLER, LOOPBACK, free_port, is_free
 from airflow_kafka_offsets.local.jars import silent
-from airflow_kafka_offsets.local.process import SupervisedProcess, find_process
-from airflow_kafka_offsets.local.tools import java_command, run_tool
+from airflow_kafka_offsets.local.tools import run_tool
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
-
-    import psutil
 
 READY_TIMEOUT = 120.0
 """Seconds from the start of the process to the first commit; about 5 are usual."""
@@ -33,31 +33,38 @@ _ATTEMPT = 5.0
 """Seconds of one attempt. On a fresh broker the first commit may never be answered, a second client's is."""
 
 _READY = "airflow-kafka-offsets-ready"
-_MAIN = "kafka.Kafka"
-_LOG_LINES = 40
+_OUTPUT_LINES = 40
 _PORT_ATTEMPTS = 3
+_PLAIN = {"PLAINTEXT": "PLAINTEXT"}
 
 
 class EmbeddedKafka:
     """
-    A real Apache Kafka: one KRaft node in a Java process, reachable from this machine only.
+    A real Apache Kafka: KRaft nodes in Java processes, reachable from this machine only.
 
-    Use it as a context manager, or call :meth:`start` and :meth:`stop`. The broker also ends with this
-    process, even by SIGKILL, unless :meth:`leave_running` was called. Ctrl-C does not reach it.
+    Use it as a context manager, or call :meth:`start` and :meth:`stop`. The brokers also end with this
+    process, even by SIGKILL, unless :meth:`leave_running` was called. Ctrl-C does not reach them.
 
     :param directory: for configuration, log and data, which :meth:`stop` keeps. Default: a temporary
         directory, which :meth:`stop` removes.
-    :param port: port of the listener; default: that of the last start if it is free, else a free one.
+    :param brokers: number of brokers, each of which is a controller too. From three on, topics have three
+        replicas by default, and one broker may fail.
+    :param port: port of the first listener of the first broker, and the next ones for the others; default:
+        those of the last start if they are free, else free ones.
+    :param listeners: name -> security protocol; brokers talk to each other on the first one, which
+        :attr:`bootstrap_servers` is about. Default: one, PLAINTEXT.
     :param properties: broker properties that are added to, or replace, the default ones.
-    :param heap: the Java heap, as in ``-Xmx``.
-    :param progress: called with a line of text now and then while jars are fetched and the broker starts.
+    :param heap: the Java heap of a broker, as in ``-Xmx``.
+    :param progress: called with a line of text now and then while jars are fetched and the brokers start.
     """
 
     def __init__(
         self,
         directory: Path | None = None,
         *,
+        brokers: int = 1,
         port: int | None = None,
+        listeners: Mapping[str, str] = _PLAIN,
         properties: Mapping[str, str] | None = None,
         heap: str = "512m",
         progress: Callable[[str], None] = silent,
@@ -65,38 +72,45 @@ class EmbeddedKafka:
         self._temporary = directory is None
         temporary = Path(tempfile.gettempdir(), f"airflow-kafka-offsets-{secrets.token_hex(8)}")
         self.directory = (directory or temporary).absolute()
+        self.brokers = {number: Broker(self.directory, number) for number in range(1, brokers + 1)}
         self._given_port = port
-        self._port = 0
+        self._ports: list[dict[str, int]] = []
+        self._first = next(iter(listeners))
+        self._protocols = dict(listeners)
+        self._protocols.setdefault(CONTROLLER, "PLAINTEXT")
         self._properties = dict(properties or {})
         self._heap = heap
         self._progress = progress
-        self._process: SupervisedProcess | None = None
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of the listener, after the start."""
-        return f"{LOOPBACK}:{self._port}"
+        """``host:port`` of each broker's first listener, separated by commas, after the start."""
+        return self.servers(self._first)
+
+    def servers(self, listener: str) -> str:
+        """Return ``host:port`` of each broker's listener of that name, separated by commas."""
+        return ",".join(f"{LOOPBACK}:{ports[listener]}" for ports in self._ports)
 
     @property
     def pid(self) -> int:
-        """The broker's Java process."""
-        return self._started().pid
+        """The first broker's Java process."""
+        return self.brokers[1].process.pid
 
     @property
     def log_file(self) -> Path:
-        """The broker's output."""
-        return self.directory / "kafka.log"
+        """The first broker's output."""
+        return self.brokers[1].log_file
 
     @property
     def running(self) -> bool:
-        """Whether the process was started and has not ended."""
-        return self._process is not None and self._process.status is None
+        """Whether all brokers were started and none has ended."""
+        return all(broker.running for broker in self.brokers.values())
 
     def start(self) -> Self:
         """
-        Start the broker unless it runs, and wait until it takes records and commits.
+        Start the brokers unless all run, and wait until each takes records and commits.
 
-        :raises SetupError: if it cannot; with the end of the broker's log.
+        :raises SetupError: if one cannot; with the end of its log.
         """
         for attempt in range(_PORT_ATTEMPTS):
             if self.running:
@@ -112,15 +126,27 @@ class EmbeddedKafka:
         return self
 
     def stop(self) -> None:
-        """Stop the broker, by SIGKILL if that takes too long, and remove a temporary directory."""
-        self._end_process()
+        """Stop all brokers, by SIGKILL if that takes too long, and remove a temporary directory."""
+        for broker in self.brokers.values():
+            # All at once: the last ones would wait for a quorum of controllers that is gone.
+            broker.signal(signal.SIGKILL if self._temporary else signal.SIGTERM)
+        for broker in self.brokers.values():
+            broker.end()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
+    def stop_broker(self, number: int) -> None:
+        """Stop one broker, by SIGKILL if that takes too long; its data stays."""
+        self.brokers[number].end()
+
+    def start_broker(self, number: int) -> None:
+        """Start one broker again on its ports and data; :meth:`wait_until_ready` waits for it."""
+        self.brokers[number].start(broker_command(self.directory, self._heap))
+
     def leave_running(self) -> None:
-        """Let the broker outlive this process."""
-        self._started().leave_running()
-        self._process = None
+        """Let the brokers outlive this process."""
+        for broker in self.brokers.values():
+            broker.leave_running()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -128,94 +154,107 @@ class EmbeddedKafka:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def server_properties(self, port: int) -> dict[str, str]:
-        """Return the broker's configuration with its client listener on a port."""
-        data = self.directory / "data"
-        return broker_config.server_properties(port, free_port({port}), data) | self._properties
+    def client_config(self) -> dict[str, Any]:
+        """Return the configuration of a client that may do everything."""
+        return {"bootstrap.servers": self.bootstrap_servers}
 
-    def _start(self) -> None:
-        self._port = self._choose_port()
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        configuration = self.directory / "server.properties"
-        properties = broker_config.properties_text(self.server_properties(self._port))
-        configuration.write_text(properties, encoding="utf-8")
-        options = (_mark(self.directory), f"-Xmx{self._heap}", "-Dlog4j2.level=INFO")
-        command = [*java_command(*options, progress=self._progress), _MAIN, str(configuration)]
-        if not (self.directory / "data" / "meta.properties").exists():
-            self._format(configuration)
-        self._progress(f"starting Kafka on {self.bootstrap_servers}")
-        self.log_file.write_bytes(b"")
-        self._process = SupervisedProcess(command, self.log_file, self.directory)
-        if not self._wait_until_ready():
-            status = self._process.status
-            raise SetupError(f"Kafka ended with status {status} before it was ready{self._log_tail()}")
-        self._progress(f"Kafka is ready on {self.bootstrap_servers}")
+    def wait_until_ready(self) -> None:
+        """
+        Wait until every started broker listens and a commit is taken, and so a record: a commit is one.
 
-    def _wait_until_ready(self) -> bool:
-        """Wait until a commit is taken, and so a record: a commit is one. ``False``: the broker has ended."""
+        :raises SetupError: if a broker ends, or it takes longer than :data:`READY_TIMEOUT`.
+        """
+        started = [broker for broker in self.brokers.values() if broker.started]
         deadline, failure = Deadline(READY_TIMEOUT), "there was no time"
-        config = {"bootstrap.servers": self.bootstrap_servers, "log_level": 0}
-        while self.running:
-            if not deadline.left:
-                raise SetupError(
-                    f"Kafka did not get ready: {self.bootstrap_servers} took no commit within "
-                    f"{READY_TIMEOUT:.0f} s ({failure}){self._log_tail()}"
-                )
+        while deadline.left:
+            for broker in started:
+                if not broker.running:
+                    status = f"status {broker.process.status}"
+                    raise SetupError(f"Kafka ended with {status} before it was ready{self._log_tail(broker)}")
             try:
-                # librdkafka would wait longer and longer between its attempts to connect.
-                socket.create_connection((LOOPBACK, self._port), timeout=1).close()
+                for broker in started:
+                    # librdkafka would wait longer and longer between its attempts to connect.
+                    port = self._ports[broker.number - 1][self._first]
+                    socket.create_connection((LOOPBACK, port), timeout=1).close()
                 # A client that asked too early may stay confused for long.
-                with OffsetsClient(config, timeout=_ATTEMPT) as client:
+                with OffsetsClient({**self.client_config(), "log_level": 0}, timeout=_ATTEMPT) as client:
                     client.commit(_READY, {TopicPartition("__consumer_offsets", 0): 0})
                     client.delete_groups([_READY])
             except (OSError, BrokerError) as error:
                 failure = str(error)
                 time.sleep(0.05)
             else:
-                return True
-        return False
+                return
+        raise SetupError(
+            f"Kafka did not get ready: {self.bootstrap_servers} took no commit within {READY_TIMEOUT:.0f} s "
+            f"({failure}){self._log_tail(started[0])}"
+        )
 
-    def _choose_port(self) -> int:
-        given = self._given_port
-        if given and not is_free(given):
+    def server_properties(self, number: int) -> dict[str, str]:
+        """Return the configuration of a broker, after its ports were chosen."""
+        data = self.brokers[number].data
+        found = broker_config.server_properties(number, self._ports, self._protocols, data)
+        return found | self._properties
+
+    def _start(self) -> None:
+        there = len(list(self.directory.glob("broker-*/server.properties")))
+        if there not in (0, len(self.brokers)):
             raise SetupError(
-                f"port {given} on {LOOPBACK} is taken, expected a free one for Kafka: "
-                "stop the program that listens there, or choose another port (by default a free one is found)"
+                f"{self.directory} holds a Kafka of {there} brokers, expected {len(self.brokers)}: start it "
+                "with as many, or name another directory"
             )
-        last = broker_config.listener_port(self.directory / "server.properties")
-        return given or (last if last and is_free(last) else free_port())
+        self._choose_ports()
+        for number, broker in self.brokers.items():
+            broker.configure(self.server_properties(number))
+        # Before the other tools, which would fetch the jars without a word.
+        command = broker_command(self.directory, self._heap)
+        self._format()
+        self._progress(f"starting Kafka on {self.bootstrap_servers}")
+        for broker in self.brokers.values():
+            broker.start(command)
+        self.wait_until_ready()
+        self._progress(f"Kafka is ready on {self.bootstrap_servers}")
 
-    def _format(self, configuration: Path) -> None:
+    def _choose_ports(self) -> None:
+        """Keep the ports of the last start, where nobody else listens there."""
+        self._ports = []
+        taken: set[int] = set()
+        for number, broker in self.brokers.items():
+            last = broker_config.listener_ports(broker.configuration)
+            ports = {}
+            for name in self._protocols:
+                port = self._given_port and self._given_port + number - 1 if name == self._first else None
+                if port and not is_free(port):
+                    raise SetupError(
+                        f"port {port} on {LOOPBACK} is taken, expected a free one for Kafka: stop the "
+                        "program that listens there, or choose another port (by default a free one is found)"
+                    )
+                kept = last.get(name)
+                if kept in taken or not (kept and is_free(kept)):
+                    kept = None
+                ports[name] = port or kept or free_port(taken)
+                taken.add(ports[name])
+            self._ports.append(ports)
+
+    def _format(self) -> None:
+        """Format the data of brokers that have none, all for one cluster."""
+        ids = {broker: broker.cluster_id() for broker in self.brokers.values()}
         # The form of Kafka's random-uuid: 16 bytes as Base64 for URLs.
-        arguments = ("format", "-c", str(configuration), f"--cluster-id={secrets.token_urlsafe(16)}")
-        done = run_tool("kafka.tools.StorageTool", *arguments, timeout=READY_TIMEOUT)
-        if done.returncode != 0:
-            output = "\n".join((done.stdout + done.stderr).splitlines()[-_LOG_LINES:])
-            raise SetupError(
-                f"Kafka refused to format {self.directory / 'data'} (status {done.returncode}): "
-                f"correct the property that its output names:\n{output}"
-            )
+        cluster_id = next(filter(None, ids.values()), secrets.token_urlsafe(16))
 
-    def _end_process(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.end()
+        def format_data(broker: Broker) -> None:
+            arguments = ("format", "-c", str(broker.configuration), f"--cluster-id={cluster_id}")
+            done = run_tool("kafka.tools.StorageTool", *arguments, timeout=READY_TIMEOUT)
+            if done.returncode != 0:
+                output = "\n".join((done.stdout + done.stderr).splitlines()[-_OUTPUT_LINES:])
+                raise SetupError(
+                    f"Kafka refused to format {broker.data} (status {done.returncode}): "
+                    f"correct the property that its output names:\n{output}"
+                )
 
-    def _started(self) -> SupervisedProcess:
-        if self._process is None:
-            raise SetupError("this Kafka does not run: call start() first")
-        return self._process
+        with ThreadPoolExecutor(max_workers=len(self.brokers)) as pool:
+            list(pool.map(format_data, [broker for broker, known in ids.items() if known is None]))
 
-    def _log_tail(self) -> str:
-        lines = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
-        kept = "" if self._temporary else f" ({self.log_file})"
-        return f"; the end of its log{kept}:\n" + "\n".join(lines or ["(it is empty)"])
-
-
-def find_broker(directory: Path) -> psutil.Process | None:
-    """Return the Java process of the broker that runs in a directory."""
-    return find_process(_mark(directory), _MAIN)
-
-
-def _mark(directory: Path) -> str:
-    return f"-Dairflow_kafka_offsets.directory={directory}"
+    def _log_tail(self, broker: Broker) -> str:
+        kept = "" if self._temporary else f" ({broker.log_file})"
+        return f"; the end of its log{kept}:\n{broker.log_tail()}"

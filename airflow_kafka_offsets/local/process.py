@@ -94,13 +94,14 @@ class SupervisedProcess:
             self._supervisor.communicate()
 
 
-def find_process(*wanted: str) -> psutil.Process | None:
-    """Return the live process, not a zombie, that has these arguments; its supervisor has them too."""
-    for process in psutil.process_iter(["cmdline"]):
-        arguments = process.info["cmdline"] or ()
-        if set(wanted) <= set(arguments) and supervisor.__file__ not in arguments:
-            return process
-    return None
+def find_processes(*wanted: str) -> list[psutil.Process]:
+    """Return the live processes, not zombies, that have these arguments; their supervisors have them too."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if set(wanted) <= set(arguments := process.info["cmdline"] or ())
+        and supervisor.__file__ not in arguments
+    ]
 
 
 def end_process(process: psutil.Process) -> None:

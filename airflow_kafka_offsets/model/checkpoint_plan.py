@@ -17,7 +17,7 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, furthest, plan_text, time_cell
-from airflow_kafka_offsets.model.text import Show, shorten
+from airflow_kafka_offsets.model.text import Show, quoted, shorten
 
 PendingBatch = Literal["fail", "discard"]
 """
@@ -86,7 +86,7 @@ class CheckpointPolicy:
 def parse_sink(value: object, parameter: str = "sink") -> Sink:
     """Read ``sink``; an error names what was found and the choices."""
     if value not in get_args(Sink):
-        raise UsageError(f"{parameter}={value!r}: expected {SINKS}")
+        raise UsageError(f"{parameter}={quoted(value)}: expected {SINKS}")
     return cast("Sink", value)
 
 

@@ -110,8 +110,11 @@ class CommitMetadata:
             values = json.loads(text)
         except (ValueError, RecursionError):  # others may write what they like, brackets in brackets too
             return None
-        if not isinstance(values, Mapping):
-            return None
+        return cls.of(values) if isinstance(values, Mapping) else None
+
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> CommitMetadata | None:
+        """Read what :meth:`as_json` returned; ``None`` if there is nothing of it."""
         names = (field.name for field in fields(cls))
         known: dict[str, Any] = {name: values[name] for name in names if _fits(name, values.get(name))}
         return cls(**known) if known else None

@@ -130,17 +130,20 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
         offsets = groups.setdefault(group, {})
         if tp in offsets:
             raise OffsetsFormatError(
-                f"line {number}: {tp} of group {group!r} occurs twice; keep one of the lines"
+                f"line {number}: {tp} of group {shorten(repr(group))} occurs twice; keep one of the lines"
             )
         offsets[tp] = offset
-    if group_id is None:
-        return groups
+    return groups if group_id is None else {group_id: lines_of(groups, group_id)}
+
+
+def lines_of(groups: Mapping[str, Offsets], group_id: str) -> Offsets:
+    """Return a group's offsets of those that :func:`parse_csv` has read; an error if it has none."""
     if group_id not in groups:
         raise OffsetsFormatError(
-            f"the file has no line for group {group_id!r}; it has lines for "
-            f"{shorten(', '.join(map(repr, sorted(groups))))}"
+            f"the file has no line for group {shorten(repr(group_id))}; it has lines for "
+            f"{shorten(', '.join(map(repr, sorted(groups)[:10])))}"
         )
-    return {group_id: groups[group_id]}
+    return groups[group_id]
 
 
 def _csv_rows(text: str) -> list[tuple[int, list[str]]]:

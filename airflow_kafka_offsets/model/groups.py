@@ -10,14 +10,13 @@ selection, and never an empty one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.parameters import is_nothing
+from airflow_kafka_offsets.model.parameters import is_nothing, parse_pattern
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, load_names
 
@@ -109,8 +108,8 @@ class Groups:
                     by_group.setdefault(group, {})[tp] = offset
         refusals = [
             f"{summarize(partitions)} occurs in source {first} and in source {second} of the query with "
-            f"different positions, and group {group!r} can hold only one of them: give each source a group "
-            "of its own, "
+            f"different positions, and group {shorten(repr(group))} can hold only one of them: give each "
+            "source a group of its own, "
             f'group_id={{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
             for (group, first, second), partitions in twice.items()
         ]
@@ -148,7 +147,7 @@ class Groups:
         if sources is None and self.names_sources:
             key = next(key for key in self._mapping if key.startswith(SOURCE_PREFIX))
             raise UsageError(
-                f"group_id names {key!r}, and sources are known only from a checkpoint: set "
+                f"group_id names {shorten(repr(key))}, and sources are known only from a checkpoint: set "
                 "checkpoint_location, or name topics"
             )
         if refusals := self.misnamed(sources):
@@ -175,13 +174,14 @@ class Groups:
         """
         topics = {tp.topic for tp in planned}
         scope_asked = TopicScope.parse(asked.get("topics")).partitions or {}
-        pattern, groups = asked.get("topics_pattern"), asked.get("group_id")
+        groups, asked_for = asked.get("group_id"), asked.get("topics_pattern")
+        pattern = parse_pattern(asked_for, "topics_pattern") if isinstance(asked_for, str) else None
 
         def was_asked(topic: str) -> bool:
             return (
                 topic in scope_asked
                 or (isinstance(groups, Mapping) and topic in groups)
-                or (isinstance(pattern, str) and re.fullmatch(pattern, topic) is not None)
+                or (pattern is not None and pattern.fullmatch(topic) is not None)
             )
 
         without: list[str] = []
@@ -207,8 +207,8 @@ class Groups:
         if not left:
             raise PlanRefusedError(
                 [
-                    f"topics names {', '.join(without)}, of which the window has nothing (it has "
-                    f"{', '.join(sorted(topics))}): correct topics, or plan the window with them"
+                    f"topics names {_listed(without)}, of which the window has nothing (it has "
+                    f"{_listed(sorted(topics))}): correct topics, or plan the window with them"
                 ]
             )
         return Groups(group_id, replace(self.scope, partitions=left)), without
@@ -224,24 +224,25 @@ class Groups:
         :param partitions: whether a partition that is named has to be there too, since nobody asks the broker
             for it.
         """
-        topics = sorted({topic for _, topic, _ in self._named(sources)})
-        missing = [topic for topic in self.scope.topics or () if topic not in topics]
+        known = {topic for _, topic, _ in self._named(sources)}
+        topics = sorted(known)
+        missing = [topic for topic in self.scope.topics or () if topic not in known]
         if sources is None:
             if not missing or not self._mapping:
                 return []
             return [
                 f"{self.scope.named_by} names {_quoted(missing)}, which no key of group_id is (it has "
-                f"{', '.join(sorted(self._mapping))}): correct the name, or add a key for the topic"
+                f"{_listed(sorted(self._mapping))}): correct the name, or add a key for the topic"
             ]
         refusals = [] if self.group_id is None else self._ungrouped(sources, origin, topics)
         later = ", or wait until the query has read from it" if origin == CHECKPOINT else ""
         if missing:
             refusals.append(
                 f"{self.scope.named_by} names {_quoted(missing)}, which {origin} does not have (it has "
-                f"{', '.join(topics)}): correct the name{later}"
+                f"{_listed(topics)}): correct the name{later}"
             )
         there = {tp for offsets in sources.values() for tp in offsets}
-        absent = [tp for tp in self.scope.numbered if tp.topic in topics and tp not in there]
+        absent = [tp for tp in self.scope.numbered if tp.topic in known and tp not in there]
         if partitions and absent:
             same = summarize(tp for tp in there if tp.topic == absent[0].topic)
             refusals.append(
@@ -269,7 +270,7 @@ class Groups:
         if unused := sorted(set(self._mapping) - {self._key(source, topic) for source, topic, _ in named}):
             refusals.append(
                 f"group_id names {_quoted(unused)}, which {origin} does not have; it has sources "
-                f"{', '.join(sources)} with topics {', '.join(topics)}"
+                f"{_listed(sources)} with topics {_listed(topics)}"
             )
         return refusals
 
@@ -307,4 +308,10 @@ def parse_group_id(value: object) -> GroupIds:
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))
+    return _listed(map(repr, names))
+
+
+def _listed(names: Iterable[str], limit: int = 20) -> str:
+    ordered = list(names)
+    shown = ", ".join(map(shorten, ordered[:limit]))
+    return shown if len(ordered) <= limit else f"{shown} and {len(ordered) - limit} more"

@@ -48,6 +48,8 @@ class Retention(NamedTuple):
     """Milliseconds; ``None``: for ever."""
     size: int | None = None
     """Bytes of a partition; ``None``: any number."""
+    compacted: bool = False
+    """Whether compaction removes records too."""
 
     @classmethod
     def of(cls, settings: Mapping[str, str | None]) -> Retention | str:
@@ -55,7 +57,8 @@ class Retention(NamedTuple):
         policy = settings.get(CLEANUP)
         if policy is None:
             return f"the broker did not say what {CLEANUP} is"
-        if "delete" not in (word.strip() for word in policy.split(",")):
+        words = [word.strip() for word in policy.split(",")]
+        if "delete" not in words:
             return cls()
         limits: list[int | None] = []
         for name in (KEPT_FOR, KEPT_BYTES):
@@ -63,7 +66,7 @@ class Retention(NamedTuple):
             if not re.fullmatch("-?[0-9]{1,19}", text):
                 return f"the broker did not say what {name} is"
             limits.append(None if text.startswith("-") else int(text))
-        return cls(*limits)
+        return cls(limits[0], limits[1], "compact" in words)
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,15 @@ class Headroom:
 
     :param by_time: seconds until ``retention.ms`` reaches the oldest unread record, never below 0; where
         nothing is unread, until it reaches a record that is written now. ``None``: never, or not known.
+        It is at most that where the state is ``unknown``.
     :param reason: why it is unknown, or what is special about it.
+    :param at_least: the seconds were not measured; it is known that they are not fewer.
     """
 
     state: HeadroomState
     by_time: float | None = None
     reason: str = ""
+    at_least: bool = False
 
     @classmethod
     def measure(
@@ -113,6 +119,22 @@ class Headroom:
         elif by_time == 0:
             reason = "expired: deleted as soon as the newest record of its segment has expired too"
         return cls("time", by_time, reason)
+
+    def decided(self, least: float, retention: Retention, *, enough: bool) -> Headroom:
+        """
+        Return an unknown headroom of which only is known whether it is enough.
+
+        :param least: seconds that are enough, as far as time decides.
+        """
+        if not enough:
+            return replace(
+                self,
+                by_time=max(0.0, least - 0.001),
+                reason=f"less than {duration_text(least)}: {self.reason}",
+            )
+        if retention.size is not None:
+            return self
+        return Headroom("time", least, f"at least {duration_text(least)}: {self.reason}", at_least=True)
 
     @property
     def seconds(self) -> float | None:
@@ -151,7 +173,8 @@ class Headroom:
     def __str__(self) -> str:
         if self.state == "time":
             # A producer may write any time, such as one in microseconds.
-            return duration_text(self.by_time or 0) if (self.by_time or 0) <= _LONGEST else ">100 y"
+            text = duration_text(self.by_time or 0) if (self.by_time or 0) <= _LONGEST else ">100 y"
+            return f">{text}" if self.at_least and text[0] != ">" else text
         return "-" if self.state == "none" else self.state
 
 
@@ -192,17 +215,37 @@ def measure_headrooms(
     }
 
 
+def undecided(
+    headrooms: Headrooms, retentions: Mapping[str, Retention | str]
+) -> dict[Retention, list[TopicPartition]]:
+    """
+    Return the partitions whose oldest unread record has no known time, where a lookup by time can decide.
+
+    Segments are deleted from the oldest on, up to the first one that has not expired. So a record that is new
+    enough, at the position or before it, keeps all that follows it, whatever the times of that are. If there
+    is none, the next record is too old. With compaction neither is certain: it also removes what kept them.
+    """
+    found: dict[Retention, list[TopicPartition]] = {}
+    for tp, headroom in headrooms.items():
+        kept = retentions[tp.topic]
+        if isinstance(kept, str) or kept.ms is None or kept.compacted:
+            continue
+        if headroom.state == "unknown" and headroom.by_time is None:
+            found.setdefault(kept, []).append(tp)
+    return found
+
+
 def topic_gauges(headrooms: Iterable[tuple[TopicPartition, Headroom]]) -> dict[str, float]:
     """
     Return the least value of each topic's partitions for a metric.
 
-    A topic with a partition that is unknown is left out, unless the least is 0: the unknown one may be worse,
-    and the value would jump up.
+    A topic with a partition that is unknown, or not measured, is left out, unless the least is 0: that one
+    may be worse, and the value would jump.
     """
     gauges: dict[str, float] = {}
     unknown: set[str] = set()
     for tp, found in headrooms:
-        if found.state == "unknown":
+        if found.state == "unknown" or found.at_least:
             unknown.add(tp.topic)
         elif (value := found.gauge) is not None:
             gauges[tp.topic] = min(value, gauges.get(tp.topic, value))

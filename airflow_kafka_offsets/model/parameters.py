@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import quoted, shorten
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
 """What becomes of an offset outside its partition's log: refused, moved to the nearer end, left alone."""
@@ -45,7 +45,7 @@ def one_of(value: object, choices: object, parameter: str) -> Any:
     """Check a parameter with a fixed set of values, those of a ``Literal`` type."""
     known = get_args(choices)
     if value not in known:
-        raise UsageError(f"{parameter}={value!r}: expected one of {', '.join(map(repr, known))}")
+        raise UsageError(f"{parameter}={quoted(value)}: expected one of {', '.join(map(repr, known))}")
     return value
 
 
@@ -132,15 +132,18 @@ def parse_text(value: object, parameter: str) -> str:
 
 def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
     """Read a regular expression."""
+    text = parse_text(value, parameter)
     try:
-        return re.compile(parse_text(value, parameter))
-    except re.error as error:
-        raise UsageError(f"{parameter}={value!r} is not a regular expression: {error}") from None
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError, ValueError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise UsageError(f"{parameter}={quoted(text)} is not a regular expression: {reason}") from None
 
 
 def parse_count(value: object, parameter: str, *, least: int = 0) -> int | None:
     """Read a number of records: an int or its digits; ``"1e3"`` and ``10.0`` are not guessed at."""
-    number = int(value) if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value) else value
+    text = value.strip() if isinstance(value, str) else ""
+    number = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else value
     if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= least):
         return number
     raise UsageError(f"{parameter}={shorten(value)}: expected {least} or more, as a whole number")

@@ -12,10 +12,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Literal, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.formats import parse_csv, parse_offsets
+from airflow_kafka_offsets.model.formats import lines_of, parse_csv, parse_offsets
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets
 from airflow_kafka_offsets.model.parameters import (
     parse_count,
@@ -189,12 +190,23 @@ class FromFile(_Scenario):
         :param groups: number of groups that are moved: lines of three columns need it to be one.
         :raises OffsetsFormatError: if it has no line for the group, or is not Kafka's CSV.
         """
-        if groups > 1 and self.text.lstrip().split("\n", 1)[0].count(",") == 2:
+        if groups == 1:
+            return parse_csv(self.text, group_id)[group_id]
+        if self._of_one_group:
             raise OffsetsFormatError(
                 f"{self.name} has lines of topic,partition,offset, and {groups} groups are moved: give lines "
                 "of group,topic,partition,offset"
             )
-        return parse_csv(self.text, group_id)[group_id]
+        return lines_of(self._by_group, group_id)
+
+    @cached_property
+    def _of_one_group(self) -> bool:
+        return self.text.lstrip().partition("\n")[0].count(",") == 2
+
+    @cached_property
+    def _by_group(self) -> dict[str, Offsets]:
+        # Once: there may be as many groups as lines.
+        return parse_csv(self.text)
 
     def groups(self, group_ids: Sequence[str]) -> dict[str, Offsets]:
         """

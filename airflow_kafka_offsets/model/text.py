@@ -60,3 +60,8 @@ def shorten(value: object, limit: int = 120) -> str:
         text = f"{kind} that is too large to be shown"
     text = printable(text[: limit + 1])
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def quoted(value: object) -> str:
+    """Return a value as :func:`shorten`, a text in quotation marks."""
+    return shorten(repr(value) if isinstance(value, str) else value)

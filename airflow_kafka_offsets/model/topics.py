@@ -43,7 +43,7 @@ class TopicScope:
         entries = [value] if isinstance(value, str) else value
         if not isinstance(entries, Iterable) or isinstance(entries, Mapping):
             raise _bad_topics(value)
-        partitions: dict[str, frozenset[int] | None] = {}
+        partitions: dict[str, set[int] | None] = {}
         for entry in entries:
             entry = load_names(entry, "topics", _FORM)
             if not isinstance(entry, str):
@@ -57,14 +57,19 @@ class TopicScope:
                 or not all(map(_PARTITION.fullmatch, cells))
             ):
                 raise _bad_topics(entry)
-            known = partitions.get(topic, frozenset())
-            partitions[topic] = known | numbers if colon and known is not None else None
+            known = partitions.setdefault(topic, set())
+            if colon and known is not None:
+                known |= numbers
+            else:
+                partitions[topic] = None
         if not partitions:
             raise UsageError(
                 f"topics is empty: expected {_FORM}; leave it out for all topics of the checkpoint or the "
                 "group"
             )
-        return cls(partitions)
+        return cls(
+            {topic: None if found is None else frozenset(found) for topic, found in partitions.items()}
+        )
 
     def __contains__(self, topic_partition: TopicPartition) -> bool:
         if self.partitions is None:

@@ -8,7 +8,8 @@ a task that commits meanwhile finds it there, and an interrupted move is finishe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.offsets import TopicPartition
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.plan import OffsetPlan
+    from airflow_kafka_offsets.model.table import RecordTimes
     from airflow_kafka_offsets.moves.known_moves import KnownMoves
 
     Write = Callable[[OffsetsClient, OffsetPlan, str], None]
@@ -40,18 +42,28 @@ _REPEATS = 3
 
 def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
     """Return a plan with the log's times at its positions, as far as the broker gives them soon."""
+    try:
+        return plan.with_times(times_at(client, plan.positions(), _TIMES_WITHIN))
+    except BrokerError as error:
+        log.info("The times of the log are not shown: %s", error)
+        return plan
+
+
+def times_at(
+    client: OffsetsClient, positions: Iterable[tuple[TopicPartition, int]], within: float
+) -> RecordTimes:
+    """
+    Return the log's times at partitions and offsets, see :meth:`OffsetsClient.record_times`.
+
+    :param within: seconds for all of them.
+    """
     times: dict[tuple[TopicPartition, int], int | None] = {}
-    left = sorted(plan.positions())
-    while left:
+    left, end = sorted(positions), time.monotonic() + within
+    while left and (within := end - time.monotonic()) > 0:
         asked = dict(left)  # a partition once, at its last position
         left = [position for position in left if asked[position[0]] != position[1]]
-        try:
-            found = client.record_times(asked, within=_TIMES_WITHIN)
-        except BrokerError as error:
-            log.info("The times of the log are not shown: %s", error)
-            break
-        times |= {(tp, asked[tp]): time for tp, time in found.items()}
-    return plan.with_times(times)
+        times |= {(tp, asked[tp]): at for tp, at in client.record_times(asked, within=within).items()}
+    return times
 
 
 def write_offsets(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> None:

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.errors import (
     UsageError,
 )
 from airflow_kafka_offsets.kafka.positions import check_partitions, partitions_in
-from airflow_kafka_offsets.kafka.retention import headrooms
+from airflow_kafka_offsets.kafka.retention import headrooms, retentions
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
 from airflow_kafka_offsets.model.groups import Groups
@@ -33,6 +33,7 @@ from airflow_kafka_offsets.model.offsets import (
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.headroom import Retention
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,8 @@ def pipeline_drift(
     batch = _newest_batch(checkpoint, state)
     minutes = (retention or client.offsets_retention_minutes)()
     checked_at = datetime.now(tz=timezone.utc)
+    topics = {tp.topic for tp in logs}
+    kept = {} if min_headroom is None else retentions(client, topics)
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
@@ -83,7 +86,7 @@ def pipeline_drift(
             PartitionDrift(tp, wanted.get(tp), positions.get(tp), logs.get(tp)) for tp in sorted(partitions)
         ]
         if min_headroom is not None:
-            found = _with_headroom(client, found, logs, min_headroom)
+            found = _with_headroom(client, found, logs, kept, min_headroom)
         reports.append(
             DriftReport(
                 group_id=group,
@@ -103,6 +106,7 @@ def _with_headroom(
     client: OffsetsClient,
     partitions: Sequence[PartitionDrift],
     logs: Mapping[TopicPartition, LogRange],
+    kept: Mapping[str, Retention | str],
     least: float,
 ) -> list[PartitionDrift]:
     read_up_to = {
@@ -110,7 +114,7 @@ def _with_headroom(
         for each in partitions
         if each.log is not None
     }
-    found = headrooms(client, read_up_to, logs)
+    found = headrooms(client, read_up_to, logs, kept, least=least)
     return [
         replace(each, headroom=found.get(each.topic_partition), min_headroom=least) for each in partitions
     ]

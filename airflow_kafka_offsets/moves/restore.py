@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMiss
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import active_groups
@@ -62,14 +63,15 @@ def plan_restore_receipt(
         return PipelinePlan(plans)
     if checkpoint is None:
         remark = (
-            f"the checkpoint {kept.location} moved with it, and is not moved back: no checkpoint is given"
+            f"the checkpoint {shorten(kept.location)} moved with it, and is not moved back: no checkpoint is "
+            "given"
         )
         return PipelinePlan([replace(plan, notes=(*plan.notes, remark)) for plan in plans])
     query_id = checkpoint.read().query_id
     if query_id != kept.query_id:
         raise PlanRefusedError(
-            f"{checkpoint.location}: the receipt is of query {kept.query_id}, and the checkpoint is of query "
-            f"{query_id}: the checkpoint was replaced since; restore the groups alone with "
+            f"{checkpoint.location}: the receipt is of query {shorten(kept.query_id)}, and the checkpoint is "
+            f"of query {query_id}: the checkpoint was replaced since; restore the groups alone with "
             "checkpoint_location=None"
         )
     return PipelinePlan.make(plans, _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.spark.batch import batch_ranges
     from airflow_kafka_offsets.spark.commit import commit_ranges
+    from airflow_kafka_offsets.spark.kafka_options import spark_kafka_options
     from airflow_kafka_offsets.spark.listener.launcher import launcher_path, spark_py_files
     from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
     from airflow_kafka_offsets.spark.read import read_window, reading_window
@@ -27,6 +28,7 @@ __all__ = [
     "launcher_path",
     "read_window",
     "reading_window",
+    "spark_kafka_options",
     "spark_py_files",
     "starting_offsets",
 ]
@@ -42,6 +44,7 @@ _MODULES = {
     "launcher_path": "spark.listener.launcher",
     "read_window": "spark.read",
     "reading_window": "spark.read",
+    "spark_kafka_options": "spark.kafka_options",
     "spark_py_files": "spark.listener.launcher",
     "starting_offsets": "spark.starting",
 }

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
-from airflow_kafka_offsets.kafka.config import RETENTION, SERVERS, scrubber
+from airflow_kafka_offsets.kafka.config import RETENTION, scrubber
 from airflow_kafka_offsets.kafka.explain import Call, explain_commit
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
+from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
     Commit,
@@ -66,6 +67,7 @@ class JvmOffsetsClient:
         self._jvm = jvm
         self._milliseconds = int(timeout * 1_000)
         self._servers = settings.get(SERVERS, "")
+        check_servers(self._servers)
         self._scrub = scrubber(settings)
         kafka = jvm.org.apache.kafka
         properties = jvm.java.util.Properties()

@@ -1,12 +1,12 @@
-"""Options of Spark's Kafka source beside given offsets, and their names in librdkafka."""
+"""Options of Spark's Kafka source beside given offsets, and the settings of its Kafka clients."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.kafka_security import librdkafka_settings
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 
 SERVERS = "kafka.bootstrap.servers"
@@ -15,20 +15,6 @@ _PREFIX = "kafka."
 _SELECTING = frozenset({"assign", "subscribe", "subscribepattern"})
 _BOUNDING = ("starting", "ending")
 _FAIL = "failondataloss"
-
-_LOGIN_MODULE = re.compile(r"\s*(?:[\w$]+\.)*(Plain|Scram)LoginModule\s+required\s", re.ASCII)
-_LOGIN_VALUE = re.compile(r"\b(username|password)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)')")
-_PEM = {
-    # Java: one PEM file with the key and the certificates in it. librdkafka takes the same file twice.
-    "ssl.truststore.location": ("ssl.ca.location",),
-    "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
-}
-_RENAMED = {
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-}
-_STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 
 
 def refuse_other_ranges(options: Mapping[str, Any]) -> None:
@@ -71,40 +57,12 @@ def kafka_settings(options: Mapping[str, Any]) -> dict[str, str]:
 
 def librdkafka_config(options: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the source's settings as librdkafka spells them.
+    Return the source's settings as librdkafka spells them, see
+    :func:`~airflow_kafka_offsets.model.kafka_security.librdkafka_settings`.
 
-    Names that both clients know stay. User and password are taken out of ``sasl.jaas.config`` for PLAIN and
-    SCRAM, and PEM stores get librdkafka's names; what only a consumer needs is left out by the client.
+    What only a consumer needs is left out by the client.
     """
-    settings = kafka_settings(options)
-    config: dict[str, Any] = {}
-    types = {key: settings.pop(key, "JKS").upper() for key in _STORE_TYPES}
-    for key, value in settings.items():
-        if key == "sasl.jaas.config":
-            config.update(_login(value))
-        elif key in _RENAMED:
-            config[_RENAMED[key]] = value
-        elif key in _PEM and types[f"{key.rpartition('.')[0]}.type"] == "PEM":
-            config.update(dict.fromkeys(_PEM[key], value))
-        elif key == "ssl.keystore.location" and types["ssl.keystore.type"] == "PKCS12":
-            config[key] = value
-        elif key in _PEM or key.endswith(".callback.handler.class"):
-            raise _only_in_java(key)
-        elif key == "ssl.endpoint.identification.algorithm":
-            config[key] = value or "none"
-        elif key != "ssl.truststore.password":
-            config[key] = value
-    return config
-
-
-def _login(jaas: str) -> dict[str, str]:
-    module = _LOGIN_MODULE.match(jaas)
-    found = {
-        name: re.sub(r"\\(.)", r"\1", double or single) for name, double, single in _LOGIN_VALUE.findall(jaas)
-    }
-    if module is None or found.keys() != {"username", "password"}:
-        raise _only_in_java("sasl.jaas.config")
-    return {"sasl.username": found["username"], "sasl.password": found["password"]}
+    return librdkafka_settings(kafka_settings(options), _only_in_java)
 
 
 def _only_in_java(key: str) -> UsageError:

@@ -12,8 +12,9 @@ from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_kafka_offsets.ui.access import check_frames, check_guards
-from airflow_kafka_offsets.ui.live import Live
-from airflow_kafka_offsets.ui.routes import dag_routes, user_routes
+from airflow_kafka_offsets.ui.fresh import Fresh
+from airflow_kafka_offsets.ui.live import FRESH, Live
+from airflow_kafka_offsets.ui.routes import dag_routes, find, user_routes
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -27,6 +28,9 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Of every response that does not set them itself."""
+
+_MOST_FOUND = 200
+"""Lists of pipelines that are kept for a few seconds: of single DAGs, and of all that a user may read."""
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +55,7 @@ def make_app(live: Live | None = None) -> FastAPI:
         exception_handlers={Exception: _failed},
     )
     app.state.live = live or Live()
-    app.state.found = {}
+    app.state.found = Fresh(find, FRESH, _MOST_FOUND)
     app.include_router(user_routes)
     app.include_router(dag_routes)
     app.add_middleware(SecurityHeaders)

@@ -23,6 +23,9 @@ _START = 60.0
 _CHUNK = 1 << 20
 _TICK = 0.5
 _GRACE = 1.0
+_FULL = 0.5
+"""Seconds for which the pipe to the process may stay full: then nobody reads it."""
+
 _MOST_HUNG = 4
 _ENDED = "the process that asks has ended; it is started again"
 
@@ -87,11 +90,18 @@ class Child:
             self._open[number] = (now + seconds, answer, now)
             line = json.dumps({"id": number, "end": now + seconds, **question}).encode() + b"\n"
             try:
-                # A pipe that is full is one that nobody reads.
-                self._retired |= self._stdin.write(line) != len(line)
+                self._retired |= not self._write(line)
             except (OSError, ValueError):  # it has ended, which the thread sees
                 self._retired = True
         return answer
+
+    def _write(self, line: bytes) -> bool:
+        """Write a line, which may be longer than what a pipe holds; return whether all of it was taken."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdin, selectors.EVENT_WRITE)
+            while line and selector.select(_FULL):
+                line = line[self._stdin.write(line) or 0 :]
+        return not line
 
     def end(self) -> None:
         """End the process; what it has not answered fails."""

@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.ui.pipelines import (
+    DEFAULTS,
     NamedTask,
     Pipeline,
     check_names,
     merged,
     only_names,
+    read_pipelines,
     unresolved,
 )
 from airflow_kafka_offsets.ui.receipts import Move
-from airflow_kafka_offsets.ui.store import TaskName, all_named_tasks, newest_moves, rendered_names
+from airflow_kafka_offsets.ui.results import newest_moves
+from airflow_kafka_offsets.ui.store import TaskName, all_named_tasks, rendered_names
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -109,12 +112,11 @@ def _pipelines_of(
 def _rendered(task: NamedTask, rendered: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[Pipeline]:
     for index, fields in rendered:
         listed = fields.get("pipelines")
-        several = (
-            [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else [fields]
-        )
+        # Who lists pipelines names none beside them.
+        several, others = ([fields], task.names) if listed is None else (read_pipelines(listed), DEFAULTS)
         for names in several:
             indexes = frozenset([index]) if task.mapped else None
-            yield _pipeline(task, {**task.names, **only_names(names)}, "run", indexes)
+            yield _pipeline(task, {**others, **only_names(names)}, "run", indexes)
 
 
 def _reported(task: NamedTask, moves: Iterable[Move]) -> Iterator[Pipeline]:

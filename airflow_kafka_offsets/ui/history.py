@@ -13,7 +13,8 @@ from airflow_kafka_offsets.ui.discovery import concerns
 from airflow_kafka_offsets.ui.pipelines import Pipeline, check_names
 from airflow_kafka_offsets.ui.receipts import Move
 from airflow_kafka_offsets.ui.responses import MoveResponse
-from airflow_kafka_offsets.ui.store import all_named_tasks, group_events, moves_of
+from airflow_kafka_offsets.ui.results import Budget, moves_of
+from airflow_kafka_offsets.ui.store import all_named_tasks, group_events
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 MOST_MOVES = 200
 _MOST_READ = 600
 _MOVE_NOTHING = ("wait", "drift")
+
+READING_WITHIN = 2.0
+"""Seconds for reading receipts."""
+
+_UNREAD = "results of tasks are not read yet: they appear when this page asks again, within a minute"
 
 
 class Readable(Protocol):
@@ -33,11 +39,19 @@ class Readable(Protocol):
         """Return those of some DAGs of which the user may read the XCom."""
 
 
-def moves(session: Session, pipeline: Pipeline, readable: Readable) -> list[MoveResponse]:
-    """Return the newest moves of a pipeline, the oldest first."""
+def moves(
+    session: Session, pipeline: Pipeline, readable: Readable, within: float = READING_WITHIN
+) -> tuple[list[MoveResponse], list[str]]:
+    """
+    Return the newest moves of a pipeline, the oldest first, and a sentence if some are missing.
+
+    :param within: seconds for reading receipts; the next time those are read that take longer.
+    """
+    budget = Budget(within)
     tasks = {(task.dag_id, task.task_id): task.kind for task, _ in pipeline.tasks}
     indexes = {(task.dag_id, task.task_id): kept for task, kept in pipeline.tasks}
-    own = [move for move in moves_of(session, tasks, indexes, _MOST_READ) if concerns(move, pipeline)]
+    read = moves_of(session, tasks, indexes, _MOST_READ, budget)
+    own = [move for move in read if concerns(move, pipeline)]
     found = {(each.dag_id, each.run_id, each.task_id, each.map_index): each for each in map(response, own)}
     uris = list(_uris(pipeline))
     events = [event for _, event in group_events(session, uris, MOST_MOVES)]
@@ -45,16 +59,22 @@ def moves(session: Session, pipeline: Pipeline, readable: Readable) -> list[Move
     # An event without a DAG came through Airflow's API.
     shown = [event for event in events if event.source_dag_id is None or event.source_dag_id in visible]
     # What a task of another DAG left says more than its event, and without an outlet there is no event.
-    elsewhere = [*_elsewhere(session, pipeline, shown), *_named_elsewhere(session, pipeline, readable)]
+    elsewhere = [
+        *_elsewhere(session, pipeline, shown, budget),
+        *_named_elsewhere(session, pipeline, readable, budget),
+    ]
     for each in map(response, elsewhere):
         found.setdefault((each.dag_id, each.run_id, each.task_id, each.map_index), each)
     for event in shown:
         move = _of_event(event, tasks)
         found.setdefault((move.dag_id, move.run_id, move.task_id, move.map_index), move)
-    return sorted(found.values(), key=lambda move: move.at)[-MOST_MOVES:]
+    problems = [f"{budget.unread:,} {_UNREAD}"] if budget.unread else []
+    return sorted(found.values(), key=lambda move: move.at)[-MOST_MOVES:], problems
 
 
-def _elsewhere(session: Session, pipeline: Pipeline, events: Collection[Any]) -> Iterator[Move]:
+def _elsewhere(
+    session: Session, pipeline: Pipeline, events: Collection[Any], budget: Budget
+) -> Iterator[Move]:
     """Return the moves behind the events of other DAGs' tasks."""
     sources = {
         (event.source_dag_id, event.source_task_id)
@@ -67,14 +87,16 @@ def _elsewhere(session: Session, pipeline: Pipeline, events: Collection[Any]) ->
         (event.source_dag_id, event.source_run_id, event.source_task_id, event.source_map_index)
         for event in events
     }
-    for move in moves_of(session, kinds, dict.fromkeys(kinds), _MOST_READ):
+    for move in moves_of(session, kinds, dict.fromkeys(kinds), _MOST_READ, budget):
         of = move.instance
         if (of.dag_id, of.run_id, of.task_id, of.map_index) not in known:
             continue
         yield _part(move, pipeline)
 
 
-def _named_elsewhere(session: Session, pipeline: Pipeline, readable: Readable) -> Iterator[Move]:
+def _named_elsewhere(
+    session: Session, pipeline: Pipeline, readable: Readable, budget: Budget
+) -> Iterator[Move]:
     """Return the moves of other DAGs' tasks that name the same pipeline as literals."""
     others = [
         other
@@ -87,7 +109,7 @@ def _named_elsewhere(session: Session, pipeline: Pipeline, readable: Readable) -
     visible = readable.with_xcom({other.dag_id for other in others}) if others else set()
     others = [other for other in others if other.dag_id in visible]
     kinds = {(task.dag_id, task.task_id): task.kind for other in others for task, _ in other.tasks}
-    for move in moves_of(session, kinds, dict.fromkeys(kinds), _MOST_READ):
+    for move in moves_of(session, kinds, dict.fromkeys(kinds), _MOST_READ, budget):
         # A commit moves its groups only, a reset and a restore the checkpoint too.
         of_checkpoint = move.kind in ("reset", "restore") and _is_at(move.checkpoint, pipeline)
         if (of_checkpoint or not set(move.groups).isdisjoint(pipeline.group_ids)) and any(

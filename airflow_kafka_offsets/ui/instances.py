@@ -65,10 +65,7 @@ def read(
     result.move = response(move)
     match kind_of_value(value):
         case "receipt":
-            # Airflow keeps what the newest runs have rendered.
-            names = store.rendered_of(session, dag_id, run_id, task_id, map_index) or store.names_in_version(
-                session, found.dag_version_id, dag_id, task_id, map_index
-            )
+            names = names_of(session, found, dag_id, run_id, task_id, map_index)
             result.receipt = receipt_table(value, move)
             result.undo, problems = undo_command(value, move, names)
             result.problems += problems
@@ -79,9 +76,22 @@ def read(
     return result
 
 
+def names_of(
+    session: Session, found: Any, dag_id: str, run_id: str, task_id: str, map_index: int
+) -> Mapping[str, Any]:
+    """
+    Return what a task instance named, as far as Airflow still knows it.
+
+    :param found: from :func:`~airflow_kafka_offsets.ui.store.task_instance`.
+    """
+    # Airflow keeps what the newest runs have rendered.
+    rendered = store.rendered_of(session, dag_id, run_id, task_id, map_index)
+    return rendered or store.names_in_version(session, found.dag_version_id, dag_id, task_id, map_index)
+
+
 def receipt_table(value: Value, move: Move) -> ReceiptResponse:
     """Return a receipt as columns, one row for each partition."""
-    rows = [row for part in parts_of(value) for row in _rows(part)]
+    rows = rows_of(value)
     source, checkpoint = value.get("source"), value.get("checkpoint")
     changed = value.get("changed")
     return ReceiptResponse(
@@ -157,8 +167,12 @@ def _is_large(value: Value) -> bool:
     return len(json.dumps(value)) > _MOST_IN_COMMAND
 
 
+def rows_of(value: Value) -> list[tuple[Any, ...]]:
+    """Return a receipt as rows, one for each partition of each group."""
+    return [row for part in parts_of(value) for row in _rows(part)]
+
+
 def _rows(part: Value) -> list[tuple[Any, ...]]:
-    """Return a row for each partition of one group's receipt."""
     known = {
         name: {(topic, number): offset for topic, number, offset in cells(part.get(name))}
         for name in ("before", "after", "log_start", "log_end")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import sys
 import threading
 import time
+import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -19,7 +20,7 @@ from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.ui.child import Child, NoAnswerError
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 
-Question = Literal["now", "batches"]
+Question = Literal["now", "batches", "times", "wait"]
 
 DEADLINE = 10.0
 """Seconds after which there is an answer, whatever it is."""
@@ -27,8 +28,11 @@ DEADLINE = 10.0
 FRESH = 5.0
 """Seconds in which an answer, also a failure, is given to everybody who asks."""
 
-_KEPT = 500
-"""Last good answers that are kept."""
+_KEPT = 32 << 20
+"""Bytes of last good answers that are kept, packed: one of 2,000 partitions has a few thousand."""
+
+_BESIDE = 1_000
+"""Bytes that count for an answer besides its value."""
 
 _WORKER = "airflow_kafka_offsets.ui.live_worker"
 
@@ -40,16 +44,27 @@ class Answer:
     """
     What is known.
 
-    :param value: the last good answer, ``None`` if there was none yet.
+    :param packed: the last good answer, see :func:`pack`; empty if there was none yet.
     :param read_at: when that was.
     :param error: why there is no newer one, ``None`` if it is new.
     :param since: since when there is none.
     """
 
-    value: Mapping[str, Any] | None = None
+    packed: bytes = b""
     read_at: datetime | None = None
     error: str | None = None
     since: datetime | None = None
+
+    @property
+    def value(self) -> dict[str, Any] | None:
+        """The last good answer, made from its bytes each time; ``None`` if there was none yet."""
+        found: dict[str, Any] | None = json.loads(zlib.decompress(self.packed)) if self.packed else None
+        return found
+
+
+def pack(value: object) -> bytes:
+    """Return plain JSON as few bytes."""
+    return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
 
 
 class Live:
@@ -60,16 +75,21 @@ class Live:
     child process starts with the first question, and ends when nobody has asked for a while.
 
     :param worker: the module that the child process runs.
+    :param most: bytes of answers that are kept.
     """
 
-    def __init__(self, worker: str = _WORKER, deadline: float = DEADLINE, fresh: float = FRESH) -> None:
+    def __init__(
+        self, worker: str = _WORKER, deadline: float = DEADLINE, fresh: float = FRESH, most: int = _KEPT
+    ) -> None:
         self._worker = worker
         self._deadline = deadline
         self._fresh = fresh
+        self._most = most
         self._lock = threading.Lock()
         self._child: Child | None = None
         self._under_way: dict[str, Future[Answer]] = {}
         self._answers: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
+        self._bytes = 0
 
     def close(self) -> None:
         """End the child process."""
@@ -83,11 +103,15 @@ class Live:
         with self._lock:
             self._running()
 
-    def ask(self, question: Question, pipeline: Pipeline) -> Future[Answer]:
-        """Return the answer about a pipeline, now or within the deadline; it never is an exception."""
+    def ask(self, question: Question, pipeline: Pipeline, **more: Any) -> Future[Answer]:
+        """
+        Return the answer about a pipeline, now or within the deadline; it never is an exception.
+
+        :param more: belongs to the question, as plain JSON.
+        """
         names = {name: pipeline.names.get(name) for name in PIPELINE_PARAMETERS}
-        request = {"question": question, "names": names}
-        key = json.dumps(request, sort_keys=True)
+        request = {"question": question, "names": names, **more}
+        key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
         done: Future[Answer] = Future()
         done.set_running_or_notify_cancel()  # one viewer who leaves must not cancel it for the others
         if pipeline.unresolved:
@@ -125,16 +149,23 @@ class Live:
         with self._lock:
             _, before = self._answers.get(key, (0.0, Answer()))
             if failure is None and (found := result.result()).get("error") is None:
-                answer = Answer(found.get("value"), now)
+                answer = Answer(pack(found.get("value")), now)
             else:
                 reason = str(failure) if failure is not None else str(found["error"])
                 answer = replace(before, error=reason, since=before.since or now)
+            if key in self._answers:
+                self._bytes -= _size(before)
+            self._bytes += _size(answer)
             self._answers[key] = (time.monotonic(), answer)
             self._answers.move_to_end(key)
-            while len(self._answers) > _KEPT:
-                self._answers.popitem(last=False)
+            while self._bytes > self._most:
+                self._bytes -= _size(self._answers.popitem(last=False)[1][1])
             self._under_way.pop(key, None)
         done.set_result(answer)
+
+
+def _size(answer: Answer) -> int:
+    return len(answer.packed) + _BESIDE
 
 
 def _start(module: str) -> str:

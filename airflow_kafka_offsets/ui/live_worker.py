@@ -8,12 +8,12 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from airflow_kafka_offsets.checkpoint.history import Batch, batches
+from airflow_kafka_offsets.checkpoint.history import Batch, read_history
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -27,11 +27,13 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.admin_worker import read_lines
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.ui.now import PipelineNow, reason
+from airflow_kafka_offsets.ui.receipt_times import read_times
+from airflow_kafka_offsets.ui.watched_waits import WatchedWaits
 
 _IDLE = 900.0
 """Seconds without a question after which the process ends."""
@@ -112,38 +114,59 @@ class LiveWorker:
     def __init__(self) -> None:
         self._clusters: dict[str, Cluster] = {}
         self._lock = threading.Lock()
+        self._waits = WatchedWaits(self._lend)
+        self._answers: Mapping[str, Callable[[Mapping[str, Any], float], dict[str, Any]]] = {
+            "now": self._now,
+            "batches": self._batches,
+            "times": self._times,
+            "wait": self._waits.poll,
+        }
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a question, or one sentence that says why there is none."""
         try:
             if time.monotonic() > request["end"]:
                 raise _busy()
-            ask = {"now": self._now, "batches": self._batches}[request["question"]]
-            return {"id": request["id"], "value": ask(request["names"], request["end"])}
+            ask = self._answers[request["question"]]
+            return {"id": request["id"], "value": ask(request, request["end"])}
         except KafkaOffsetsError as error:
             return {"id": request["id"], "error": _reason(error, request["names"])}
         except Exception as error:  # noqa: BLE001  # its text may hold anything
             return {"id": request["id"], "error": f"reading failed ({type(error).__name__})"}
 
-    def _now(self, names: Mapping[str, Any], end: float) -> dict[str, Any]:
+    def _now(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
+        names = request["names"]
         named = Groups.parse(names["group_id"], names["topics"], required=False)
         checkpoint = None
         if names["checkpoint_location"]:
             checkpoint = ReadAhead(
                 spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
             )
-        kafka_config_id = names["kafka_config_id"] or "kafka_default"
-        with self._lock:
-            if kafka_config_id not in self._clusters:
-                self._clusters[kafka_config_id] = Cluster(kafka_config_id)
-            cluster = self._clusters[kafka_config_id]
-        with cluster.client(end) as (client, servers):
+        with self._cluster(names["kafka_config_id"]).client(end) as (client, servers):
             return PipelineNow(client, named, checkpoint, servers=servers, end=end).read()
 
-    def _batches(self, names: Mapping[str, Any], end: float) -> dict[str, Any]:
+    def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
+        with self._lend(request["names"]["kafka_config_id"], end) as client:
+            within = max(0.0, end - time.monotonic() - _MARGIN)
+            return read_times(client, request["offsets"], request["made_ms"], within)
+
+    def _cluster(self, kafka_config_id: str | None) -> Cluster:
+        name = kafka_config_id or "kafka_default"
+        with self._lock:
+            if name not in self._clusters:
+                self._clusters[name] = Cluster(name)
+            return self._clusters[name]
+
+    @contextmanager
+    def _lend(self, kafka_config_id: str | None, end: float) -> Iterator[OffsetsClient]:
+        with self._cluster(kafka_config_id).client(end) as (client, _):
+            yield client
+
+    def _batches(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
+        names = request["names"]
         checkpoint = spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
-        found = batches(checkpoint, within=max(0.5, end - time.monotonic() - _MARGIN))
-        return {"batches": [_batch(each) for each in found]}
+        found = read_history(checkpoint, within=max(0.5, end - time.monotonic() - _MARGIN))
+        return {"batches": [_batch(each) for each in found.batches]}
 
 
 def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import ast
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ _KINDS = {
     "RestoreOffsetsOperator": "restore",
     "CheckOffsetDriftOperator": "drift",
 }
-_TRUNCATED = "Truncated. You can remove this behaviour"
+_TRUNCATED = "Truncated. You can change this behaviour"
 _MOST_COMBINATIONS = 1_000
 
 Names = Mapping[str, Any]
@@ -184,8 +184,11 @@ def named_tasks(dag_id: str, data: Mapping[str, Any]) -> list[NamedTask]:
         mapped = bool(task.get("_is_mapped"))
         given = _plain(task.get("partial_kwargs", {}) if mapped else task)
         expands = _plain(task.get("expand_input"))
-        several = tuple(_expanded(expands) if mapped else _listed(given.get("pipelines")))
+        listed = None if mapped else given.get("pipelines")
+        several = tuple(_expanded(expands) if mapped else read_pipelines(listed))
         names = DEFAULTS | {name: given[name] for name in PIPELINE_PARAMETERS if given.get(name) is not None}
+        if listed is not None and not several:
+            names["group_id"] = "{{ pipelines }}"
         found.append(
             NamedTask(
                 dag_id,
@@ -310,21 +313,37 @@ def _is_numbered(value: Any) -> bool:
     return isinstance(expands, list) or (isinstance(expands, Mapping) and len(expands) == 1)
 
 
-def _listed(value: Any) -> Iterator[Names]:
+def read_pipelines(value: object) -> list[Names]:
     """Return the entries of a drift check's ``pipelines``, as far as they can be read."""
-    for each in value if isinstance(value, list) else ():
+    listed = value
+    if isinstance(value, str):
+        # JSON as it was given; or the whole list as its ``repr``, before Airflow 3.2.2.
+        try:
+            listed = json.loads(value)
+        except (ValueError, RecursionError):
+            listed = _from_repr(value)
+    found: list[Names] = []
+    for each in listed if isinstance(listed, list) else ():
         if isinstance(each, Mapping):
-            yield only_names(each)
-        elif isinstance(each, str) and (names := _from_repr(each)):
-            yield only_names(names)
+            found.append(only_names(each))
+        elif isinstance(each, str):
+            found += map(only_names, _from_repr(each))
+    return found
 
 
-def _from_repr(text: str) -> dict[str, Any] | None:
-    """Read a KafkaPipeline as Airflow stores an object that it does not know: as its ``repr``."""
+def _from_repr(text: str) -> list[dict[str, Any]]:
+    """Read a KafkaPipeline as Airflow stores an object that it does not know, or a list of them and dicts."""
     try:
-        call = ast.parse(text, mode="eval").body
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "KafkaPipeline":
-            return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        whole = ast.parse(text, mode="eval").body
+        return [_literal(each) for each in (whole.elts if isinstance(whole, ast.List) else [whole])]
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        pass
-    return None
+        return []
+
+
+def _literal(node: ast.expr) -> dict[str, Any]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "KafkaPipeline":
+        return {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
+    found = ast.literal_eval(node)
+    if not isinstance(found, dict):
+        raise ValueError("it is neither a KafkaPipeline nor a dict")  # noqa: TRY004 - as literal_eval does
+    return found

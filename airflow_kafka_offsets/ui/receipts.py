@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION, read_receipt
 
 Value = Mapping[str, Any]
@@ -109,19 +110,22 @@ def read_move(instance: Instance, kind: str, value: Value) -> Move | None:
 
 def _of_receipt(instance: Instance, kind: str, value: Value) -> Move | None:
     try:
-        read_receipt(value)
+        groups = read_receipt(value)
     except (OffsetsFormatError, KeyError, TypeError):
         return None
-    groups = parts_of(value)
-    offset = total(*(part.get("after") for part in groups))
-    ends = [_within(part.get("log_end"), part.get("after")) for part in groups]
+    offsets = [offset for group in groups for offset in group.after.values()]
+    ends = [
+        end
+        for group, part in zip(groups, parts_of(value), strict=True)
+        for end in _at(part.get("log_end"), group.after)
+    ]
+    offset = sum(offsets) if offsets else None
     # Sums over different partitions say nothing together.
-    same = all(_known(part.get("after")) == _known(end) for part, end in zip(groups, ends, strict=True))
-    log_end = total(*ends) if same else None
+    log_end = sum(ends) if ends and len(ends) == len(offsets) else None
     return Move(
         instance,
         kind if kind in ("commit", "reset", "restore", "window") else "commit",
-        tuple(str(part["group_id"]) for part in groups),
+        tuple(group.group_id for group in groups),
         checkpoint_of(value),
         _count(value.get("records")),
         None if offset is None or log_end is None else max(0, log_end - offset),
@@ -190,18 +194,13 @@ def total(*offsets: object) -> int | None:
     return sum(known) if known else None
 
 
-def _known(offsets: object) -> set[tuple[str, int]]:
-    return {(topic, number) for topic, number, offset in cells(offsets) if offset is not None}
-
-
-def _within(offsets: object, others: object) -> dict[str, dict[str, int | None]]:
-    """Return the offsets of the partitions that others have too."""
-    kept = {(topic, number) for topic, number, _ in cells(others)}
-    found: dict[str, dict[str, int | None]] = {}
-    for topic, number, offset in cells(offsets):
-        if (topic, number) in kept:
-            found.setdefault(topic, {})[str(number)] = offset
-    return found
+def _at(offsets: object, partitions: Iterable[TopicPartition]) -> Iterator[int]:
+    """Return the offsets of partitions, of those that have one."""
+    for topic, number in partitions:
+        numbers = offsets.get(topic) if isinstance(offsets, Mapping) else None
+        offset = _count(numbers.get(str(number))) if isinstance(numbers, Mapping) else None
+        if offset is not None:
+            yield offset
 
 
 def _count(value: object) -> int | None:

@@ -213,3 +213,35 @@ class TaskInstanceResponse(BaseModel):
     drift: dict[str, Any] | None = None
     undo: str | None = None
     problems: list[str] = []
+
+
+class RecordTimes(BaseModel):
+    """
+    When the records were written at a receipt's offsets, a row for each of its partitions.
+
+    A time, ``deleted`` if retention has deleted the record, ``end`` if none follows, ``null`` if not known.
+    """
+
+    before: list[str | None]
+    after: list[str | None]
+
+
+class WaitResponse(BaseModel):
+    """How far a wait is; all ``null`` where that cannot be said honestly."""
+
+    done: bool
+    moving: bool
+    """Whether the target moves, as the log end does."""
+    remaining: int | None
+    of: int | None
+    pace: str | None
+
+
+class TaskInstanceNow(BaseModel):
+    """What Kafka says about one task instance."""
+
+    state: str | None
+    read_at: datetime | None = None
+    times: RecordTimes | None = None
+    wait: WaitResponse | None = None
+    problems: list[str] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timezone
@@ -12,13 +11,14 @@ from typing import Annotated, Any
 from airflow.utils.session import create_session
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
-from starlette.datastructures import State
+from pydantic import BaseModel
 
 from airflow_kafka_offsets.model.text import is_plain
-from airflow_kafka_offsets.ui import history, instances
+from airflow_kafka_offsets.ui import history, instance_now, instances
 from airflow_kafka_offsets.ui.access import ReadableDags, ReadableDagsDep, may_read_dag
 from airflow_kafka_offsets.ui.discovery import Found, find_pipelines
-from airflow_kafka_offsets.ui.live import FRESH, Answer, Live
+from airflow_kafka_offsets.ui.fresh import Fresh
+from airflow_kafka_offsets.ui.live import Answer, Live
 from airflow_kafka_offsets.ui.pages import shell_response, static_response
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 from airflow_kafka_offsets.ui.responses import (
@@ -29,14 +29,13 @@ from airflow_kafka_offsets.ui.responses import (
     PipelineResponse,
     Pipelines,
     Task,
+    TaskInstanceNow,
     TaskInstanceResponse,
 )
 from airflow_kafka_offsets.ui.store import has_run
 
 UNMAPPED = "{MAP_INDEX}"
 """What Airflow leaves in the address of a task that is not mapped."""
-
-_MOST_KNOWN = 1_000
 
 user_routes = APIRouter()
 dag_routes = APIRouter(dependencies=[Depends(may_read_dag)])
@@ -54,13 +53,12 @@ def static_file(request: Request, name: str) -> Response:
     return static_response(request, name)
 
 
-@user_routes.get("/api/pipelines")
-def all_pipelines(request: Request, readable: ReadableDagsDep) -> Pipelines:
+@user_routes.get("/api/pipelines", response_model=Pipelines)
+def all_pipelines(request: Request, readable: ReadableDagsDep) -> Response:
     """Return the pipelines of all DAGs that the user may read."""
-    with create_session(scoped=False) as session:
-        found = find_pipelines(session, readable.ids())
+    found = _found(request).get(frozenset(readable.ids()))
     named = {pipeline.dag_id for pipeline in found.pipelines} | {dag_id for dag_id, _ in found.problems}
-    return _overview(request, found, readable.with_xcom(named))
+    return as_json(_overview(request, found, readable.with_xcom(named)))
 
 
 @dag_routes.get("/dags/{dag_id}", include_in_schema=False)
@@ -75,60 +73,68 @@ def task_instance_page(request: Request, dag_id: str, run_id: str, task_id: str,
     return shell_response(request)
 
 
-@dag_routes.get("/api/dags/{dag_id}/pipelines")
-def dag_pipelines(request: Request, dag_id: str) -> Pipelines:
+@dag_routes.get("/api/dags/{dag_id}/pipelines", response_model=Pipelines)
+def dag_pipelines(request: Request, dag_id: str) -> Response:
     """Return the pipelines of one DAG; an unknown DAG has none."""
-    return _overview(request, _find(dag_id), {dag_id})
+    return as_json(_overview(request, _found(request).get(frozenset([dag_id])), {dag_id}))
 
 
-@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now")
+# What waits for Kafka takes no thread meanwhile: a hundred pages must not keep the API server's threads busy.
+# What reads the database or handles a large answer does it in a thread, and not in the server's loop.
+@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now", response_model=Now)
 async def now(
     request: Request,
     dag_id: str,
     key: str,
     readable: ReadableDagsDep,
     partitions: Annotated[bool, Query()] = True,
-) -> Now:
+) -> Response:
     """Return where a pipeline is: what was read in the last seconds, by whomever."""
-    answer = await asyncio.wrap_future(await run_sync(_asked, request.app.state, dag_id, key))
-    # All viewers share what was read, and each has rights of his own.
-    value = dict(answer.value or {})
-    value["provenance"] = await run_sync(visible_maker, value.get("provenance"), dag_id, readable)
-    if not partitions:
-        value["partitions"] = None
-    error = None if answer.error is None else Failure(message=answer.error, since=answer.since or _now())
-    return Now(**value, read_at=answer.read_at, stale_since=answer.read_at if error else None, error=error)
+    answer = await asyncio.wrap_future(await run_sync(_asked, request, dag_id, key))
+    return await run_sync(_now, answer, dag_id, readable, partitions)
 
 
-@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history")
+@dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history", response_model=History)
 async def pipeline_history(
     request: Request,
     dag_id: str,
     key: str,
     readable: ReadableDagsDep,
     batches: Annotated[bool, Query()] = True,
-) -> History:
+) -> Response:
     """Return what is known of a pipeline's past; without ``batches`` only what Airflow's database has."""
-    moves, asked = await run_sync(_past, _live(request) if batches else None, dag_id, key, readable)
+    moves, problems, asked = await run_sync(_past, request, dag_id, key, readable, batches)
     answer = Answer() if asked is None else await asyncio.wrap_future(asked)
-    return History(
-        batches=(answer.value or {}).get("batches", []),
-        moves=moves,
-        problems=[answer.error] if answer.error else [],
-    )
+    return await run_sync(_history, moves, problems, answer)
 
 
-@dag_routes.get("/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")
-def task_instance(dag_id: str, run_id: str, task_id: str, map_index: str) -> TaskInstanceResponse:
+@dag_routes.get(
+    "/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}", response_model=TaskInstanceResponse
+)
+def task_instance(dag_id: str, run_id: str, task_id: str, map_index: str) -> Response:
     """Return what one task instance did, or saw."""
-    index = "-1" if map_index == UNMAPPED else map_index
-    if not index.removeprefix("-").isdecimal() or len(index) > 9:
-        raise HTTPException(404, "Not Found")
     with create_session(scoped=False) as session:
-        found = instances.read(session, dag_id, run_id, task_id, int(index))
+        found = instances.read(session, dag_id, run_id, task_id, _index(map_index))
     if found is None:
         raise HTTPException(404, "Not Found")
-    return found
+    return as_json(found)
+
+
+@dag_routes.get(
+    "/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}/now", response_model=TaskInstanceNow
+)
+async def task_instance_now(
+    request: Request, dag_id: str, run_id: str, task_id: str, map_index: str
+) -> Response:
+    """Return what Kafka says about one task instance: times of its receipt's records, or its progress."""
+    asked = await run_sync(_asked_of_instance, _live(request), dag_id, run_id, task_id, _index(map_index))
+    answer = Answer() if asked.answer is None else await asyncio.wrap_future(asked.answer)
+    return await run_sync(lambda: as_json(instance_now.response(asked, answer)))
+
+
+def as_json(found: BaseModel) -> Response:
+    """Return a response that FastAPI does not write once more, in the server's loop."""
+    return Response(found.model_dump_json(), media_type="application/json")
 
 
 def visible_maker(
@@ -156,44 +162,75 @@ def _live(request: Request) -> Live:
     return live
 
 
-def _find(dag_id: str) -> Found:
+def find(dag_ids: frozenset[str]) -> Found:
+    """Find the pipelines of some DAGs."""
     with create_session(scoped=False) as session:
-        return find_pipelines(session, {dag_id})
+        return find_pipelines(session, dag_ids)
 
 
-def _named(dag_id: str, key: str) -> Pipeline:
-    return _with_key(_find(dag_id), key)
+def _found(request: Request) -> Fresh[frozenset[str], Found]:
+    found: Fresh[frozenset[str], Found] = request.app.state.found
+    return found
 
 
-def _with_key(found: Found, key: str) -> Pipeline:
-    pipeline = found.with_key(key)
+def _named(request: Request, dag_id: str, key: str) -> Pipeline:
+    """Return a pipeline that was found just now: open pages ask about it every few seconds."""
+    of_dag = frozenset([dag_id])
+    pipeline = _found(request).get(of_dag).with_key(key) or find(of_dag).with_key(key)
     if pipeline is None:
         raise HTTPException(404, "Not Found")
     return pipeline
 
 
-def _asked(state: State, dag_id: str, key: str) -> Future[Answer]:
-    """Ask about a pipeline that was found just now: open pages do so every few seconds."""
-    known: dict[str, tuple[float, Found]] = state.found
-    at, found = known.get(dag_id, (0.0, Found()))
-    if time.monotonic() - at > FRESH or found.with_key(key) is None:
-        if len(known) > _MOST_KNOWN:
-            known.clear()
-        found = _find(dag_id)
-        known[dag_id] = (time.monotonic(), found)
-    live: Live = state.live
-    return live.ask("now", _with_key(found, key))
+def _index(map_index: str) -> int:
+    index = "-1" if map_index == UNMAPPED else map_index
+    if not index.removeprefix("-").isdecimal() or len(index) > 9:
+        raise HTTPException(404, "Not Found")
+    return int(index)
+
+
+def _asked(request: Request, dag_id: str, key: str) -> Future[Answer]:
+    return _live(request).ask("now", _named(request, dag_id, key))
+
+
+def _now(answer: Answer, dag_id: str, readable: ReadableDags, partitions: bool) -> Response:
+    value = answer.value or {}
+    # All viewers share what was read, and each has rights of his own.
+    value["provenance"] = visible_maker(value.get("provenance"), dag_id, readable)
+    if not partitions:
+        value["partitions"] = None
+    error = None
+    if answer.error is not None:
+        error = Failure(message=answer.error, since=answer.since or datetime.now(tz=timezone.utc))
+    stale_since = answer.read_at if error else None
+    return as_json(Now(**value, read_at=answer.read_at, stale_since=stale_since, error=error))
 
 
 def _past(
-    live: Live | None, dag_id: str, key: str, readable: ReadableDags
-) -> tuple[list[MoveResponse], Future[Answer] | None]:
-    pipeline = _named(dag_id, key)
+    request: Request, dag_id: str, key: str, readable: ReadableDags, batches: bool
+) -> tuple[list[MoveResponse], list[str], Future[Answer] | None]:
+    pipeline = _named(request, dag_id, key)
     asked = None
-    if live is not None and pipeline.checkpoint and not pipeline.unresolved:
-        asked = live.ask("batches", pipeline)
+    if batches and pipeline.checkpoint and not pipeline.unresolved:
+        asked = _live(request).ask("batches", pipeline)
     with create_session(scoped=False) as session:
-        return history.moves(session, pipeline, readable), asked
+        return *history.moves(session, pipeline, readable), asked
+
+
+def _history(moves: list[MoveResponse], problems: list[str], answer: Answer) -> Response:
+    batches = (answer.value or {}).get("batches", [])
+    problems = [*problems, *([answer.error] if answer.error else [])]
+    return as_json(History(batches=batches, moves=moves, problems=problems))
+
+
+def _asked_of_instance(
+    live: Live, dag_id: str, run_id: str, task_id: str, map_index: int
+) -> instance_now.Asked:
+    with create_session(scoped=False) as session:
+        asked = instance_now.ask(session, live, dag_id, run_id, task_id, map_index)
+    if asked is None:
+        raise HTTPException(404, "Not Found")
+    return asked
 
 
 def _overview(request: Request, found: Found, allowed: Collection[str]) -> Pipelines:
@@ -222,7 +259,3 @@ def _response(found: Found, pipeline: Pipeline) -> PipelineResponse:
         found_in=sorted(pipeline.found_in),
         unresolved=pipeline.unresolved,
     )
-
-
-def _now() -> datetime:
-    return datetime.now(tz=timezone.utc)

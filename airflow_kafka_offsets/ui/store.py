@@ -6,7 +6,6 @@ import json
 import zlib
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +17,9 @@ from airflow.models.renderedtifields import RenderedTaskInstanceFields as Render
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
-from sqlalchemy import Text, and_, cast, false, func, or_, select, tuple_
+from sqlalchemy import Text, and_, cast, false, func, or_, select
 
 from airflow_kafka_offsets.ui.pipelines import NamedTask, Names, named_tasks
-from airflow_kafka_offsets.ui.receipts import Instance, Move, own_value, read_move
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -63,7 +61,7 @@ class Kept:
                 self._values.popitem(last=False)
 
 
-_tasks_of_dags, _moves = Kept(), Kept()
+_tasks_of_dags = Kept()
 
 
 def all_named_tasks(session: Session, dag_ids: Collection[str]) -> list[NamedTask]:
@@ -105,63 +103,25 @@ def rendered_names(
     """Return what the newest run of each task has rendered: task, map index and fields."""
     if not tasks:
         return []
+    of = (Rendered.dag_id, Rendered.task_id, Rendered.run_id, Rendered.map_index)
     newest = func.rank().over(partition_by=(Rendered.dag_id, Rendered.task_id), order_by=DagRun.id.desc())
+    # The fields of older runs are not read: Airflow may keep those of all runs.
     ranked = (
-        select(
-            Rendered.dag_id,
-            Rendered.task_id,
-            Rendered.map_index,
-            Rendered.rendered_fields,
-            newest.label("place"),
-        )
+        select(*of, newest.label("place"))
         .join(DagRun, and_(DagRun.dag_id == Rendered.dag_id, DagRun.run_id == Rendered.run_id))
-        .where(tuple_(Rendered.dag_id, Rendered.task_id).in_(list(tasks)))
+        .where(
+            Rendered.dag_id.in_({dag_id for dag_id, _ in tasks}),
+            Rendered.task_id.in_({task_id for _, task_id in tasks}),
+        )
     ).subquery()
-    rows = session.execute(select(ranked).where(ranked.c.place == 1).limit(MOST_ROWS))
+    same = and_(*(column == ranked.c[column.name] for column in of))
+    wanted = select(*of, Rendered.rendered_fields).join(ranked, same).where(ranked.c.place == 1)
+    rows = session.execute(wanted.order_by(*of).limit(MOST_ROWS))
     return [
         ((row.dag_id, row.task_id), row.map_index, row.rendered_fields)
         for row in rows
-        if isinstance(row.rendered_fields, Mapping)
+        if (row.dag_id, row.task_id) in tasks and isinstance(row.rendered_fields, Mapping)
     ]
-
-
-def newest_moves(session: Session, tasks: Mapping[TaskName, str]) -> list[Move]:
-    """Return the newest move of each task and map index; ``tasks`` says what their moves are called."""
-    place = func.row_number().over(
-        partition_by=(XComModel.dag_id, XComModel.task_id, XComModel.map_index),
-        order_by=XComModel.timestamp.desc(),
-    )
-    ranked = _results(tasks).add_columns(place.label("place")).subquery()
-    return (
-        _read_moves(session, select(ranked).where(ranked.c.place == 1).limit(MOST_ROWS), tasks)
-        if tasks
-        else []
-    )
-
-
-def moves_of(
-    session: Session,
-    tasks: Mapping[TaskName, str],
-    indexes: Mapping[TaskName, Collection[int] | None],
-    most: int,
-) -> list[Move]:
-    """
-    Return the newest moves of some tasks, the newest first.
-
-    :param indexes: the map indexes of each task, ``None`` for all.
-    """
-    if not tasks:
-        return []
-    mine = [
-        and_(
-            XComModel.dag_id == dag_id,
-            XComModel.task_id == task_id,
-            *([] if kept is None else [XComModel.map_index.in_(list(kept))]),
-        )
-        for (dag_id, task_id), kept in indexes.items()
-    ]
-    wanted = _results(tasks).where(or_(*mine)).order_by(XComModel.timestamp.desc()).limit(most)
-    return _read_moves(session, wanted, tasks)
 
 
 def group_events(session: Session, uris: Collection[str], most: int) -> list[tuple[str, Any]]:
@@ -230,61 +190,6 @@ def names_in_version(session: Session, version_id: Any, dag_id: str, task_id: st
             if task.task_id == task_id:
                 return task.names_of(map_index)
     return {}
-
-
-def _results(tasks: Iterable[TaskName]) -> Any:
-    """Return the select of results without their values, which may be large."""
-    of = TaskInstance
-    columns = (
-        XComModel.dag_run_id,
-        XComModel.dag_id,
-        XComModel.run_id,
-        XComModel.task_id,
-        XComModel.map_index,
-        XComModel.timestamp,
-        of.try_number,
-        of.state,
-    )
-    instance = and_(
-        of.dag_id == XComModel.dag_id,
-        of.run_id == XComModel.run_id,
-        of.task_id == XComModel.task_id,
-        of.map_index == XComModel.map_index,
-    )
-    named = tuple_(XComModel.dag_id, XComModel.task_id).in_(list(tasks))
-    return select(*columns).outerjoin(of, instance).where(XComModel.key == RESULT, named)
-
-
-def _read_moves(session: Session, wanted: Any, tasks: Mapping[TaskName, str]) -> list[Move]:
-    """Return the moves of results; a value is read from the database once, and kept in short."""
-    rows = session.execute(wanted).all()
-    keys = {(row.dag_run_id, row.task_id, row.map_index, row.timestamp): row for row in rows}
-    moves = _moves.known(keys)
-    unknown = [key for key in keys if key not in moves]
-    for start in range(0, len(unknown), _CHUNK):
-        chunk = {key[:3]: key for key in unknown[start : start + _CHUNK]}
-        values = session.execute(
-            select(XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.value).where(
-                XComModel.key == RESULT,
-                tuple_(XComModel.dag_run_id, XComModel.task_id, XComModel.map_index).in_(list(chunk)),
-            )
-        )
-        found: dict[Any, Move | None] = dict.fromkeys(chunk.values())
-        for value in values:
-            key = chunk[value.dag_run_id, value.task_id, value.map_index]
-            row, own = keys[key], own_value(value.value)
-            if own is not None:
-                found[key] = read_move(_instance(row), tasks[row.dag_id, row.task_id], own)
-        _moves.put(found)
-        moves |= found
-    # The states are those that the task instances have now.
-    return [replace(move, instance=_instance(keys[key])) for key in keys if (move := moves[key]) is not None]
-
-
-def _instance(row: Any) -> Instance:
-    return Instance(
-        row.dag_id, row.run_id, row.task_id, row.map_index, row.timestamp, row.try_number, row.state
-    )
 
 
 def _data(data: Any, compressed: bytes | None) -> Mapping[str, Any]:

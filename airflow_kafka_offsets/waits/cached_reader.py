@@ -24,6 +24,9 @@ _FEW = 6
 _TOGETHER = 5.0
 """Seconds for the commits of many groups; a coordinator that does not answer must not stop all waits."""
 
+_TIMES_WITHIN = 2.0
+"""Seconds for the times of one wait's records: other waits are due, and the next poll can continue."""
+
 _RECORD_TIMES = 10_000
 """Times of records that are kept, and no longer than metadata: another topic may have taken the name."""
 
@@ -245,7 +248,9 @@ class CachedReader:
         }
         missing = {tp: offset for tp, offset in offsets.items() if tp not in known}
         if missing:
-            found = self._client.record_times(missing, within=within, isolation_level=isolation_level)
+            found = self._client.record_times(
+                missing, within=within or _TIMES_WITHIN, isolation_level=isolation_level
+            )
             # That no record follows may change.
             self._record_times |= {keys[tp]: at for tp, at in found.items() if at is not None}
             known |= found

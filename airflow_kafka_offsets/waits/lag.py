@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.kafka.retention import retentions
+from airflow_kafka_offsets.kafka.retention import decide, retentions
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed, worse
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
@@ -21,10 +21,6 @@ from airflow_kafka_offsets.model.parameters import (
     parse_seconds,
 )
 from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log
-
-_TIMES_WITHIN = 2.0
-"""Seconds for fetching the records that show how late a partition is: the next poll can continue."""
-
 
 THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")
 
@@ -134,13 +130,15 @@ class LagWait(Wait):
             kept = retentions(client, {tp.topic for tp in read_up_to})
             expiring = untimed(read_up_to, whole, kept)
         if committed:
-            times = self.record_times(client, late, _TIMES_WITHIN)
-            oldest = client.record_times(expiring, within=_TIMES_WITHIN) if expiring else {}
+            times = self.record_times(client, late)
+            oldest = client.record_times(expiring) if expiring else {}
         else:
-            times = oldest = self.record_times(client, expiring | late, _TIMES_WITHIN)
-        if self.min_headroom is not None:
-            found = measure_headrooms(read_up_to, whole, kept, oldest, int(time.time() * 1000))
-            lag = replace(lag, headroom=found, min_headroom=self.min_headroom)
+            times = oldest = self.record_times(client, expiring | late)
+        if (least := self.min_headroom) is not None:
+            read_ms = int(time.time() * 1000)
+            found = measure_headrooms(read_up_to, whole, kept, oldest, read_ms)
+            found |= decide(client, found, read_up_to, kept, least, read_ms)
+            lag = replace(lag, headroom=found, min_headroom=least)
         return lag if self.max_time_lag is None else lag.timed(late, times, now_ms, self.max_time_lag)
 
 

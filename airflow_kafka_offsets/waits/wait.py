@@ -216,7 +216,7 @@ class Wait:
         )
 
     def record_times(
-        self, client: OffsetsReader, offsets: Offsets, within: float
+        self, client: OffsetsReader, offsets: Offsets, within: float | None = None
     ) -> dict[TopicPartition, int | None]:
         """Return when the first record at or after each offset was written."""
         if not offsets:

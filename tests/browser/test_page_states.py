@@ -7,7 +7,18 @@ from datetime import datetime, timezone
 
 import pytest
 from browser import overflow, quiet_page
-from offsets_pages import OffsetsPages, columns, history, moment, move, now, pipeline, slowly, task_instance
+from offsets_pages import (
+    OffsetsPages,
+    columns,
+    history,
+    instance_now,
+    moment,
+    move,
+    now,
+    pipeline,
+    slowly,
+    task_instance,
+)
 from playwright.sync_api import expect
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -275,33 +286,132 @@ def test_a_plan_is_marked_and_needs_no_undo(browser, pages):
         expect(page.get_by_text("Take it back")).to_have_count(0)
 
 
+def test_record_times_of_a_receipt(browser, pages):
+    address = "dags/orders/runs/r/tasks/reset/-1"
+    pages.answers[address] = task_instance()
+    times = {"before": [moment(-3_000), None], "after": ["deleted", "end"]}
+    pages.answers[f"{address}/now"] = slowly(
+        instance_now(read_at=moment(100), times=times, problems=[f"topic {HOSTILE} is another"]), 0.5
+    )
+    with quiet_page(browser, timezone_id="UTC") as page:
+        page.goto(pages.url + address)
+        rows = page.get_by_role("region", name="What was moved").locator("tbody tr")
+        expect(rows.nth(0)).to_contain_text("…")
+        expect(rows.nth(0)).to_contain_text("2026-02-28 10:00:00")
+        expect(rows.nth(0)).to_contain_text("deleted")
+        expect(rows.nth(1)).to_contain_text("end")
+        expect(page.get_by_text("as the log says now")).to_contain_text("2026-03-02 13:40:00")
+        expect(page.get_by_text(HOSTILE)).to_be_visible()
+        assert sum("/now" in asked for asked in pages.asked) == 1
+
+
 @pytest.mark.parametrize(
-    ("state", "progress"),
-    [
-        ("running", "310 records/s, about 3 min left"),
-        ("deferred", "310 records/s, about 3 min left"),
-        ("success", "310 records/s"),
-        ("failed", "310 records/s"),
-        (None, "310 records/s"),
-    ],
+    "answer", [instance_now(problems=["it does not answer"]), (500, {"detail": "broken"})]
 )
-def test_the_reading_of_a_sensor_and_its_progress(browser, pages, state, progress):
-    reading = {
-        "version": 1,
-        "total_lag": 67_600,
-        "progress": {"records_per_second": 310.4, "seconds_left": 180},
-        "topics": {"orders": 67_600},
-        "partitions": [{"topic": "orders", "partition": 1_000, "committed": None, "lag": 67_600}],
-    }
-    values = task_instance(
+def test_a_receipt_of_which_no_times_are_known(browser, pages, answer):
+    address = "dags/orders/runs/r/tasks/reset/-1"
+    pages.answers |= {address: task_instance(), f"{address}/now": answer}
+    with quiet_page(browser, allowed=(REFUSED,)) as page:
+        page.goto(pages.url + address)
+        expect(page.get_by_text("It is not known when the records")).to_be_visible()
+        expect(page.get_by_text("it does not answer").or_(page.get_by_text("broken"))).to_be_visible()
+        rows = page.get_by_role("region", name="What was moved").locator("tbody tr")
+        expect(rows.nth(0)).to_contain_text("1,000")
+        expect(rows.nth(0)).not_to_contain_text("…")
+
+
+READING = {
+    "version": 1,
+    "total_lag": 67_600,
+    "progress": {"records_per_second": 310.4, "seconds_left": 180},
+    "topics": {"orders": 67_600},
+    "partitions": [{"topic": "orders", "partition": 1_000, "committed": None, "lag": 67_600}],
+}
+GATE = "dags/orders/runs/r/tasks/gate/-1"
+
+
+def gate(state, reading=READING):
+    return task_instance(
         operator="ConsumerGroupLagSensor", state=state, receipt=None, undo=None, reading=reading
     )
-    pages.answers["dags/orders/runs/r/tasks/gate/-1"] = values
+
+
+def test_the_reading_of_a_sensor(browser, pages):
+    pages.answers[GATE] = gate("success")
     with quiet_page(browser) as page:
-        page.goto(f"{pages.url}dags/orders/runs/r/tasks/gate/-1")
-        expect(page.get_by_text("310 records/s")).to_have_text(progress)
+        page.goto(pages.url + GATE)
+        expect(page.get_by_role("heading", name="Last reading")).to_be_visible()
+        # What has ended has no time left.
+        expect(page.get_by_text("310 records/s")).to_have_text("310 records/s")
         expect(page.get_by_role("row", name="orders 1000 \u2013 67,600")).to_be_visible()
         assert "[object" not in page.locator("main").inner_text()
+        assert not any("/now" in asked for asked in pages.asked)
+
+
+def test_the_progress_of_a_wait_is_shown_while_it_runs(browser, pages):
+    waits = [
+        {"done": False, "moving": False, "remaining": 80_000, "of": 80_000, "pace": None},
+        {"done": False, "moving": False, "remaining": 67_600, "of": 80_000,
+         "pace": "12,400 of 80,000 read, 310/s, about 3 min"},
+        {"done": True, "moving": False, "remaining": 0, "of": 80_000, "pace": None},
+    ]  # fmt: skip
+    answers = iter([instance_now(state="deferred", read_at=moment(100), wait=wait) for wait in waits])
+    pages.answers |= {GATE: gate("deferred"), f"{GATE}/now": lambda: next(answers)}
+    with quiet_page(browser) as page:
+        page.clock.install()
+        page.goto(pages.url + GATE)
+        expect(page.get_by_role("heading", name="Reading when the wait began")).to_be_visible()
+        expect(page.get_by_text("80,000 records of 80,000")).to_be_visible()
+        expect(page.get_by_text("Pace", exact=True)).to_have_count(0)
+        page.clock.run_for(11_000)
+        expect(page.get_by_text("67,600 records of 80,000")).to_be_visible()
+        expect(page.get_by_text("12,400 of 80,000 read, 310/s, about 3 min")).to_be_visible()
+        page.clock.run_for(11_000)
+        expect(page.get_by_text("the task sees that at its next poll")).to_be_visible()
+        pages.answers |= {GATE: gate("success"), f"{GATE}/now": instance_now(state="success")}
+        page.clock.run_for(11_000)
+        expect(page.get_by_role("heading", name="Last reading")).to_be_visible()
+        expect(page.get_by_role("heading", name="Progress")).to_have_count(0)
+        asked = len(pages.asked)
+        page.clock.run_for(60_000)
+        assert len(pages.asked) == asked
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        instance_now(state="running"),
+        instance_now(
+            state="running",
+            wait={"done": False, "moving": True, "remaining": None, "of": None, "pace": None},
+        ),
+    ],
+)
+def test_nothing_is_said_of_a_wait_of_which_nothing_is_known(browser, pages, answer):
+    pages.answers |= {GATE: gate("running", None), f"{GATE}/now": answer}
+    with quiet_page(browser) as page:
+        with page.expect_response(re.compile("/now")):
+            page.goto(pages.url + GATE)
+        expect(page.get_by_text("running")).to_be_visible()
+        expect(page.get_by_role("heading", name="Progress")).to_have_count(0)
+
+
+def test_a_wait_without_a_new_reading_shows_no_old_one(browser, pages):
+    wait = {"done": False, "moving": True, "remaining": 67_600, "of": None, "pace": "lag falls by 310/s net"}
+    answers = iter(
+        [
+            instance_now(state="deferred", read_at=moment(100), wait=wait),
+            instance_now(state="deferred", read_at=moment(100), problems=["it does not answer"]),
+        ]
+    )
+    pages.answers |= {GATE: gate("deferred"), f"{GATE}/now": lambda: next(answers)}
+    with quiet_page(browser) as page:
+        page.clock.install()
+        page.goto(pages.url + GATE)
+        expect(page.get_by_text("lag falls by 310/s net")).to_be_visible()
+        page.clock.run_for(11_000)
+        expect(page.get_by_text("There is no new reading: it does not answer")).to_be_visible()
+        expect(page.get_by_text("lag falls by 310/s net")).to_have_count(0)
 
 
 def test_another_kind_of_task_has_nothing_to_show(browser, pages):
@@ -458,6 +568,52 @@ def test_new_pipelines_and_moves_appear_in_the_list(browser, pages):
         page.clock.fast_forward(181_000)
         expect(page.get_by_text("The list is old: broken")).to_be_visible()
         expect(row).to_contain_text("restore")
+
+
+def test_new_pipelines_and_moves_appear_on_the_page_of_a_dag(browser, pages):
+    pages.give()
+    with quiet_page(browser, allowed=(REFUSED,)) as page:
+        page.clock.install()
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("No task of this DAG names a Kafka pipeline")).to_be_visible()
+        # Nobody has committed, so the last move is what Airflow knows.
+        by_nobody = now(provenance=None)
+        pages.give(pipeline(1), now=by_nobody, history=history())
+        page.clock.fast_forward(181_000)
+        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+        expect(page.get_by_text("No task of this DAG names a Kafka pipeline")).to_be_hidden()
+        expect(page.get_by_label("Pipeline", exact=True)).to_be_hidden()
+        pages.give(pipeline(0), pipeline(1, last_move=move("restore", 95)), now=by_nobody, history=history())
+        asked = sum("key0" in each for each in pages.asked)
+        page.clock.fast_forward(181_000)
+        expect(page.get_by_label("Pipeline", exact=True)).to_have_value("key1")
+        expect(page.locator(".cards").get_by_role("link", name="restore")).to_be_visible()
+        # The one that is shown stays.
+        assert sum("key0" in each for each in pages.asked) == asked
+        pages.answers["dags/orders/pipelines"] = (500, {"detail": "broken"})
+        page.clock.fast_forward(181_000)
+        expect(page.get_by_text("The list of pipelines is old: broken")).to_be_visible()
+        expect(page.get_by_label("Pipeline", exact=True)).to_have_value("key1")
+        pages.give(pipeline(0), now=by_nobody, history=history())
+        page.clock.fast_forward(181_000)
+        expect(page.locator(".facts").first).to_contain_text("orders-etl-0")
+        expect(page.get_by_text("is old")).to_have_count(0)
+
+
+def test_a_pipeline_that_is_no_longer_shown_is_no_longer_asked_about(browser, pages):
+    pages.give(pipeline(0), pipeline(1), now=now(), history=history())
+    pages.answers["dags/orders/pipelines/key0/now"] = slowly(now(), 1.0)
+    with quiet_page(browser) as page:
+        page.clock.install()
+        page.goto(f"{pages.url}dags/orders")
+        # While the first is being asked about.
+        page.get_by_label("Pipeline", exact=True).select_option("key1")
+        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+        page.wait_for_timeout(1_500)
+        asked = sum("key0" in each for each in pages.asked)
+        page.clock.run_for(61_000)
+        page.wait_for_timeout(300)
+        assert sum("key0" in each for each in pages.asked) == asked
 
 
 def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(browser, pages):

@@ -132,12 +132,13 @@ def main(words: tuple[str, ...], directory: Path | None, pythons: tuple[str, ...
     outcomes = {}
     for version in versions:
         console.rule(f"Spark {VERSIONS[version].pyspark}")
-        outcomes[version] = _run(version, directory, programs.get(version, sys.executable), arguments)
+        outcomes[version] = run_version(version, directory, programs.get(version, sys.executable), arguments)
     Console().print(_table(outcomes))
     sys.exit(any(outcome.failed or outcome.trouble for outcome in outcomes.values()))
 
 
-def _run(version: str, directory: Path, program: str, arguments: list[str]) -> Outcome:
+def run_version(version: str, directory: Path, program: str, arguments: list[str]) -> Outcome:
+    """Run the compatibility suite, or a part of it, on a version of Spark."""
     spark = VERSIONS[version]
     started = time.monotonic()
     try:
@@ -166,7 +167,7 @@ def jar_of(coordinate: str, repository: Path) -> Path:
 
 def environment_of(spark: Version, directory: Path, program: str) -> Path:
     """Make the environment unless it is there as it should be, and return its Python."""
-    number = _output([program, "-c", "import platform; print(platform.python_version())"]).strip()
+    number = output_of([program, "-c", "import platform; print(platform.python_version())"]).strip()
     home = directory / f"spark-{spark.pyspark}-python-{number}"
     requirements = [f"pyspark[connect]=={spark.pyspark}", *spark.pins, *NEEDS, *TESTS_NEED]
     # The set is made for Spark 4 and Python 3.11.
@@ -177,10 +178,10 @@ def environment_of(spark: Version, directory: Path, program: str) -> Path:
         made, python = home / "made-from", home / "bin" / "python"
         if not made.exists() or made.read_text() != wanted:
             shutil.rmtree(home, ignore_errors=True)
-            _output([program, "-m", "venv", str(home)])
+            output_of([program, "-m", "venv", str(home)])
             (home / "constraints.txt").write_text(constraints)
             limits = ["-c", str(home / "constraints.txt")]
-            _output([str(python), "-m", "pip", "install", "-q", *limits, *requirements])
+            output_of([str(python), "-m", "pip", "install", "-q", *limits, *requirements])
             made.write_text(wanted)
     return python
 
@@ -191,7 +192,8 @@ def _constraints() -> str:
     return "".join(line for line in lines if not re.match("py4j|pyspark|pandas|numpy", line))
 
 
-def _output(command: list[str]) -> str:
+def output_of(command: list[str]) -> str:
+    """Run a command that has to succeed, and return what it prints."""
     answer = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_LIMIT, check=False)
     if answer.returncode != 0:
         raise RuntimeError(
@@ -201,23 +203,31 @@ def _output(command: list[str]) -> str:
 
 
 def _test(spark: Version, python: Path, jars: list[Path], arguments: list[str]) -> Outcome:
+    settings = {
+        "COMPATIBILITY_SPARK_VERSION": spark.pyspark,
+        "SPARK_CONNECTOR_JARS": ",".join(map(str, jars)),
+    }
+    return run_tests(python, [TESTS, *arguments], settings)
+
+
+def run_tests(python: Path, arguments: list[str], settings: dict[str, str]) -> Outcome:
+    """Run tests with the Python of an environment, and return how they went."""
     started = time.monotonic()
     environment = {
         name: value
         for name, value in os.environ.items()
         if not re.match("AIRFLOW__|PYTEST_|PYSPARK_|SPARK_", name)
     } | {
-        "COMPATIBILITY_SPARK_VERSION": spark.pyspark,
-        "SPARK_CONNECTOR_JARS": ",".join(map(str, jars)),
+        **settings,
         "PATH": os.pathsep.join([str(python.parent), os.environ.get("PATH", "")]),
         # Instead of an installation: that would ask for Airflow, and for Python 3.11.
         "PYTHONPATH": str(ROOT),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    version = _output([str(python), "-c", "import platform; print(platform.python_version())"]).strip()
+    version = output_of([str(python), "-c", "import platform; print(platform.python_version())"]).strip()
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
-        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", TESTS]
+        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
         trouble = _in_time([*command, *arguments], environment)
         seconds = time.monotonic() - started
         if not report.exists():

@@ -15,7 +15,6 @@ from confluent_kafka.admin import (
 )
 from deadlines import until
 
-from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 if TYPE_CHECKING:
@@ -30,12 +29,12 @@ TIMEOUT = 30.0
 
 class BreakableKafka(EmbeddedKafka):
     """
-    An embedded Kafka with more listeners, and with the troubles of real ones.
+    An embedded Kafka with users, and with the troubles of real ones; brokers are named by number, from 1.
 
     :param users: name -> password. With it there is a second listener, ``sasl_bootstrap_servers``, for
         ``SASL_PLAINTEXT`` with ``SCRAM-SHA-512``; the first one stays open for everybody.
-    :param listeners: name -> security protocol of further listeners, see :meth:`servers`. Those with TLS need
-        ``ssl.*`` in ``properties``; those with SASL take ``SCRAM-SHA-512``.
+    :param listeners: name -> security protocol of further listeners. Those with TLS need ``ssl.*`` in
+        ``properties``; those with SASL take ``SCRAM-SHA-512``.
     """
 
     def __init__(
@@ -44,21 +43,33 @@ class BreakableKafka(EmbeddedKafka):
         *,
         users: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         **parameters: Any,
     ) -> None:
-        super().__init__(directory, **parameters)
         self._users = dict(users or {})
-        self._listeners = {**({WITH_USERS: WITH_USERS} if users else {}), **(listeners or {})}
-        self._ports: dict[str, int] = {}
+        more = {**({WITH_USERS: WITH_USERS} if users else {}), **(listeners or {})}
+        scram = {
+            f"listener.name.{name.lower()}.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            )
+            for name, protocol in more.items()
+            if protocol.startswith("SASL_")
+        }
+        super().__init__(
+            directory,
+            listeners={"PLAINTEXT": "PLAINTEXT", **more},
+            properties={
+                **({"sasl.enabled.mechanisms": "SCRAM-SHA-512"} if scram else {}),
+                **scram,
+                **(properties or {}),
+            },
+            **parameters,
+        )
 
     @property
     def sasl_bootstrap_servers(self) -> str:
         """``host:port`` of the listener for users with a password."""
         return self.servers(WITH_USERS)
-
-    def servers(self, listener: str) -> str:
-        """Return ``host:port`` of one of the ``listeners``."""
-        return f"{LOOPBACK}:{self._ports[listener]}"
 
     def start(self) -> Self:
         super().start()
@@ -66,41 +77,24 @@ class BreakableKafka(EmbeddedKafka):
             create_users(self.bootstrap_servers, self._users)
         return self
 
-    def server_properties(self, port: int) -> dict[str, str]:
-        # A restart keeps the ports.
-        for name in self._listeners:
-            self._ports.setdefault(name, free_port({port, *self._ports.values()}))
-        properties = super().server_properties(port)
-        more = "".join(f",{name}://{self.servers(name)}" for name in self._listeners)
-        protocols = "".join(f",{name}:{protocol}" for name, protocol in self._listeners.items())
-        properties["listeners"] += more
-        properties["advertised.listeners"] += more
-        properties["listener.security.protocol.map"] += protocols
-        for name, protocol in self._listeners.items():
-            if protocol.startswith("SASL_"):
-                properties["sasl.enabled.mechanisms"] = "SCRAM-SHA-512"
-                properties[f"listener.name.{name.lower()}.scram-sha-512.sasl.jaas.config"] = (
-                    "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-                )
-        return properties
+    def restart(self, broker: int = 1) -> None:
+        """Stop a broker if it runs, start it on the same ports and data, and wait until it is ready."""
+        self.stop_broker(broker)
+        self.start_broker(broker)
+        self.wait_until_ready()
 
-    def restart(self) -> None:
-        """Stop the broker if it runs, and start it on the same ports and data."""
-        self._end_process()
-        self._start()
+    def kill(self, broker: int = 1) -> None:
+        """End a broker by SIGKILL, as a crash would; its data stays for :meth:`restart`."""
+        self.brokers[broker].signal(signal.SIGKILL)
+        self.stop_broker(broker)
 
-    def kill(self) -> None:
-        """End the broker by SIGKILL, as a crash would; its data stays for :meth:`restart`."""
-        os.kill(self.pid, signal.SIGKILL)
-        self._end_process()
+    def freeze(self, broker: int = 1) -> None:
+        """Let a broker be silent, with its connections open (SIGSTOP)."""
+        freeze(self.brokers[broker].process.pid)
 
-    def freeze(self) -> None:
-        """Let the broker be silent, with its connections open (SIGSTOP)."""
-        freeze(self.pid)
-
-    def thaw(self) -> None:
+    def thaw(self, broker: int = 1) -> None:
         """Let a frozen broker continue (SIGCONT)."""
-        os.kill(self.pid, signal.SIGCONT)
+        self.brokers[broker].signal(signal.SIGCONT)
 
 
 def create_users(bootstrap_servers: str, users: Mapping[str, str]) -> None:

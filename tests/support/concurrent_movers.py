@@ -156,7 +156,7 @@ class CommitMover(Mover):
     forward_only = True
 
     def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
-        given = {} if world.location else {"offsets": world.as_json(self._given)}
+        given: dict[str, Any] = {} if world.location else {"offsets": world.as_json(self._given)}
         return self._operator(CommitOffsetsOperator(task_id="commit", **given, **world.names), world)
 
     @property
@@ -172,9 +172,11 @@ class ResetMover(Mover):
     """Resets to given offsets."""
 
     def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
-        quiet = {"quiet_period": 0} if world.location else {}
-        to = {"to_offset": world.as_json(self._to)}
-        return self._operator(ResetOffsetsOperator(task_id="reset", **to, **quiet, **world.names), world)
+        quiet: dict[str, Any] = {"quiet_period": 0} if world.location else {}
+        to = world.as_json(self._to)
+        return self._operator(
+            ResetOffsetsOperator(task_id="reset", to_offset=to, **quiet, **world.names), world
+        )
 
     @property
     def _to(self) -> int:
@@ -195,7 +197,7 @@ class RestoreMover(Mover):
     """Takes the last reset back."""
 
     def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
-        quiet = {"quiet_period": 0} if world.location else {}
+        quiet: dict[str, Any] = {"quiet_period": 0} if world.location else {}
         return self._operator(
             RestoreOffsetsOperator(
                 task_id="restore", receipt=world.receipt, when="always", **quiet, **world.names

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_kafka_offsets.checkpoint import apply_move, archive, reader
+from airflow_kafka_offsets.checkpoint import apply_move, archive, claim, listing, reader
 from airflow_kafka_offsets.kafka import fenced, group_commits, logs, topics
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
+from airflow_kafka_offsets.kafka.connection import Connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +25,15 @@ PATIENCE = 2.0
 """Seconds that one mover waits while the other has its turn: that one may be waiting for it."""
 ALL = 10**9
 """Steps to the end of a mover."""
+
+STORAGE_USERS = (apply_move, archive, claim, listing, reader)
+STORAGE_CALLS = {
+    "list_names": "list {}",
+    "read_bytes": "open {}",
+    "replace_file": "file {}",
+    "remove_file": "remove {}",
+    "modified": "time {}",
+}
 
 Segment = tuple[str, int]
 """Whose turn it is, and for how many steps."""
@@ -169,18 +181,11 @@ class Interleaving:
             put(logs, "read_offsets", lambda call: self.plain("log", call))
             put(topics, "read_topics", lambda call: self.plain("topics", call))
             put(fenced._Member, "join", lambda call: self.plain("join", call))
-            put(fenced.Connections, "close", lambda call: self.plain("leave", call))
+            put(Connections, "close", lambda call: self.plain("leave", call))
             patch.setattr(AdminProcess, "run", self._admin(AdminProcess.run))
-            for module, name, kind in (
-                (reader, "list_names", "list {}"),
-                (archive, "list_names", "list {}"),
-                (reader, "read_bytes", "open {}"),
-                (reader, "replace_file", "file {}"),
-                (reader, "remove_file", "remove {}"),
-                (reader, "modified", "time {}"),
-                (apply_move, "modified", "time {}"),
-            ):
-                put(module, name, lambda call, kind=kind: self.plain(kind, call))
+            for room, name in itertools.product(STORAGE_USERS, STORAGE_CALLS):
+                if hasattr(room, name):
+                    put(room, name, partial(self.plain, STORAGE_CALLS[name]))
             yield
 
     def _admin(self, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -169,12 +169,18 @@ def task_instance(**values: Any) -> dict[str, Any]:
     }
 
 
+def instance_now(**values: Any) -> dict[str, Any]:
+    """Return what Kafka says about a task instance: by default nothing."""
+    return {"state": "success", "read_at": None, "times": None, "wait": None, "problems": [], **values}
+
+
 class OffsetsPages:
     """
     The pages on loopback; use it as a context manager.
 
     ``answers`` maps an address below ``api/`` to the JSON that it gives, to ``(status, JSON)``, or to a
-    function that returns one of these; a query belongs to no address.
+    function that returns one of these; a query belongs to no address. Of a task instance Kafka knows nothing,
+    unless its address with ``/now`` is there too.
 
     :param prefix: of every address, as behind a sub-path.
     """
@@ -234,11 +240,17 @@ class OffsetsPages:
             shell = (STATIC / "offsets.html").read_text(encoding="utf-8")
             return 200, "text/html", shell.replace("{root}", "../" * rest.count("/") or "./").encode()
         self.asked.append(address)
-        answer = self.answers.get(rest.removeprefix("api/"), (404, {"detail": "Not Found"}))
+        answer = self._answer(rest.removeprefix("api/"))
         if callable(answer):
             answer = answer()
         status, body = answer if isinstance(answer, tuple) else (200, answer)
         return status, "application/json", json.dumps(body).encode()
+
+    def _answer(self, address: str) -> Any:
+        instance = self.answers.get(address.removesuffix("/now"))
+        if address not in self.answers and address.endswith("/now") and isinstance(instance, dict):
+            return instance_now(state=instance["state"])
+        return self.answers.get(address, (404, {"detail": "Not Found"}))
 
 
 def slowly(answer: object, seconds: float) -> Callable[[], object]:

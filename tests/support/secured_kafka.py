@@ -1,75 +1,98 @@
-"""A Kafka with TLS, users and ACLs, and certificates that are good or bad in one way each."""
+"""The secured Kafka of the tests, with listeners and certificates that are wrong in one way each."""
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
+import signal
 import uuid
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from breakable_kafka import BreakableKafka, create_users
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from breakable_kafka import create_users
+from confluent_kafka.admin import AclBindingFilter, AdminClient
 from deadlines import until
 from shared_kafka import shared
 
-from airflow_kafka_offsets.local.broker_config import LOOPBACK
+from airflow_kafka_offsets.local.certificates import DAY, Authority
+from airflow_kafka_offsets.local.secured import ADMIN, MTLS, SASL_SSL, Grant, SecuredKafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Self
 
-Grant = tuple[str, str, str]
-"""
-Resource (topic, group, cluster), its name (``*`` for all) and the operation: ``("topic", "orders", "Read")``.
-"""
-
-ADMIN, PASSWORD = "admin", "correct-horse-battery-staple"
-CLUSTER = "kafka-cluster"
+PASSWORD = "correct-horse-battery-staple"
 TIMEOUT = 20.0
 
-_LISTENERS = {
+_MORE = {
+    "PLAINTEXT": "PLAINTEXT",
     "SASL_PLAINTEXT": "SASL_PLAINTEXT",
-    "SASL_SSL": "SASL_SSL",
+    "OAUTH": "SASL_SSL",
     "SSL": "SSL",
-    "MTLS": "SSL",
     "EXPIRED": "SSL",
     "WRONG_HOST": "SSL",
 }
-_YEAR = datetime.timedelta(days=365)
-_DAY = datetime.timedelta(days=1)
+_LISTENERS = {**_MORE, SASL_SSL: "SASL_SSL", MTLS: "SSL"}
 
 
-class SecuredKafka:
+class OpenedKafka(SecuredKafka):
+    """A secured Kafka with the listeners of :class:`TestedKafka`, and its other certificates."""
+
+    def __init__(self, directory: Path, brokers: int) -> None:
+        login = "org.apache.kafka.common.security"
+        certificates = directory / "certificates"
+        properties = {
+            "super.users": "User:broker;User:ANONYMOUS;User:admin;User:client",
+            "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": (
+                f"{login}.scram.ScramLoginModule required;"
+            ),
+            # Without a handler of its own the broker believes every token.
+            "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
+            "listener.name.oauth.oauthbearer.sasl.jaas.config": (
+                f"{login}.oauthbearer.OAuthBearerLoginModule required;"
+            ),
+            "listener.name.expired.ssl.keystore.location": str(certificates / "expired.pem"),
+            "listener.name.wrong_host.ssl.keystore.location": str(certificates / "wrong-host.pem"),
+        }
+        super().__init__(directory, brokers=brokers, listeners=_MORE, properties=properties, heap="256m")
+
+    def stop(self) -> None:
+        # Nobody needs its data again, and an orderly end of three brokers takes long.
+        for broker in self.brokers.values():
+            broker.signal(signal.SIGKILL)
+        super().stop()
+
+    def start(self) -> Self:
+        authority = Authority(self.certificates, "Test CA")
+        authority.issue("client")
+        authority.issue("expired", start=-2 * DAY, end=-DAY)
+        authority.issue("wrong-host", hosts=["kafka.example.org"])
+        Authority(self.certificates / "other", "Another CA").issue("client")
+        super().start()
+        self.add_users({ADMIN: PASSWORD})
+        return self
+
+
+class TestedKafka:
     """
-    A broker whose ACLs deny what is not granted. Its listener without TLS and users, ``plain``, may do all.
+    A Kafka whose ACLs deny what is not granted. Its listener without TLS and users, ``plain``, may do all.
 
-    :param plain: ``host:port`` of that one, for ``make_topic(on=...)`` and ``produce(..., on=...)``.
-    :param listeners: name -> ``host:port``: SASL_SSL and SASL_PLAINTEXT for users (SCRAM-SHA-512), SSL, MTLS
-        (wants a client certificate), EXPIRED and WRONG_HOST (TLS with such a certificate). Who comes without
-        a user may do all.
-    :param certificates: a directory with ``ca.pem``, ``other-ca.pem`` (of nobody here), ``client.pem`` and
-        ``client.key`` for MTLS.
+    :param plain: its brokers there, for ``make_topic(on=...)`` and ``produce(..., on=...)``.
+    :param listeners: name -> its brokers there: SASL_SSL and SASL_PLAINTEXT for users (SCRAM-SHA-512), OAUTH
+        (believes every token), SSL, MTLS (wants a client certificate), EXPIRED and WRONG_HOST (TLS with such
+        a certificate). Who comes without a user may do all.
+    :param certificates: a directory with ``ca.pem``, ``other/ca.pem`` (of nobody here), and key and
+        certificate of MTLS's user ``client`` in ``client.pem``.
     """
+
+    __test__ = False
 
     def __init__(self, plain: str, listeners: dict[str, str], certificates: str) -> None:
         self.plain = plain
         self.listeners = listeners
         self.certificates = Path(certificates)
         self.ca = self.certificates / "ca.pem"
-        self.other_ca = self.certificates / "other-ca.pem"
+        self.other_ca = self.certificates / "other" / "ca.pem"
         self._client = AdminClient({"bootstrap.servers": plain, "log_level": 0})
 
     @property
@@ -78,7 +101,7 @@ class SecuredKafka:
         return self.login(ADMIN)
 
     def login(
-        self, name: str, password: str = PASSWORD, *, listener: str = "SASL_SSL", **more: str
+        self, name: str, password: str = PASSWORD, *, listener: str = SASL_SSL, **more: str
     ) -> dict[str, Any]:
         """Return the client configuration of a user; in the names of ``more`` an underscore is a dot."""
         return self.tls(listener, **more) | {
@@ -96,7 +119,33 @@ class SecuredKafka:
             "ssl.ca.location": str(self.ca),
         } | {name.replace("_", "."): value for name, value in more.items()}
 
-    def user(self, name: str, *grants: Grant) -> dict[str, Any]:
+    def spark_options(self, name: str, password: str = PASSWORD) -> dict[str, str]:
+        """Return a user's options of Spark's Kafka source, on SASL_SSL."""
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        return {
+            "kafka.bootstrap.servers": self.listeners[SASL_SSL],
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": f'{module} required username="{name}" password="{password}";',
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": str(self.ca),
+        }
+
+    def by_certificate(self, name: str = "client") -> dict[str, Any]:
+        """Return the client configuration of a user with a certificate, which is made if it is not there."""
+        file = str(Authority(self.certificates).issue(name))
+        return self.tls(MTLS, ssl_certificate_location=file, ssl_key_location=file)
+
+    def by_token(self, name: str) -> dict[str, Any]:
+        """Return the client configuration of a user with a token that librdkafka makes, and nobody signs."""
+        return self.tls("OAUTH") | {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanisms": "OAUTHBEARER",
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": f"principal={name}",
+        }
+
+    def user(self, name: str, *grants: Grant | tuple[str, str, str]) -> dict[str, Any]:
         """
         Return the client configuration (SASL_SSL) of a new user who has just these rights; its name begins
         so.
@@ -107,146 +156,52 @@ class SecuredKafka:
         self.grant(name, *grants)
         return self.login(name)
 
-    def grant(self, user: str | dict[str, Any], *grants: Grant) -> None:
+    def grant(self, user: str | dict[str, Any], *grants: Grant | tuple[str, str, str]) -> None:
         """Add rights of a user, who may be given as a client configuration."""
-        bindings = [self._binding(AclBinding, user, grant) for grant in grants]
+        bindings = [Grant(*grant).binding(_name(user)) for grant in grants]
         for answer in (self._client.create_acls(bindings) if bindings else {}).values():
             answer.result(TIMEOUT)
         for grant in grants:
             until(partial(self._has, user, grant))
 
-    def revoke(self, user: str | dict[str, Any], *grants: Grant) -> None:
+    def revoke(self, user: str | dict[str, Any], *grants: Grant | tuple[str, str, str]) -> None:
         """Take rights of a user away."""
-        filters = [self._binding(AclBindingFilter, user, grant) for grant in grants]
+        filters = [Grant(*grant).binding(_name(user), AclBindingFilter) for grant in grants]
         for answer in (self._client.delete_acls(filters) if filters else {}).values():
             answer.result(TIMEOUT)
         for grant in grants:
             until(partial(self._has_not, user, grant))
 
-    def _has_not(self, user: str | dict[str, Any], grant: Grant) -> bool:
+    @contextmanager
+    def without(self, user: dict[str, Any], right: Grant, left: Grant | None) -> Iterator[None]:
+        """Take a right of a user away for a block, and leave a lesser one in its place, if one is named."""
+        lesser = [left] if left else []
+        self.grant(user, *lesser)
+        self.revoke(user, right)
+        yield
+        self.grant(user, right)
+        self.revoke(user, *lesser)
+
+    def _has_not(self, user: str | dict[str, Any], grant: Grant | tuple[str, str, str]) -> bool:
         return not self._has(user, grant)
 
-    def _has(self, user: str | dict[str, Any], grant: Grant) -> bool:
-        wanted = self._binding(AclBindingFilter, user, grant)
+    def _has(self, user: str | dict[str, Any], grant: Grant | tuple[str, str, str]) -> bool:
+        wanted = Grant(*grant).binding(_name(user), AclBindingFilter)
         return bool(self._client.describe_acls(wanted).result(TIMEOUT))
-
-    def _binding(self, kind: Any, user: str | dict[str, Any], grant: Grant) -> Any:
-        name = user if isinstance(user, str) else user["sasl.username"]
-        resource, called, operation = grant
-        if resource == "cluster":
-            resource, called = "broker", CLUSTER
-        return kind(
-            ResourceType[resource.upper()],
-            called,
-            ResourcePatternType.LITERAL,
-            f"User:{name}",
-            "*",
-            _operation(operation),
-            AclPermissionType.ALLOW,
-        )
 
 
 @contextmanager
-def secured_kafka(directory: Path) -> Iterator[SecuredKafka]:
-    """Use the secured Kafka of this test run, see :func:`shared_kafka.shared`."""
-    certificates = directory / "certificates"
+def secured_kafka(directory: Path, brokers: int = 1) -> Iterator[TestedKafka]:
+    """Use the secured Kafka of this test run that has so many brokers, see :func:`shared_kafka.shared`."""
+    name = f"secured-kafka-{brokers}"
 
-    def make() -> BreakableKafka:
-        make_certificates(certificates)
-        return BreakableKafka(
-            users={ADMIN: PASSWORD}, listeners=_LISTENERS, properties=_properties(certificates)
-        )
-
-    def describe(kafka: BreakableKafka) -> object:
+    def describe(kafka: OpenedKafka) -> object:
         listeners = {name: kafka.servers(name) for name in _LISTENERS}
-        return kafka.bootstrap_servers, listeners, certificates
+        return listeners["PLAINTEXT"], listeners, kafka.certificates
 
-    with shared(directory, "secured-kafka", make, describe) as said:
-        yield SecuredKafka(*said)
-
-
-def _properties(certificates: Path) -> dict[str, str]:
-    return {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": f"User:ANONYMOUS;User:{ADMIN};User:CN=client",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(certificates / "server.pem"),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(certificates / "ca.pem"),
-        "listener.name.mtls.ssl.client.auth": "required",
-        "listener.name.expired.ssl.keystore.location": str(certificates / "expired.pem"),
-        "listener.name.wrong_host.ssl.keystore.location": str(certificates / "wrong-host.pem"),
-    }
+    with shared(directory, name, lambda: OpenedKafka(directory / name, brokers), describe) as said:
+        yield TestedKafka(*said)
 
 
-def make_certificates(directory: Path) -> None:
-    """Write an authority, and certificates that it signed."""
-    directory.mkdir()
-    authority, key = _authority("Test CA")
-    other, _ = _authority("Another CA")
-    (directory / "ca.pem").write_bytes(_pem(authority))
-    (directory / "other-ca.pem").write_bytes(_pem(other))
-    now = datetime.datetime.now(datetime.timezone.utc)
-    here: list[x509.GeneralName] = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(LOOPBACK))]
-    elsewhere: list[x509.GeneralName] = [x509.DNSName("kafka.example.org")]
-    certificates: dict[str, tuple[list[x509.GeneralName], datetime.datetime, datetime.datetime]] = {
-        "server": (here, now - _DAY, now + _YEAR),
-        "expired": (here, now - 2 * _DAY, now - _DAY),
-        "wrong-host": (elsewhere, now - _DAY, now + _YEAR),
-        "client": (here, now - _DAY, now + _YEAR),
-    }
-    for name, (hosts, start, end) in certificates.items():
-        own = ec.generate_private_key(ec.SECP256R1())
-        certificate = (
-            _certificate(name, start, end, own, authority.subject)
-            .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
-            .sign(key, hashes.SHA256())
-        )
-        (directory / f"{name}.pem").write_bytes(_pem(own) + _pem(certificate) + _pem(authority))
-        (directory / f"{name}.key").write_bytes(_pem(own))
-
-
-def _authority(name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        _certificate(name, now - 3 * _DAY, now + _YEAR, key, _name(name))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    return certificate, key
-
-
-def _certificate(
-    name: str,
-    start: datetime.datetime,
-    end: datetime.datetime,
-    key: ec.EllipticCurvePrivateKey,
-    issuer: x509.Name,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(_name(name))
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(end)
-    )
-
-
-def _name(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-
-
-def _pem(what: x509.Certificate | ec.EllipticCurvePrivateKey) -> bytes:
-    if isinstance(what, x509.Certificate):
-        return what.public_bytes(serialization.Encoding.PEM)
-    return what.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def _operation(name: str) -> AclOperation:
-    """Kafka's own spelling of an operation, such as DescribeConfigs."""
-    return {operation.name.replace("_", "").lower(): operation for operation in AclOperation}[name.lower()]
+def _name(user: str | dict[str, Any]) -> str:
+    return user if isinstance(user, str) else user["sasl.username"]

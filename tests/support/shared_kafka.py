@@ -7,15 +7,17 @@ import json
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from breakable_kafka import BreakableKafka
 
 from airflow_kafka_offsets.local.cache import one_at_a_time
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+AnyKafka = TypeVar("AnyKafka", bound=EmbeddedKafka)
 START = 180.0
 WHOLE_RUN = 1800.0
 
@@ -41,8 +43,8 @@ def shared_kafka(directory: Path) -> Iterator[SharedKafka]:
 def shared(
     directory: Path,
     name: str,
-    make: Callable[[], BreakableKafka],
-    describe: Callable[[BreakableKafka], object],
+    make: Callable[[], AnyKafka],
+    describe: Callable[[AnyKafka], object],
 ) -> Iterator[Any]:
     """
     Use a Kafka that the first process to come here starts, and the last one to leave has left alone.
@@ -53,7 +55,7 @@ def shared(
     :param describe: what everybody is told of it, as far as JSON can say it.
     """
     lock, address = directory / f"{name}.lock", directory / f"{name}.json"
-    started: BreakableKafka | None = None
+    started: AnyKafka | None = None
     # A shared lock for as long as it is used: the kernel lets go of it however a process ends.
     with (directory / f"{name}.users").open("w") as users:
         with one_at_a_time(lock, "starting Kafka", START):

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
+OBJECT_STORES = "tests/integration/object_stores/"
 LONGEST_FIRST = (
     "tests/system/",
     "tests/browser/",
     "tests/integration/spark/",
     "tests/compatibility/",
     "tests/integration/airflow/test_spark.py",
+    "tests/integration/secured/",
+    OBJECT_STORES,
     "tests/integration/stores/",
     "tests/integration/kafka/test_differential.py",
     "tests/integration/kafka/test_trouble.py",
@@ -25,6 +28,7 @@ OWN_AIRFLOW = (
     "tests/system/test_offsets_page.py",
     "tests/system/test_recovery_live.py",
 )
+ONE_CLUSTER = "tests/integration/secured/"
 ONE_SPARK = ("tests/integration/spark/", "tests/compatibility/", "tests/integration/airflow/test_spark.py")
 
 
@@ -32,6 +36,10 @@ def scope(nodeid: str) -> str:
     """Return what a test must run with in one process: its folder, or its file."""
     if nodeid.startswith(ONE_SPARK):
         return "spark"
+    if nodeid.startswith(ONE_CLUSTER):
+        return "secured"
+    if nodeid.startswith(OBJECT_STORES):
+        return "object stores"
     one_airflow = nodeid.startswith("tests/system/") and not nodeid.startswith(OWN_AIRFLOW)
     return "system" if one_airflow else nodeid.partition("::")[0]
 

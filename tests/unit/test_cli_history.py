@@ -80,6 +80,21 @@ def test_the_output_is_the_one_of_the_documentation(orders: Path, options: str) 
     assert done.output == documented(options)
 
 
+def test_the_storage_is_asked_for_the_query_once(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after the batches would have no deadline."""
+    asked: list[str] = []
+    read = SparkCheckpoint.read_file
+
+    def count(checkpoint: SparkCheckpoint, path: str) -> bytes | None:
+        asked.append(path)
+        return read(checkpoint, path)
+
+    monkeypatch.setattr(SparkCheckpoint, "read_file", count)
+    assert run(str(orders)).exit_code == 0
+    assert asked.count("metadata") == 1
+    assert asked[0] == "metadata"
+
+
 def test_the_json_has_the_same_batches(orders: Path) -> None:
     value = json.loads(run(str(orders), "--output", "json", "--last", "3").output)
 

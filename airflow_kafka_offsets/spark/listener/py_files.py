@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-import os
-import stat
 import tempfile
 import zipfile
 from pathlib import Path
 
 import airflow_kafka_offsets
-from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.spark.own_directory import own_directory
 
 ROOT = Path(airflow_kafka_offsets.__file__).parent
 
@@ -32,7 +30,7 @@ def package_zip() -> Path:
     make it at the same time.
     """
     content = _zipped()
-    directory = _own_directory()
+    directory = own_directory()
     path = directory / f"{ROOT.name}-{hashlib.sha256(content).hexdigest()[:16]}.zip"
     if not path.is_file() or path.read_bytes() != content:
         with tempfile.NamedTemporaryFile(dir=directory, delete=False) as part:
@@ -51,15 +49,3 @@ def _zipped() -> bytes:
                 entry = zipfile.ZipInfo(str(file.relative_to(ROOT.parent)), _EPOCH)
                 archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
     return out.getvalue()
-
-
-def _own_directory() -> Path:
-    directory = Path(tempfile.gettempdir()) / f"airflow-kafka-offsets-{os.getuid()}"
-    directory.mkdir(mode=0o700, exist_ok=True)
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise SetupError(
-            f"{directory} is not a directory of this user alone, so other code could be put there: remove "
-            "it, or set TMPDIR"
-        )
-    return directory

@@ -9,8 +9,8 @@ from importlib import metadata
 from typing import Any
 
 from airflow_kafka_offsets.errors import SetupError, UsageError
-from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.model.groups import GroupIds
+from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 
 _CLUSTER = re.compile(r"spark\.kafka\.clusters\.(.+)\.auth\.bootstrap\.servers")
 _TARGETS = "spark.kafka.clusters.{}.target.bootstrap.servers.regex"
@@ -33,6 +33,7 @@ def refuse_delegation_tokens(jvm: Any, targets: Mapping[str, str], settings: Map
     if "sasl.jaas.config" in settings or jvm.java.lang.System.getProperty(_GLOBAL_LOGIN) is not None:
         return
     servers = settings.get(SERVERS, "")
+    check_servers(servers)
     for name, pattern in targets.items():
         if any(re.fullmatch(pattern, server.strip()) for server in servers.split(",")):
             raise SetupError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from airflow_kafka_offsets.kafka.config import SERVERS
 from airflow_kafka_offsets.model.groups import GroupIds
+from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.spark.listener.queries import GROUP_OPTIONS, SourceState
 from airflow_kafka_offsets.spark.source_options import kafka_settings

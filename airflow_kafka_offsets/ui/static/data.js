@@ -56,9 +56,10 @@ export function explain(refused) {
 export function whileVisible(seconds, refresh, last = -Infinity) {
   let timer;
   let running = false;
+  let stopped = false;
   const due = async () => {
     clearTimeout(timer);
-    if (running || document.hidden) return;
+    if (running || stopped || document.hidden) return;
     const wait = last + seconds * 1000 - Date.now();
     if (wait > 0) {
       timer = setTimeout(due, wait);
@@ -70,12 +71,13 @@ export function whileVisible(seconds, refresh, last = -Infinity) {
     } finally {
       running = false;
       last = Date.now();
-      timer = setTimeout(due, seconds * 1000);
+      if (!stopped) timer = setTimeout(due, seconds * 1000);
     }
   };
   document.addEventListener("visibilitychange", due);
   due();
   return () => {
+    stopped = true;
     clearTimeout(timer);
     document.removeEventListener("visibilitychange", due);
   };

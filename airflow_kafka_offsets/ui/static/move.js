@@ -1,7 +1,7 @@
 // One task instance: what it moved, found or waited for, and the command that takes it back.
 
-import { ROOT, dagPath, get, link, path } from "./data.js";
-import { NONE, count, duration, facts, h, name, names, notice, printable, time } from "./dom.js";
+import { ROOT, dagPath, explain, get, link, path, whileVisible } from "./data.js";
+import { NONE, count, facts, h, name, names, notice, printable, time } from "./dom.js";
 import { table } from "./table.js";
 import { tone } from "./verdicts.js";
 
@@ -38,7 +38,15 @@ export function rowsOf(columns) {
   return Array.from({ length }, (_, index) => Object.fromEntries(keys.map((key) => [key, columns[key][index]])));
 }
 
-const RUNNING = new Set(["running", "deferred"]);
+const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
+const REFRESH = 10;
+
+/** Show when the record at an offset was written; `undefined` while that is being read. */
+function recordTime(value) {
+  if (value === undefined) return "…";
+  if (value === null) return NONE;
+  return Number.isNaN(Date.parse(value)) ? name(value) : time(value);
+}
 
 const COLUMNS = [
   { label: "Topic", value: (row) => row.topic, cell: (_, value) => name(value) },
@@ -46,6 +54,8 @@ const COLUMNS = [
   { label: "Before", numeric: true, value: (row) => row.before },
   { label: "After", numeric: true, value: (row) => row.after },
   { label: "Records", numeric: true, value: (row) => row.records },
+  { label: "Record time before", value: (row) => row.time_before, cell: (_, value) => recordTime(value) },
+  { label: "Record time after", value: (row) => row.time_after, cell: (_, value) => recordTime(value) },
   { label: "Log start", numeric: true, value: (row) => row.log_start },
   { label: "Log end", numeric: true, value: (row) => row.log_end },
 ];
@@ -57,6 +67,7 @@ function checkpointOf(moved) {
   return { kind, location, batch, ...(discarded?.length ? { discarded } : {}), archive: archive ?? "no file changed" };
 }
 
+/** Make a receipt's part of the page; `update` takes what Kafka says about it, `null` for nothing. */
 function receiptOf(receipt, move) {
   const moved = move?.kind ?? "move";
   const rows = rowsOf(receipt.partitions);
@@ -69,7 +80,9 @@ function receiptOf(receipt, move) {
   });
   partitions.update(rows);
   const changed = receipt.plan_only ? "would change" : "changed";
-  return [
+  const about = h("div");
+  let version = 0;
+  const element = h("section", {}, h("h2", {}, "Receipt"),
     receipt.plan_only ? notice("warn", `This is a plan only: nothing was moved by this ${moved}.`) : null,
     facts([
       [several ? "Groups" : "Group", names(receipt.groups)],
@@ -80,8 +93,33 @@ function receiptOf(receipt, move) {
       ["Where the offsets come from", receipt.source],
       ["Checkpoint", checkpointOf(receipt.checkpoint)],
     ]),
-    partitions.element,
-  ];
+    partitions.element, about);
+  return {
+    element,
+    update(now) {
+      const times = now?.times;
+      version += 1;
+      partitions.update(rows.map((row, index) => ({
+        ...row, version, time_before: times?.before[index] ?? null, time_after: times?.after[index] ?? null,
+      })));
+      about.replaceChildren(h("p", { class: "quiet" }, ...(times
+        ? ["A record time is that of the next record to read at an offset, as the log says now (", time(now.read_at), ")."]
+        : ["It is not known when the records at these offsets were written."])),
+      ...(now?.problems ?? []).map((problem) => notice("warn", name(problem))));
+    },
+  };
+}
+
+/** Show how far a wait is that has not ended; nothing where that cannot be said. */
+function progressOf({ wait, read_at: at, problems }) {
+  const warnings = problems.map((problem) => notice("warn", "There is no new reading: ", name(problem)));
+  if (!warnings.length && !wait?.done && typeof wait?.remaining !== "number") return [];
+  return [h("h2", {}, "Progress"), ...warnings, ...(wait ? [facts([
+    [wait.moving ? "Above the threshold" : "Still to read", wait.done ? "nothing: the task sees that at its next poll"
+      : `${count(wait.remaining)} records${wait.of === null ? "" : ` of ${count(wait.of)}`}`],
+    ["Pace", wait.done ? null : wait.pace],
+    ["Read at", time(at)],
+  ])] : [])];
 }
 
 const plain = (value) => (typeof value === "number" ? count(value) : typeof value === "boolean" ? (value ? "yes" : "no")
@@ -105,29 +143,27 @@ function rowsTable(caption, rows) {
 }
 
 /** Show a report, which is plain JSON: its values, then a table or a part for each list of objects. */
-function report(values, running) {
+function report(values) {
   const isRows = (value) => Array.isArray(value) && value.length > 0 && value.every((each) => each && typeof each === "object");
   const entries = Object.entries(values).filter(([key]) => key !== "version");
   const parts = entries.filter(([, value]) => isRows(value)).flatMap(([key, value]) =>
-    (key === "partitions" ? [rowsTable(label(key), value)] : value.flatMap((each) => report(each, running))));
+    (key === "partitions" ? [rowsTable(label(key), value)] : value.flatMap(report)));
   const singles = entries.filter(([, value]) => !isRows(value)).map(([key, value]) => {
-    if (key === "progress" && value) return [label(key), progress(value, running)];
+    if (key === "progress" && value) return [label(key), `${count(Math.round(value.records_per_second))} records/s`];
     return [label(key), Array.isArray(value) ? names(value.map(String)) : plain(value)];
   });
   return [facts(singles), ...parts];
 }
 
-/** Show a wait's progress; what has ended has no time left. */
-function progress({ records_per_second: rate, seconds_left: left }, running) {
-  return `${count(Math.round(rate))} records/s${left === null || !running ? "" : `, about ${duration(left)} left`}`;
-}
-
 /** Show the page of a task instance. */
-export async function show(page, { dagId, runId, taskId, mapIndex }) {
-  const found = await get(path("api", "dags", dagId, "runs", runId, "tasks", taskId, mapIndex));
-  const { move, receipt, reading, drift } = found;
+export async function show(page, where) {
+  const { dagId, runId, taskId, mapIndex } = where;
+  const address = path("api", "dags", dagId, "runs", runId, "tasks", taskId, mapIndex);
+  const found = await get(address);
+  const { move, receipt, reading, drift, state } = found;
   const inAirflow = new URL(`../${path("dags", dagId, "runs", runId, "tasks", taskId)}`, ROOT);
-  const running = RUNNING.has(found.state);
+  const moved = receipt ? receiptOf(receipt, move) : null;
+  const progress = h("section");
   // Inside Airflow's own page the task is around this frame.
   const alone = window.top === window;
   page.replaceChildren(
@@ -139,18 +175,39 @@ export async function show(page, { dagId, runId, taskId, mapIndex }) {
       ["Run", alone ? h("a", { href: inAirflow.href }, name(runId)) : name(runId)],
       ["Map index", Number(mapIndex) >= 0 ? mapIndex : null],
       ["Operator", found.operator ? name(found.operator) : null],
-      ["State", found.state ?? "not run yet"],
+      ["State", state ?? "not run yet"],
       ["When", move?.at ? time(move.at) : null],
       ["Try", move?.try_number ?? null],
     ]),
-    ...(receipt ? [h("section", {}, h("h2", {}, "Receipt"), ...receiptOf(receipt, move).filter(Boolean))] : []),
+    progress,
+    moved?.element ?? "",
     ...(found.undo ? [h("section", {}, h("h2", {}, "Take it back"),
       h("p", {}, "This page changes nothing. To put back what was there before, run:"), copyable(found.undo))] : []),
-    ...(reading ? [h("section", {}, h("h2", {}, "Last reading"), ...report(reading, running))] : []),
+    ...(reading ? [h("section", {}, h("h2", {}, ENDED.has(state) ? "Last reading" : "Reading when the wait began"),
+      ...report(reading))] : []),
     ...(drift ? [h("section", {}, h("h2", {}, "Drift"),
-      drift.verdict ? h("p", {}, h("span", { class: `tag ${tone(drift.verdict)}` }, drift.verdict)) : "", ...report(drift, running))] : []),
+      drift.verdict ? h("p", {}, h("span", { class: `tag ${tone(drift.verdict)}` }, drift.verdict)) : "", ...report(drift))] : []),
     receipt || reading || drift ? "" : h("p", { class: "quiet" },
       "This task has stored no receipt and no reading: it has not run yet, or it does not move or wait for Kafka offsets."),
   );
   document.title = `${taskId} – Kafka offsets`;
+
+  let stop = () => {};
+  async function refresh() {
+    try {
+      const now = await get(`${address}/now`);
+      if (now.state !== state) {
+        stop();
+        await show(page, where);
+        return;
+      }
+      moved?.update(now);
+      if (!moved) progress.replaceChildren(...progressOf(now));
+    } catch (refused) {
+      moved?.update(null);
+      progress.replaceChildren(notice("warn", explain(refused)));
+    }
+  }
+  if (!ENDED.has(state)) stop = whileVisible(REFRESH, refresh);
+  else if (moved) refresh();
 }

@@ -1,10 +1,10 @@
 // The page's entry: its address below /kafka-offsets/ decides what it shows.
 
+import { show as showDag } from "./dag.js";
 import { ROOT, Refused, explain } from "./data.js";
 import { h, notice } from "./dom.js";
 import { show as showList } from "./list.js";
 import { show as showMove } from "./move.js";
-import { show as showDag } from "./pipeline.js";
 
 const parts = location.pathname.slice(ROOT.pathname.length).split("/").filter(Boolean).map(decodeURIComponent);
 const page = document.getElementById("page");

@@ -1,7 +1,7 @@
 // One pipeline: where it is now, how it came there, and each of its partitions.
 
 import { explain, get, link, movePath, path, whileVisible } from "./data.js";
-import { NONE, ago, clock, count, duration, facts, h, name, names, notice, plural, printable, shortDuration, time } from "./dom.js";
+import { NONE, ago, clock, count, duration, facts, h, name, names, notice, plural, shortDuration, time } from "./dom.js";
 import { rowsOf } from "./move.js";
 import { plot } from "./plots.js";
 import { alarms, skew, strips } from "./strip.js";
@@ -172,8 +172,8 @@ function answer(now) {
     : null;
 }
 
-/** Make a pipeline's part of the page; `stop()` ends its refreshing. */
-function pipelineView(pipeline) {
+/** Make a pipeline's part of the page; `update()` takes it as it is now, `stop()` ends its refreshing. */
+export function pipelineView(pipeline) {
   const address = path("api", "dags", pipeline.dag_id, "pipelines", pipeline.key);
   const trouble = h("div");
   const past = h("div");
@@ -195,17 +195,8 @@ function pipelineView(pipeline) {
   const membersPart = h("section", { hidden: true }, h("h2", {}, "Members"), members.element);
   const partitionsPart = h("section", { hidden: true }, h("h2", {}, "Partitions"), skewed, strip.element, partitions.element);
 
-  const element = h("article", {},
-    facts([
-      ["Group", names(pipeline.groups)],
-      ["Topics", pipeline.topics ? names(pipeline.topics) : "those of the checkpoint, or of the group's commits"],
-      ["Checkpoint", pipeline.checkpoint ? name(pipeline.checkpoint) : null],
-      ["Connection", name(pipeline.kafka_config_id)],
-      ["Tasks", names(pipeline.tasks.map((task) => task.task_id), 8)],
-    ]),
-    pipeline.unresolved.length ? notice("warn",
-      "Not known until a task has run, since Airflow fills it in then: ", ...names(pipeline.unresolved)) : "",
-    trouble, numbers.element, read,
+  const named = h("div");
+  const element = h("article", {}, named, trouble, numbers.element, read,
     h("section", {}, h("h2", {}, "Over time"), past, drawn.element),
     partitionsPart,
     h("section", {}, h("h2", {}, "Moves"), moves.element),
@@ -214,6 +205,18 @@ function pipelineView(pipeline) {
   let now = null;
   let history = { batches: [], moves: [] };
   let shown = "";
+
+  function show() {
+    named.replaceChildren(facts([
+      ["Group", names(pipeline.groups)],
+      ["Topics", pipeline.topics ? names(pipeline.topics) : "those of the checkpoint, or of the group's commits"],
+      ["Checkpoint", pipeline.checkpoint ? name(pipeline.checkpoint) : null],
+      ["Connection", name(pipeline.kafka_config_id)],
+      ["Tasks", names(pipeline.tasks.map((task) => task.task_id), 8)],
+    ]),
+    pipeline.unresolved.length ? notice("warn",
+      "Not known until a task has run, since Airflow fills it in then: ", ...names(pipeline.unresolved)) : "");
+  }
 
   function showTrouble(notices) {
     // The same trouble is not read out again.
@@ -265,41 +268,17 @@ function pipelineView(pipeline) {
     drawn.update(history, now);
   }
 
+  show();
   moves.update([]);
   drawn.update(history, null);
   const stops = [whileVisible(REFRESH, refreshNow), whileVisible(HISTORY, refreshHistory)];
-  return { element, stop: () => stops.forEach((stop) => stop()) };
-}
-
-/** Show the pipelines of a DAG: one at a time, chosen by the address' fragment. */
-export async function show(page, { dagId }) {
-  const { pipelines, problems } = await get(path("api", "dags", dagId, "pipelines"));
-  const heading = h("h1", {}, "Offsets of ", name(dagId));
-  const way = h("nav", { "aria-label": "Where you are" }, h("a", { href: link("") }, "Kafka offsets"), " / ", name(dagId));
-  const shown = problems.map((problem) => notice("warn", problem));
-  document.title = `${dagId} – Kafka offsets`;
-  if (!pipelines.length) {
-    page.replaceChildren(way, heading, ...shown, h("p", { class: "quiet" },
-      "No task of this DAG names a Kafka pipeline: none of its operators and sensors is of this provider."));
-    return;
-  }
-  const label = (pipeline) => [pipeline.groups.join(", ") || pipeline.checkpoint || pipeline.key,
-    pipeline.topics?.join(", ")].filter(Boolean).join(" · ");
-  const choice = h("select", { id: "pipeline", onchange: () => { location.hash = choice.value; } },
-    ...pipelines.map((pipeline) => h("option", { value: pipeline.key }, printable(label(pipeline)))));
-  const place = h("div");
-  let view = null;
-  const choose = () => {
-    const wanted = location.hash.slice(1);
-    const pipeline = pipelines.find(({ key }) => key === wanted) ?? pipelines[0];
-    choice.value = pipeline.key;
-    view?.stop();
-    view = pipelineView(pipeline);
-    place.replaceChildren(view.element);
+  return {
+    element,
+    update(newPipeline) {
+      pipeline = newPipeline;
+      show();
+      if (now) numbers.update(now, pipeline);
+    },
+    stop: () => stops.forEach((stop) => stop()),
   };
-  page.replaceChildren(way, heading, ...shown,
-    pipelines.length > 1 ? h("div", { class: "bar" }, h("label", { for: "pipeline" }, "Pipeline"), choice) : "",
-    place);
-  addEventListener("hashchange", choose);
-  choose();
 }

@@ -123,6 +123,19 @@ def test_records_that_are_lost_hold_the_gate_until_they_are_passed(
     assert reading_of(gate(group))[0]
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_group_of_which_no_record_is_read_in_time_waits_as_long_as_it_must(
+    way, behind, group, commit, context, monkeypatch, capsys
+):
+    monkeypatch.setattr(OffsetsClient, "record_times", lambda *_, **__: {})
+    value = wait_by(way, lambda **more: gate(group, **more), context, lambda: commit(group, behind, {0: 1}))
+    assert (value["headroom"], value["headroom_state"]) == (6 * 3600, "time")
+    assert value["partitions"][0]["headroom_reason"].startswith("at least 6 h: the time of the oldest")
+    if way == "poke":
+        why = f"headroom of {behind}-0 is unknown: less than 6 h: the time of the oldest unread record"
+        assert why in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_a_right_that_is_missing_fails_the_gate_at_once(
     secured_kafka, make_topic, produce, group, monkeypatch, context, deferrable
@@ -186,3 +199,66 @@ def test_a_headroom_that_is_not_known_is_drift(group, make_topic, produce, commi
     assert not CheckOffsetDriftOperator(task_id="t", **names).execute(context)["drifted"]
     with pytest.raises(AirflowFailException, match="headroom unknown on 1 of 1 .*retention.bytes=1000000"):
         CheckOffsetDriftOperator(task_id="t", min_headroom=60, **names).execute(context)
+
+
+@pytest.mark.parametrize(
+    ("rights", "says"),
+    [
+        (["Read"], "grant it DescribeConfigs on the topics"),
+        (["Describe", "DescribeConfigs"], "grant it Read on the topics"),
+        (["Read", "DescribeConfigs"], None),
+    ],
+)
+def test_without_a_right_no_pipeline_is_in_step(
+    secured_kafka, make_topic, produce, group, new_query, monkeypatch, rights, says
+):
+    topic = make_topic(1, KEPT, on=secured_kafka.plain)
+    produce(topic, {0: 1}, on=secured_kafka.plain)
+    owner = secured_kafka.user("owner", ("topic", topic, "Read"), ("group", group, "Read"))
+    with OffsetsClient(owner) as client:
+        client.commit(group, {TopicPartition(topic, 0): 0})
+    user = secured_kafka.user("ann", *(("topic", topic, right) for right in rights), ("group", group, "Read"))
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": user}))
+    names = {"group_id": group, "checkpoint_location": new_query({topic: {0: 0}}).location}
+    task = CheckOffsetDriftOperator(task_id="t", min_headroom=60, **names)
+    if says is None:
+        assert not task.execute({"ti": TaskInstance()})["drifted"]
+    else:
+        with pytest.raises(AirflowFailException, match=says):
+            task.execute({"ti": TaskInstance()})
+
+
+def test_bytes_and_time_together_expire_by_whichever_is_known(group, make_topic, produce, commit, new_query):
+    topic = make_topic(1, KEPT | {"retention.bytes": "1000000"})
+    produce(topic, {0: 1}, timestamps_ms={0: [ago(20)]})
+    commit(group, topic, {0: 0})
+    names = {"group_id": group, "checkpoint_location": new_query({topic: {0: 0}}).location}
+    for hours, verdict in ((6, "expiring"), (1, "headroom unknown")):
+        context: Any = {"ti": TaskInstance()}
+        with pytest.raises(AirflowFailException, match=f"{verdict} on 1 of 1"):
+            CheckOffsetDriftOperator(task_id="t", min_headroom=hours * 3600, **names).execute(context)
+        (found,) = context["ti"].xcoms["return_value"]["pipelines"][0]["groups"]
+        assert (found["headroom"], found["headroom_state"]) == (None, "unknown")
+
+
+def test_the_settings_of_all_topics_of_a_pipeline_are_one_question(
+    make_topic, new_group, commit, new_query, monkeypatch
+):
+    asked = []
+    settings = OffsetsClient.topic_settings
+
+    def count(client, topics):
+        asked.append(set(topics))
+        return settings(client, topics)
+
+    monkeypatch.setattr(OffsetsClient, "topic_settings", count)
+    topics = [make_topic(1, KEPT) for _ in range(3)]
+    groups = {topic: new_group() for topic in topics}
+    for topic, name in groups.items():
+        commit(name, topic, {0: 0})
+    location = new_query({topic: {0: 0} for topic in topics}).location
+    task = CheckOffsetDriftOperator(
+        task_id="t", group_id=groups, checkpoint_location=location, min_headroom=60
+    )
+    assert not task.execute({"ti": TaskInstance()})["drifted"]
+    assert asked == [set(topics)]

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from breakable_kafka import BreakableKafka
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from deadlines import until
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, UnknownTopicPartitionError
@@ -146,6 +147,10 @@ def test_bytes_delete_before_time_does_and_nothing_was_promised(quick, make_topi
         ({"retention.ms": "-1"}, "none"),
         ({"retention.bytes": "1000000"}, "unknown"),
         ({"retention.ms": "-1", "retention.bytes": "1000000"}, "unknown"),
+        ({"cleanup.policy": "compact,delete"}, "time"),
+        ({"cleanup.policy": "compact,delete", "retention.bytes": "1000000"}, "unknown"),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "-1"}, "none"),
+        ({"cleanup.policy": "compact", "retention.bytes": "1000000"}, "none"),
     ],
 )
 def test_what_a_topic_is_set_to_decides(bootstrap_servers, make_topic, produce, config, state):
@@ -154,6 +159,35 @@ def test_what_a_topic_is_set_to_decides(bootstrap_servers, make_topic, produce, 
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         assert headroom_at(client, tp, 0).state == state
         assert headroom_at(client, tp, 2).state == "none"
+
+
+def test_a_topic_without_retention_of_its_own_has_the_brokers(quick, make_topic, produce):
+    plain, own = (
+        TopicPartition(make_topic(1, config, on=quick), 0) for config in ({}, {"retention.ms": "9000000"})
+    )
+    for tp in (plain, own):
+        produce(tp.topic, {0: 1}, on=quick)
+    cluster = ConfigResource(ResourceType.BROKER, "")
+
+    def brokers(name, value, how=AlterConfigOpType.SET):
+        entry = ConfigEntry(name, value, incremental_operation=how)
+        changed = ConfigResource(cluster.restype, cluster.name, incremental_configs=[entry])
+        (done,) = admin.incremental_alter_configs([changed]).values()
+        done.result(20)
+
+    admin = AdminClient({"bootstrap.servers": quick})
+    with OffsetsClient({"bootstrap.servers": quick}) as client:
+        try:
+            brokers("log.retention.ms", "3600000")
+            until(lambda: (headroom_at(client, plain, 0).by_time or 0) < 3_601)
+            assert headroom_at(client, plain, 0).by_time == pytest.approx(3_600, abs=60)
+            assert headroom_at(client, own, 0).by_time == pytest.approx(9_000, abs=60)
+            brokers("log.retention.bytes", "1000000")
+            until(lambda: headroom_at(client, plain, 0).state == "unknown")
+            assert headroom_at(client, own, 0).state == "unknown"
+        finally:
+            for name in ("log.retention.ms", "log.retention.bytes"):
+                brokers(name, None, AlterConfigOpType.DELETE)
 
 
 def test_settings_of_many_topics_are_one_call_and_are_remembered(bootstrap_servers, make_topic):

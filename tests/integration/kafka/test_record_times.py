@@ -6,11 +6,13 @@ import threading
 import time
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from deadlines import until
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError
+from airflow_kafka_offsets.kafka import connection
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
@@ -143,3 +145,28 @@ def test_no_partitions_have_no_times(client):
 def test_no_time_is_refused(client):
     with pytest.raises(UsageError, match="within=0 leaves no time"):
         client.record_times({TopicPartition("orders", 0): 0}, within=0)
+
+
+def test_one_consumer_reads_all_of_them_wherever_they_are(
+    bootstrap_servers, make_topic, produce, monkeypatch
+):
+    made = []
+
+    class Counted(Consumer):
+        def __init__(self, settings):
+            made.append(settings)
+            super().__init__(settings)
+
+    monkeypatch.setattr(connection, "Consumer", Counted)
+    topic = make_topic(partitions=2, config=FOREVER)
+    one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    produce(topic, {0: 50, 1: 5}, timestamps_ms={0: times(50), 1: times(5)})
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=20) as client:
+        # Back and forth: what was fetched for another question is no answer.
+        for offset in (40, 3, 49, 0, 50, 50, 12, 50):
+            expected = FIRST + offset * 1000 if offset < 50 else None
+            assert client.record_times({one: offset, other: 2}) == {one: expected, other: FIRST + 2000}
+        produce(topic, {0: 1}, timestamps_ms={0: [FIRST - 1]})
+        assert client.record_times({one: 50}) == {one: FIRST - 1}
+    # One for the logs, one for the records.
+    assert len([each for each in made if each["group.id"] == OWN_GROUP and "fetch.wait.max.ms" in each]) == 1

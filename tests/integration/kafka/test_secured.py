@@ -22,15 +22,12 @@ def topic(secured_kafka, make_topic):
 
 
 def test_every_listener_lets_in_who_has_what_it_wants(secured_kafka, topic, new_group):
-    client = {
-        "ssl_certificate_location": str(secured_kafka.certificates / "client.pem"),
-        "ssl_key_location": str(secured_kafka.certificates / "client.key"),
-    }
     for config in (
         secured_kafka.admin,
         secured_kafka.login("admin", listener="SASL_PLAINTEXT"),
         secured_kafka.tls("SSL"),
-        secured_kafka.tls("MTLS", **client),
+        secured_kafka.by_certificate(),
+        secured_kafka.by_token("admin"),
     ):
         with OffsetsClient(config) as offsets:
             offsets.commit(new_group(), {TopicPartition(topic, 0): 0})

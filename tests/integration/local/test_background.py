@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.background import running, start_background, stop_background
-from airflow_kafka_offsets.local.kafka import find_broker
+from airflow_kafka_offsets.local.broker import find_brokers
 
 pytestmark = pytest.mark.integration
 
@@ -24,7 +24,7 @@ def start_in_a_process_of_its_own(directory):
     program = (
         "import sys; from pathlib import Path\n"
         "from airflow_kafka_offsets.local.background import start_background\n"
-        "print(start_background(Path(sys.argv[1])).pid)"
+        "print(start_background(Path(sys.argv[1])).pids[0])"
     )
     return int(subprocess.check_output([sys.executable, "-c", program, str(directory)], timeout=120))
 
@@ -33,12 +33,12 @@ def test_it_outlives_who_started_it_and_keeps_data_and_port_over_a_stop(director
     pid = start_in_a_process_of_its_own(directory)
     found = running(directory)
     assert found is not None
-    assert found.pid == pid
+    assert found.pids == [pid]
     assert found.directory == directory
     topic = make_topic(on=found.bootstrap_servers)
 
     assert stop_background(directory)
-    assert find_broker(directory) is None
+    assert find_brokers(directory) == []
     assert running(directory) is None
     assert not stop_background(directory)
 
@@ -51,9 +51,11 @@ def test_starting_twice_finds_the_first_one(directory):
     said = []
     first = start_background(directory)
     assert start_background(directory, progress=said.append) == first
-    assert said == [f"Kafka already runs on {first.bootstrap_servers} (pid {first.pid})"]
+    assert said == [f"Kafka already runs on {first.bootstrap_servers} (pid {first.pids[0]})"]
     with pytest.raises(SetupError, match=r"already runs on .* expected port 1:"):
         start_background(directory, port=1)
+    with pytest.raises(SetupError, match=r"already runs on .* expected 3 brokers:"):
+        start_background(directory, brokers=3)
 
 
 def test_another_port_is_found_when_the_last_one_was_taken_meanwhile(directory, make_topic):
@@ -68,10 +70,11 @@ def test_another_port_is_found_when_the_last_one_was_taken_meanwhile(directory, 
 
 
 def test_a_configuration_that_cannot_be_read_and_a_program_that_names_the_directory_are_no_broker(directory):
-    directory.mkdir()
-    (directory / "server.properties").write_text("advertised.listeners=")
+    configuration = directory / "broker-1" / "server.properties"
+    configuration.parent.mkdir(parents=True)
+    configuration.write_text("listeners=")
     assert running(directory) is None
-    (directory / "server.properties").write_text("advertised.listeners=PLAINTEXT://127.0.0.1:9092\n")
+    configuration.write_text("listeners=PLAINTEXT://127.0.0.1:9092\n")
     argument = f"-Dairflow_kafka_offsets.directory={directory}"
     program = "import sys; print('there', flush=True); sys.stdin.read()"
     other = subprocess.Popen(

@@ -15,7 +15,8 @@ from deadlines import until
 from kafka_shell import KafkaTools
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.kafka import EmbeddedKafka, find_broker
+from airflow_kafka_offsets.local.broker import find_brokers
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
 
@@ -42,7 +43,7 @@ def test_a_fresh_broker_shows_neither_topics_nor_groups(own_kafka):
 
 
 def test_it_listens_on_loopback_only(kafka):
-    text = (kafka.directory / "server.properties").read_text()
+    text = (kafka.directory / "broker-1" / "server.properties").read_text()
     listeners = next(line for line in text.splitlines() if line.startswith("listeners="))
     assert all("://127.0.0.1:" in listener for listener in listeners.split("=", 1)[1].split(","))
 
@@ -51,10 +52,8 @@ def test_stopping_ends_the_process_and_removes_the_temporary_directory():
     with EmbeddedKafka() as kafka:
         directory = kafka.directory
         port = int(kafka.bootstrap_servers.rpartition(":")[2])
-        broker = find_broker(directory)
-        assert broker is not None
-        assert broker.pid == kafka.pid
-    assert find_broker(directory) is None
+        assert [broker.pid for broker in find_brokers(directory)] == [kafka.pid]
+    assert find_brokers(directory) == []
     assert not listens(port)
     assert not directory.exists()
 
@@ -107,12 +106,10 @@ def test_nothing_is_left_when_the_parent_is_killed(victim, tmp_path):
     assert parent.stdout
     pid, child = (int(number) for number in parent.stdout.readline().split())
     try:
-        broker = find_broker(tmp_path)
-        assert broker is not None
-        assert broker.pid == pid
+        assert [broker.pid for broker in find_brokers(tmp_path)] == [pid]
         parent.kill()
         parent.wait(10)
-        until(lambda: find_broker(tmp_path) is None)
+        until(lambda: not find_brokers(tmp_path))
     finally:
         if child:
             os.kill(child, signal.SIGKILL)
@@ -165,7 +162,7 @@ def test_the_broker_is_ended_even_when_the_one_who_watches_it_was_killed(own_kaf
     )
     os.kill(watcher, signal.SIGKILL)
     kafka.stop()
-    until(lambda: find_broker(tmp_path) is None)
+    until(lambda: not find_brokers(tmp_path))
 
 
 def test_a_bad_property_shows_what_kafka_said_and_leaves_nothing(tmp_path):
@@ -239,3 +236,45 @@ class TestUsers:
         listed = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True).stdout
         assert "it's=secret" not in listed
         assert "it's=secret" not in kafka_with_users.log_file.read_text()
+
+
+@pytest.fixture(scope="module")
+def three():
+    with BreakableKafka(brokers=3, heap="256m") as three:
+        yield three
+
+
+@pytest.mark.long
+class TestThreeBrokers:
+    def test_each_has_a_replica_and_is_named(self, three, make_topic):
+        topic = make_topic(on=three.bootstrap_servers)
+        seen = AdminClient({"bootstrap.servers": three.bootstrap_servers}).list_topics(timeout=20)
+        assert sorted(seen.brokers) == [1, 2, 3]
+        addresses = {f"{broker.host}:{broker.port}" for broker in seen.brokers.values()}
+        assert addresses == set(three.bootstrap_servers.split(","))
+        for partition in seen.topics[topic].partitions.values():
+            assert sorted(partition.replicas) == [1, 2, 3]
+
+    def test_two_serve_while_one_is_killed_or_frozen(self, three, make_topic, produce):
+        topic = make_topic(partitions=1, on=three.bootstrap_servers)
+        three.kill(2)
+        assert [broker.pid for broker in find_brokers(three.directory)] == [
+            three.brokers[number].process.pid for number in (1, 3)
+        ]
+        produce(topic, {0: 5}, on=three.bootstrap_servers)
+        three.restart(2)
+        assert three.running
+        three.freeze(3)
+        others = ",".join(three.bootstrap_servers.split(",")[:2])
+        admin = AdminClient({"bootstrap.servers": others, "log_level": 0})
+        until(lambda: admin.list_topics(topic, timeout=20).topics[topic].partitions[0].leader in (1, 2))
+        assert log_end(others, topic) == 5
+        three.thaw(3)
+        until(lambda: sorted(admin.list_topics(timeout=20).brokers) == [1, 2, 3])
+
+
+def test_another_number_of_brokers_than_the_directory_has_is_refused(tmp_path):
+    (tmp_path / "broker-1").mkdir()
+    (tmp_path / "broker-1" / "server.properties").touch()
+    with pytest.raises(SetupError, match="holds a Kafka of 1 brokers, expected 3"):
+        EmbeddedKafka(tmp_path, brokers=3).start()

@@ -8,6 +8,7 @@ import shutil
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from running_airflow import QUICK, make_database
@@ -36,9 +37,13 @@ class Metadata:
     def add_dag(self, dag: Any) -> str:
         from airflow.models.dagbundle import DagBundleModel
         from airflow.models.serialized_dag import SerializedDagModel
-        from airflow.serialization.definitions.dag import SerializedDAG
         from airflow.serialization.serialized_objects import LazyDeserializedDAG
         from airflow.utils.session import create_session
+
+        try:
+            from airflow.serialization.definitions.dag import SerializedDAG
+        except ImportError:  # Airflow 3.1
+            from airflow.serialization.serialized_objects import SerializedDAG  # type: ignore[attr-defined]
 
         lazy = LazyDeserializedDAG.from_dag(dag)
         with create_session() as session:
@@ -75,7 +80,7 @@ class Metadata:
             assert found is not None
             dag = found.dag
             when = BEGAN + timedelta(minutes=self._runs)
-            dag.create_dagrun(
+            dag_run_id = dag.create_dagrun(
                 run_id=run_id,
                 logical_date=when,
                 data_interval=(when, when),
@@ -84,7 +89,7 @@ class Metadata:
                 triggered_by=DagRunTriggeredByType.TEST,
                 state=DagRunState.SUCCESS,
                 session=session,
-            )
+            ).id
             session.flush()
             session.execute(
                 update(TaskInstance)
@@ -100,17 +105,85 @@ class Metadata:
                 )
             for name, value in (results or {}).items():
                 task_id, index = name if isinstance(name, tuple) else (name, -1)
-                XComModel.set(
-                    "return_value",
-                    json.loads(json.dumps(value)),
-                    dag_id=dag_id,
-                    task_id=task_id,
-                    run_id=run_id,
-                    map_index=index,
-                    serialize=False,
-                    session=session,
+                # As the execution API does.
+                session.add(
+                    XComModel(
+                        dag_run_id=dag_run_id,
+                        key="return_value",
+                        value=json.loads(json.dumps(value)),
+                        dag_id=dag_id,
+                        task_id=task_id,
+                        run_id=run_id,
+                        map_index=index,
+                    )
                 )
         return run_id
+
+    def add_runs(self, dag_id: str, count: int, results: dict[str, Any]) -> list[str]:
+        """Add many runs at once, the oldest first, each with the same results of its tasks."""
+        from airflow.models.dagrun import DagRun
+        from airflow.models.serialized_dag import SerializedDagModel
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import func, insert, select
+
+        began = datetime.now(tz=timezone.utc) - timedelta(minutes=count)
+        with create_session() as session:
+            version = session.scalar(
+                select(SerializedDagModel.dag_version_id).where(SerializedDagModel.dag_id == dag_id)
+            )
+            first = (session.scalar(select(func.max(DagRun.id))) or 0) + 1
+            runs, instances, values = [], [], []
+            for number in range(count):
+                at, run_id = began + timedelta(minutes=number), f"many__{number}"
+                same = {"dag_id": dag_id, "run_id": run_id}
+                runs.append(
+                    {**same, "id": first + number, "run_type": "manual", "state": "success", "run_after": at}
+                )
+                for task_id, value in results.items():
+                    its = {**same, "task_id": task_id, "map_index": -1}
+                    instances.append(
+                        {
+                            **its, "id": uuid4(), "state": "success", "try_number": 1, "pool": "default_pool",
+                            "pool_slots": 1, "dag_version_id": version, "executor_config": {},
+                        }
+                    )  # fmt: skip
+                    values.append(
+                        {
+                            **its,
+                            "dag_run_id": first + number,
+                            "key": "return_value",
+                            "value": value,
+                            "timestamp": at,
+                        }
+                    )
+            for model, rows in ((DagRun, runs), (TaskInstance, instances), (XComModel, values)):
+                session.execute(insert(model.__table__), rows)
+        self._runs += count
+        return [f"many__{number}" for number in range(count)]
+
+    def run_again(self, dag_id: str, run_id: str, task_id: str, value: Any) -> None:
+        """Leave what clearing a task and running it again leaves."""
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        mine = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id}
+        with create_session() as session:
+            instance = session.scalars(select(TaskInstance).filter_by(**mine)).one()
+            instance.prepare_db_for_next_try(session)
+            instance.state = "success"
+            XComModel.set(
+                "return_value",
+                value,
+                dag_id=dag_id,
+                task_id=task_id,
+                run_id=run_id,
+                serialize=False,
+                session=session,
+            )
 
     def add_event(self, uri: str, dag_id: str, run_id: str, task_id: str, **extra: Any) -> None:
         from airflow.models.asset import AssetEvent, AssetModel
@@ -134,6 +207,7 @@ class Metadata:
         from airflow.models.dagrun import DagRun
         from airflow.models.serialized_dag import SerializedDagModel
         from airflow.models.taskinstance import TaskInstance
+        from airflow.models.taskinstancehistory import TaskInstanceHistory
         from airflow.models.xcom import XComModel
         from airflow.utils.session import create_session
         from sqlalchemy import delete
@@ -143,6 +217,7 @@ class Metadata:
                 AssetEvent,
                 AssetModel,
                 XComModel,
+                TaskInstanceHistory,
                 TaskInstance,
                 DagRun,
                 SerializedDagModel,
@@ -183,6 +258,8 @@ class Browser:
         return TestClient(self.app, headers=headers, raise_server_exceptions=False)
 
     def get(self, path: str, user: str | None = "ann", **how: Any) -> Any:
+        """Ask as somebody for whom nothing is kept of what others have asked Airflow's database."""
+        self.tab.state.found.clear()
         return self.client(user).get(f"{self.prefix}/kafka-offsets{path}", **how)
 
     @property
@@ -212,6 +289,10 @@ def start_browser(database) -> Any:
         for each in vars(plugins_manager).values():
             if callable(clear := getattr(each, "cache_clear", None)):
                 clear()
+        for name in ("plugins", "external_views", "fastapi_apps"):  # Airflow 3.1 has no caches, but globals
+            if hasattr(plugins_manager, name):
+                setattr(plugins_manager, name, None)
+                plugins_manager.loaded_plugins.clear()  # type: ignore[attr-defined]
         browser = Browser(airflow_app.create_app(apps="core"), prefix)
         started.append(browser)
         return browser

@@ -43,7 +43,7 @@ def addresses(browser, dag_id="orders", key="0" * 16):
 def test_every_route_only_reads_and_refuses_who_is_not_logged_in(browser, two_dags):
     asked = addresses(browser)
 
-    assert len(asked) == 9
+    assert len(asked) == 10
     for address in asked:
         assert browser.get(address, user=None).status_code == 401, address
         assert browser.client("ann").post(f"/kafka-offsets{address}").status_code == 405, address
@@ -97,7 +97,7 @@ def test_who_may_read_one_of_two_dags_sees_nothing_of_the_other(browser, two_dag
     assert [each["dag_id"] for each in listed.json()["pipelines"]] == ["orders"]
     assert "secret" not in listed.text
     assert browser.get("/api/dags/orders/pipelines", "bob").json()["pipelines"] != []
-    assert len(hidden) == 6
+    assert len(hidden) == 7
     for address, secret, unknown in hidden:
         # Whether there is such a DAG does not show.
         assert (secret.status_code, secret.text) == (unknown.status_code, unknown.text), address
@@ -263,14 +263,13 @@ def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, m
 
     from some_dags_only import SomeDagsOnly
 
-    from airflow_kafka_offsets.ui.live import Answer
+    from airflow_kafka_offsets.ui.live import Answer, pack
 
     made_by = {"dag_id": "secret", "run_id": "r", "task_id": "t", "by": "eve", "tool": "x", "batch": 3}
-    shared = Answer({"provenance": made_by, "totals": {"lag": 1}})
 
     def ask(*_):
         done: Future[Answer] = Future()
-        done.set_result(shared)
+        done.set_result(Answer(pack({"provenance": made_by, "totals": {"lag": 1}})))
         return done
 
     monkeypatch.setattr(browser.tab.state.live, "ask", ask)

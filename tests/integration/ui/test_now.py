@@ -11,12 +11,16 @@ from datetime import datetime
 import httpx
 import pytest
 from airflow.sdk import DAG
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 
 pytestmark = pytest.mark.integration
 
@@ -130,6 +134,119 @@ def test_a_group_alone_and_a_hostile_one(connected, add_pipeline, make_topic, pr
     assert found["totals"]["lag"] == 6
     assert found["drift"] is found["checkpoint"] is None
     assert found["provenance"]["by"] == "<b>"
+
+
+@pytest.fixture
+def instance(connected, metadata):
+    """instance(task, result, state=..., rendered=...) -> how to ask Kafka about its one instance."""
+
+    def make(task, result, state="success", rendered=None):
+        with DAG("instances", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+            dag.add_task(task)
+        metadata.add_dag(dag)
+        of_task = {task.task_id: rendered} if rendered else None
+        run_id = metadata.add_run("instances", {task.task_id: result}, rendered=of_task, state=state)
+        path = f"/api/dags/instances/runs/{run_id}/tasks/{task.task_id}/-1/now"
+
+        def ask():
+            for _ in range(6):
+                found = connected.get(path).json()
+                if not any("starting" in problem for problem in found["problems"]):
+                    return found
+                time.sleep(5)
+            return found
+
+        return ask
+
+    return make
+
+
+def test_the_record_times_of_a_receipt(
+    instance, connected, make_topic, produce, new_group, bootstrap_servers
+):
+    topic, group = make_topic(4), new_group()
+    times = {number: [SENT + 60_000 * at for at in range(10)] for number in range(3)}
+    produce(topic, dict.fromkeys(range(3), 10), times)
+    # As if it had been deleted and created again since: it has fewer records than then.
+    offsets = {"0": 2, "1": 2, "2": 9, "3": 4}
+    value = receipt(group, 1, 2) | {
+        "before": {topic: offsets},
+        "after": {topic: {"0": 7, "1": 7, "2": 10, "3": 7}},
+        "log_start": {topic: dict.fromkeys("0123", 0)},
+        "log_end": {topic: dict.fromkeys("0123", 10)},
+        "changed": 4,
+    }
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    (deleted,) = admin.delete_records([ClientPartition(topic, 1, 5)]).values()
+    deleted.result(30)
+    ask = instance(CommitOffsetsOperator(task_id="commit", group_id=group, offsets={topic: {"0": 7}}), value)
+
+    found = ask()
+
+    at = [f"2023-11-14T22:{13 + number}:20Z" for number in range(10)]
+    assert found["times"] == {
+        "before": [at[2], "deleted", at[9], None],
+        "after": [at[7], at[7], "end", None],
+    }
+    assert len(found["problems"]) == 1
+    assert found["problems"][0].startswith(f"topic {topic} holds another log than when this receipt was made")
+    assert found["wait"] is None
+
+
+def test_record_times_that_cannot_be_read_are_left_out(instance):
+    ask = instance(
+        CommitOffsetsOperator(
+            task_id="commit", group_id="g", kafka_config_id="kafka_dead", offsets={"t": {"0": 7}}
+        ),
+        receipt("g", 1, 2),
+    )
+
+    found = ask()
+
+    assert found["times"] is None
+    assert found["problems"] == ["the broker of connection 'kafka_dead': it does not answer"]
+
+
+def test_the_progress_of_a_wait(instance, connected, make_topic, produce, new_group, broker):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 1_000})
+    tp = TopicPartition(topic, 0)
+    broker.commit(group, {tp: 100})
+    began = {"version": 1, "position": "group", "target": {topic: {"0": 900}}, "remaining": 800}
+    rendered = {"group_id": group, "target": "latest", "tolerance": 0, "kafka_config_id": "kafka_default"}
+    gate = OffsetsReachedSensor(task_id="gate", group_id=group, target="latest", deferrable=True)
+    ask = instance(gate, began, "deferred", rendered)
+
+    polls = []
+    for number in range(6):
+        broker.commit(group, {tp: 100 + 100 * number})
+        time.sleep(0.3)
+        connected.tab.state.live._answers.clear()
+        polls.append(ask())
+    broker.commit(group, {tp: 900})
+    connected.tab.state.live._answers.clear()
+    over = ask()["wait"]
+
+    waits = [poll["wait"] for poll in polls]
+    assert [(wait["remaining"], wait["of"]) for wait in waits] == [
+        (left, 800) for left in (800, 700, 600, 500, 400, 300)
+    ]
+    assert {wait["pace"] for wait in waits[:4]} == {None}
+    assert waits[-1]["pace"].startswith("500 of 800 read, ")
+    assert "/s" in waits[-1]["pace"]
+    assert (over["done"], over["remaining"], over["pace"]) == (True, 0, None)
+
+
+def test_the_lag_above_a_threshold(instance, make_topic, produce, new_group, broker):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 1_000})
+    broker.commit(group, {TopicPartition(topic, 0): 100})
+    rendered = {"group_id": group, "max_lag": 50, "max_time_lag": None, "min_headroom": None, "topics": topic}
+    gate = ConsumerGroupLagSensor(task_id="gate", group_id=group, max_lag=50)
+
+    found = instance(gate, None, "running", rendered)()
+
+    assert found["wait"] == {"done": False, "moving": True, "remaining": 850, "of": None, "pace": None}
 
 
 def test_a_group_that_has_committed_nothing(connected, add_pipeline, new_group):

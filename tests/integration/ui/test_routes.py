@@ -10,7 +10,9 @@ from airflow.sdk import DAG
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.ui import pages
 
 pytestmark = pytest.mark.integration
@@ -84,6 +86,68 @@ def test_the_command_that_takes_back_asks_the_cluster_of_that_run(browser, metad
     assert "no longer knows which connection" in of("run-kafka_us", "open")["problems"][0]
 
 
+@pytest.fixture
+def asked(browser, monkeypatch):
+    """What is asked of the process that asks Kafka; it answers nothing."""
+    from concurrent.futures import Future
+
+    from airflow_kafka_offsets.ui.live import Answer
+
+    questions = []
+
+    def ask(question, pipeline, **more):
+        questions.append((question, pipeline.kafka_config_id, more))
+        done: Future[Answer] = Future()
+        done.set_result(Answer(error="it does not answer"))
+        return done
+
+    monkeypatch.setattr(browser.tab.state.live, "ask", ask)
+    return questions
+
+
+def test_kafka_is_asked_about_what_a_task_instance_has_left(browser, metadata, asked):
+    target = {"t": {"0": 900}}
+    with DAG("instances", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(
+            task_id="moved", group_id="g", kafka_config_id="kafka_eu", offsets={"t": {"0": 1}}
+        )
+        CommitOffsetsOperator(
+            task_id="lost", group_id="g", kafka_config_id="{{ params.cluster }}", offsets={"t": {"0": 1}}
+        )
+        OffsetsReachedSensor(task_id="gate", group_id="g", target="latest")
+        ConsumerGroupLagSensor(task_id="lag", group_id="g", max_lag=0)
+    metadata.add_dag(dag)
+    gate = {"group_id": "g", "target": "latest", "tolerance": 0}
+    results = {
+        "moved": receipt("g", 40, 60),
+        "lost": receipt("g", 40, 60),
+        "gate": {"version": 1, "position": "group", "target": target, "remaining": 800},
+    }
+    for state in ("deferred", "success"):
+        metadata.add_run("instances", results, run_id=state, state=state, rendered={"gate": gate})
+
+    found = {
+        (state, task): browser.get(f"/api/dags/instances/runs/{state}/tasks/{task}/-1/now").json()
+        for state in ("deferred", "success")
+        for task in ("moved", "lost", "gate", "lag")
+    }
+
+    questions = [(question, cluster) for question, cluster, _ in asked]
+    assert questions == [("times", "kafka_eu"), ("wait", "kafka_default"), ("times", "kafka_eu")]
+    assert asked[0][2]["offsets"] == [["orders", 0, 40, 0, 100], ["orders", 0, 60, 0, 100]]
+    assert asked[1][2]["parameters"]["target"] == target
+    assert asked[1][2]["began"][1] == 800
+    assert {key for key, each in found.items() if each["problems"]} == {
+        ("deferred", "moved"),
+        ("deferred", "gate"),
+        ("success", "moved"),
+    }
+    assert all(each["times"] is each["wait"] is None for each in found.values())
+    assert {each["state"] for each in found.values()} == {"deferred", "success"}
+    assert browser.get("/api/dags/instances/runs/nothing/tasks/gate/-1/now").status_code == 404
+    assert browser.get("/api/dags/instances/runs/success/tasks/gate/x/now").status_code == 404
+
+
 def test_what_only_a_run_knows(browser, metadata):
     with DAG("templates", start_date=datetime(2026, 1, 1), schedule=None) as dag:
         CommitOffsetsOperator(task_id="one", group_id="{{ params.group }}", offsets={"t": {"0": 1}})
@@ -121,6 +185,26 @@ def test_receipts_name_what_airflow_no_longer_has_rendered(browser, metadata):
     assert pipeline["last_move"]["records"] == 1
 
 
+def test_a_drift_check_of_which_airflow_keeps_only_a_part_of_the_names(browser, metadata, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_TEMPLATED_FIELD_LENGTH", "200")
+    names = [{"group_id": f"group-{number}", "checkpoint_location": f"/data/{number}"} for number in range(9)]
+    with DAG("forty", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CheckOffsetDriftOperator(task_id="drift", pipelines=names)
+    metadata.add_dag(dag)
+
+    def pipelines():
+        found = browser.get("/api/dags/forty/pipelines").json()["pipelines"]
+        return [(each["groups"], each["unresolved"], each["found_in"]) for each in found]
+
+    before = pipelines()
+    cut = "Truncated. You can change this behaviour in [core]max_templated_field_length. [{'group_id': 'g"
+    report = {"version": 1, "drifted": False, "pipelines": [{**each, "groups": []} for each in names]}
+    metadata.add_run("forty", {"drift": report}, rendered={"drift": {"pipelines": cut}})
+
+    assert before == [([], ["group_id"], ["dag"])]
+    assert pipelines() == [([each["group_id"]], [], ["receipt"]) for each in names]
+
+
 def test_the_newest_version_of_a_dag_counts(browser, metadata):
     for group in ("old", "new"):
         with DAG("changing", start_date=datetime(2026, 1, 1), schedule=None) as dag:
@@ -138,7 +222,8 @@ def test_the_newest_version_of_a_dag_counts(browser, metadata):
 def test_compressed_dags_are_read_too(browser, metadata, monkeypatch):
     from airflow.models import serialized_dag
 
-    monkeypatch.setattr(serialized_dag, "_COMPRESS_SERIALIZED_DAGS", True)
+    for name in ("_COMPRESS_SERIALIZED_DAGS", "COMPRESS_SERIALIZED_DAGS"):  # the latter in Airflow 3.1
+        monkeypatch.setattr(serialized_dag, name, True, raising=False)
     with DAG("compressed", start_date=datetime(2026, 1, 1), schedule=None) as dag:
         CommitOffsetsOperator(task_id="one", group_id="g", offsets={"t": {"0": 1}})
     metadata.add_dag(dag)

@@ -34,7 +34,7 @@ def test_a_storage_comes_from_its_airflow_connection(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "location", ["s3a://lake/checkpoints/orders", "abfss://c@account.dfs.core.windows.net/x"]
+    "location", ["gs://lake/checkpoints/orders", "abfss://c@account.dfs.core.windows.net/x"]
 )
 def test_a_storage_that_no_installed_provider_knows_is_named_with_the_remedy(location, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", '{"conn_type": "aws"}')

@@ -16,7 +16,7 @@ import pytest
 from checkpoint_moves import ORDERS_0, carry_out, seek, truncate, undo
 from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_kafka_offsets.checkpoint.history import Batch, batches
+from airflow_kafka_offsets.checkpoint.history import Batch, read_history
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointFormatError,
@@ -33,7 +33,7 @@ FIRST = 1_795_228_309_000
 
 
 def history(root: Path, last: int = 100) -> list[Batch]:
-    return batches(SparkCheckpoint(str(root)), last)
+    return read_history(SparkCheckpoint(str(root)), last).batches
 
 
 def log(*sources: str, at: int | None = FIRST) -> str:
@@ -154,7 +154,7 @@ def test_a_storage_without_times_gives_no_durations(
 
     root = write_checkpoint(memory, "/cp", {0: 5, 1: 6}, [0, 1])
 
-    found = batches(SparkCheckpoint(f"memory:/{root}", fs=Timeless()))
+    found = read_history(SparkCheckpoint(f"memory:/{root}", fs=Timeless())).batches
 
     assert [(each.records, each.duration) for each in found] == [(None, None), (1, None)]
 
@@ -255,7 +255,7 @@ def test_a_batch_that_the_query_removes_meanwhile_is_left_out(
 
     root = write_checkpoint(memory, "/cp", {0: 5, 1: 6, 2: 9}, [0, 1, 2])
 
-    found = batches(SparkCheckpoint(f"memory:/{root}", fs=Purging()))
+    found = read_history(SparkCheckpoint(f"memory:/{root}", fs=Purging())).batches
 
     assert [(each.batch, each.records) for each in found] == [(1, None), (2, 3)]
 
@@ -357,7 +357,7 @@ def test_a_storage_that_does_not_answer_ends_at_the_deadline(
     root = write_checkpoint(memory, "/cp", {0: 5, 1: 6, 2: 9}, [0, 1, 2])
     try:
         with pytest.raises(CheckpointUnavailableError, match=r"answered 9 of 10 requests within 0\.2 s"):
-            batches(SparkCheckpoint(f"memory:/{root}", fs=Hanging()), within=0.2)
+            read_history(SparkCheckpoint(f"memory:/{root}", fs=Hanging()), within=0.2)
     finally:
         answer.set()
 
@@ -365,7 +365,7 @@ def test_a_storage_that_does_not_answer_ends_at_the_deadline(
 _DEAD = """
 import sys, time
 from fsspec.implementations.memory import MemoryFileSystem
-from airflow_kafka_offsets.checkpoint.history import batches
+from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 class Dead(MemoryFileSystem):
@@ -378,7 +378,7 @@ fs = Dead()
 for path in ("offsets/0", "commits/0"):
     fs.pipe_file(f"/cp/{path}", b"")
 fs.pipe_file("/cp/metadata", b'{"id": "x"}')
-batches(SparkCheckpoint("memory://cp", fs=fs), within=1)
+read_history(SparkCheckpoint("memory://cp", fs=fs), within=1)
 """
 
 
@@ -407,11 +407,11 @@ def test_each_directory_of_an_object_store_is_listed_once_and_no_commit_is_asked
     caplog.set_level("INFO", logger="werkzeug")
     caplog.clear()
 
-    found = batches(SparkCheckpoint("s3a://lake/history/cp", fs=fs))
+    found = read_history(SparkCheckpoint("s3a://lake/history/cp", fs=fs)).batches
 
     asked = [message.split('"')[1].split() for message in caplog.messages]
     paths = Counter(path.split("&")[1] if "prefix" in path else path for _, path, *_ in asked)
     assert [each.records for each in found] == [None, *[1] * 19]
     assert [paths[f"prefix=history/cp/{directory}/"] for directory in ("offsets", "commits")] == [1, 1]
-    assert [path for method, path, *_ in asked if method == "HEAD"] == ["/lake/history/cp/metadata"]
+    assert [path for method, path, *_ in asked if method == "HEAD"] == []
     assert len(asked) < 20 + 8

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class _RenamingFileSystem(MemoryFileSystem):
     """A storage on which a write may be seen in part, and a rename may not."""
 
-    protocol = ("renaming",)
+    protocol: tuple[str, ...] = ("renaming",)
     cachable = False
 
     def __init__(self) -> None:
@@ -168,6 +168,24 @@ class _RefusesFileSystem(_KeepsFileSystem):
         if self.exists(path2):
             raise FileExistsError(path2)
         super().mv(path1, path2, *args, **kwargs)
+
+
+class _WebHdfs(_KeepsFileSystem):
+    """HDFS over HTTP, which replaces a file if it is asked to."""
+
+    protocol = ("webhdfs", "webHDFS")
+
+    def _call(self, op: str, *, method: str, path: str, destination: str, renameoptions: str) -> None:
+        assert (op, method, renameoptions) == ("RENAME", "put", "OVERWRITE")
+        self.store[destination] = self.store.pop(path)
+
+
+def test_a_file_is_replaced_on_hdfs_over_http(memory: MemoryFileSystem) -> None:
+    fs = _WebHdfs()
+    for data in (b"first", b"second"):
+        replace_file(fs, "/lake/offsets/7", data)
+        assert fs.cat_file("/lake/offsets/7") == data
+    assert fs.ls("/lake/offsets", detail=False) == ["/lake/offsets/7"]
 
 
 @pytest.mark.parametrize("driver", [_KeepsFileSystem, _RefusesFileSystem])

@@ -185,3 +185,9 @@ def test_a_value_that_the_client_would_change_is_refused_and_not_repeated(settin
 )
 def test_a_value_that_arrives_as_it_is_meant_is_kept(setting):
     assert client_config({**SERVER, **setting}) == {**SERVER, **setting}
+
+
+def test_what_is_in_a_login_of_java_is_taken_out_of_texts():
+    jaas = 'ScramLoginModule required username="flights" password="a-\\"secret";'
+    scrub = scrubber({"sasl.jaas.config": jaas})
+    assert scrub('flights may not, with a-\\"secret') == "*** may not, with ***"

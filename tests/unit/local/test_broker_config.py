@@ -2,16 +2,42 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.local.broker_config import free_port, properties_text, server_properties
+from airflow_kafka_offsets.local.broker_config import (
+    free_port,
+    listener_ports,
+    properties_text,
+    server_properties,
+)
+
+PORTS = [{"SASL_SSL": 1, "CONTROLLER": 2}, {"SASL_SSL": 3, "CONTROLLER": 4}, {"SASL_SSL": 5, "CONTROLLER": 6}]
+PROTOCOLS = {"SASL_SSL": "SASL_SSL", "CONTROLLER": "SSL"}
 
 
 def test_every_listener_is_on_loopback():
-    properties = server_properties(1, 2, Path("/data"))
-    assert properties["listeners"] == "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"
-    assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1"
+    properties = server_properties(2, PORTS, PROTOCOLS, Path("/data"))
+    assert properties["listeners"] == "SASL_SSL://127.0.0.1:3,CONTROLLER://127.0.0.1:4"
+    assert properties["advertised.listeners"] == "SASL_SSL://127.0.0.1:3"
+    assert properties["controller.quorum.voters"] == "1@127.0.0.1:2,2@127.0.0.1:4,3@127.0.0.1:6"
+
+
+@pytest.mark.parametrize(("brokers", "copies", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2")])
+def test_with_three_copies_one_broker_may_fail(brokers, copies, in_sync):
+    properties = server_properties(1, PORTS[:brokers], PROTOCOLS, Path("/data"))
+    assert properties["offsets.topic.replication.factor"] == copies
+    assert properties["min.insync.replicas"] == in_sync
+
+
+def test_the_ports_of_the_last_start_are_read_from_its_configuration(tmp_path):
+    file = tmp_path / "server.properties"
+    assert listener_ports(file) == {}
+    file.write_text(properties_text(server_properties(1, PORTS, PROTOCOLS, tmp_path)))
+    assert listener_ports(file) == PORTS[0]
+    file.write_text("listeners=")
+    assert listener_ports(file) == {}
 
 
 @given(st.sets(st.integers(20_000, 31_999), max_size=50))

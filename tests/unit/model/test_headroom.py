@@ -13,6 +13,7 @@ from airflow_kafka_offsets.model.headroom import (
     headrooms_json,
     measure_headrooms,
     topic_gauges,
+    undecided,
     unknown_lines,
     untimed,
     worse,
@@ -44,8 +45,8 @@ def headroom(position=15, retention: Retention | str = WEEK, time_ms: int | None
         ({"retention.ms": "0"}, Retention(0)),
         ({"cleanup.policy": "compact"}, Retention()),
         ({"cleanup.policy": ""}, Retention()),
-        ({"cleanup.policy": "compact,delete"}, WEEK),
-        ({"cleanup.policy": "delete, compact"}, WEEK),
+        ({"cleanup.policy": "compact,delete"}, Retention(168 * HOUR, compacted=True)),
+        ({"cleanup.policy": "delete, compact"}, Retention(168 * HOUR, compacted=True)),
     ],
 )
 def test_how_long_a_topic_keeps_its_records(settings, kept):
@@ -170,6 +171,34 @@ def test_a_record_time_in_microseconds_is_shown_with_its_reason():
     assert str(headroom(retention=Retention(100 * 365 * 24 * HOUR))) == "36500 d"
 
 
+def test_a_time_that_could_not_be_read_is_decided_where_a_lookup_can():
+    unread = headroom(time_ms=NO_TIME)
+    assert unread.state == "unknown"
+    enough, short = (unread.decided(3600.0, WEEK, enough=each) for each in (True, False))
+    assert (enough.below(3600), enough.below(3601), str(enough)) == (False, True, ">1 h")
+    assert (short.below(3600), short.state, short.seconds) == (True, "unknown", None)
+    assert unknown_lines({A: enough, B: short}) == [
+        "headroom of t-0: at least 1 h: the time of the oldest unread record could not be read",
+        "headroom of t-1 is unknown: less than 1 h: the time of the oldest unread record could not be read",
+    ]
+    # Bytes can only shorten it.
+    by_bytes = Retention(168 * HOUR, 1000)
+    unread = headroom(retention=by_bytes, time_ms=NO_TIME)
+    assert unread.decided(3600.0, by_bytes, enough=True) == unread
+    assert unread.decided(3600.0, by_bytes, enough=False).below(3600)
+    # It is no measurement.
+    assert topic_gauges([(A, enough), (B, Headroom("time", 9e9))]) == {}
+
+
+def test_a_lookup_by_time_decides_only_where_nothing_else_is_missing():
+    kept = {"t": WEEK, "u": Retention(WEEK.ms, compacted=True)}
+    unread = headroom(time_ms=NO_TIME)
+    assert undecided({A: unread, B: headroom(), C: unread}, kept) == {WEEK: [A]}
+    for retention in ("not allowed", Retention(), Retention(None, 1000)):
+        found = {A: headroom(retention=retention, time_ms=NO_TIME)}
+        assert undecided(found, {"t": retention}) == {}
+
+
 def test_what_is_not_known_is_no_gauge():
     unknown = A, Headroom("unknown", 5)
     assert topic_gauges([unknown, (C, Headroom("none"))]) == {}
@@ -193,8 +222,9 @@ MS = st.integers(0, 10**6)
     kept=st.integers(0, 10**6),
     now=MS,
     later=st.lists(MS, max_size=5),
+    least=st.integers(1, 10**6),
 )
-def test_no_record_is_deleted_before_its_headroom_is_over(times, cuts, position, kept, now, later):
+def test_no_record_is_deleted_before_its_headroom_is_over(times, cuts, position, kept, now, later, least):
     """A log as the broker keeps it: whole segments go, the oldest first, by their newest record."""
     bounds = [0, *sorted(cut for cut in cuts if cut < len(times)), len(times)]
     segments = [range(*pair) for pair in itertools.pairwise(bounds)]
@@ -213,6 +243,15 @@ def test_no_record_is_deleted_before_its_headroom_is_over(times, cuts, position,
     for moment in later:
         if found.state == "time" and moment <= now + (found.by_time or 0) * 1000:
             assert start_at(max(now, moment)) <= position
+    # Nor before what a lookup by time says, where the record's own time is not known.
+    unread = Headroom.measure(position, log, Retention(kept), NO_TIME, now)
+    if undecided({A: unread}, {"t": Retention(kept)}):
+        first = next((at for at in range(log.start, log.end) if times[at] >= now + least - kept), log.end)
+        decided = unread.decided(least / 1000, Retention(kept), enough=first <= position)
+        if decided.below(least / 1000) is False:
+            assert start_at(now + least) <= position
+        elif found.state != "unknown":  # the record has a time
+            assert found.below(least / 1000)
     # And without clock or rights nobody claims more.
     if found.state == "time":
         assert Headroom.measure(position, log, "?", time_ms, now).below(1) is None

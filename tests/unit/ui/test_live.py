@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_kafka_offsets.ui.live import Live
+from airflow_kafka_offsets.ui.live import Answer, Live, pack
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 
 WITHIN = 20.0
@@ -80,6 +81,46 @@ def test_a_failure_keeps_the_last_good_answer(start):
     # Another process has answered.
     assert (again.error, again.since) == (None, None)
     assert again.value["pid"] != good.value["pid"]
+
+
+def test_a_question_that_is_longer_than_a_pipe_is_answered_too(start):
+    live = start()
+
+    assert ask(live, "g" * 500_000).value["asked"] == 1
+    assert ask(live).value["asked"] == 2
+
+
+def test_a_process_that_reads_nothing_is_replaced(start):
+    live = start(deadline=1.0, fresh=0.0)
+    first = ask(live)
+    os.kill(first.value["pid"], signal.SIGSTOP)
+
+    unread = ask(live, "g" * 500_000)
+    after = ask(live)
+
+    assert unread.error == "no answer in time"
+    assert after.value["pid"] != first.value["pid"]
+
+
+def test_the_answers_that_are_kept_have_a_bound_in_bytes(start):
+    live = start(most=2_500)
+
+    asked = [ask(live, f"g{number}").value["asked"] for number in range(3)]
+    kept = ask(live, "g2").value["asked"]
+    again = ask(live, "g0").value["asked"]
+
+    assert (asked, kept, again) == ([1, 2, 3], 3, 4)
+    assert live._bytes <= 2_500
+
+
+def test_a_large_answer_is_kept_as_few_bytes():
+    names = ("committed", "log_end", "lag")
+    columns = {"topic": ["orders"] * 2_000, **{name: list(range(100_000, 102_000)) for name in names}}
+
+    packed = pack(columns)
+
+    assert len(packed) < len(json.dumps(columns)) / 3
+    assert Answer(packed).value == columns
 
 
 def test_failures_say_since_when(start):

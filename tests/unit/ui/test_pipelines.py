@@ -13,7 +13,15 @@ from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.ui.discovery import concerns
-from airflow_kafka_offsets.ui.pipelines import NamedTask, Pipeline, check_names, merged, named_tasks
+from airflow_kafka_offsets.ui.pipelines import (
+    NamedTask,
+    Pipeline,
+    check_names,
+    merged,
+    named_tasks,
+    read_pipelines,
+    unresolved,
+)
 from airflow_kafka_offsets.ui.receipts import Instance, Move
 
 ORDERS = KafkaPipeline("orders", ["orders:0,1"], "s3a://lake/orders", "lake", "kafka_prod")
@@ -119,9 +127,39 @@ def test_a_text_that_is_no_pipeline_is_none(text):
     assert found.several == ()
 
 
-@pytest.mark.parametrize(
-    "value", ["***", "{{ x }}", "Truncated. You can remove this behaviour by ...", ["a", "***"]]
-)
+def test_a_list_that_airflow_stores_as_one_text():
+    """As Airflow does before 3.2.2."""
+    listed = [
+        KafkaPipeline(group_id="a'b", checkpoint_location="/a"),
+        {"group_id": "{{ x }}", "topics": None},
+    ]
+
+    assert read_pipelines(str(listed)) == [
+        {"group_id": "a'b", "checkpoint_location": "/a", "kafka_config_id": "kafka_default"},
+        {"group_id": "{{ x }}"},
+    ]
+    assert read_pipelines('[{"group_id": "a", "topics": null}]') == [{"group_id": "a"}]
+
+
+def test_a_drift_check_of_which_airflow_cuts_the_names_off(dag, tasks, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_TEMPLATED_FIELD_LENGTH", "300")
+    CheckOffsetDriftOperator(task_id="drift", pipelines=[ORDERS] * 10)
+
+    task = tasks()["drift"]
+
+    assert (task.complete, task.literal, unresolved(task.names)) == (False, [], ["group_id"])
+
+
+def test_a_name_that_airflow_cuts_off_is_unknown(dag, tasks, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_TEMPLATED_FIELD_LENGTH", "100")
+    CommitOffsetsOperator(task_id="commit", **{**ORDERS, "checkpoint_location": f"s3a://lake/{'x' * 200}"})
+
+    task = tasks()["commit"]
+
+    assert (task.complete, unresolved(task.names)) == (False, ["checkpoint_location"])
+
+
+@pytest.mark.parametrize("value", ["***", "{{ x }}", ["a", "***"]])
 def test_what_airflow_has_cut_off_or_masked_is_unknown(value):
     pipeline = entry({"group_id": "g", "topics": value})
 

@@ -1,0 +1,115 @@
+"""One broker of the embedded Kafka: its files and its Java process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.local import broker_config
+from airflow_kafka_offsets.local.process import SupervisedProcess, find_processes
+from airflow_kafka_offsets.local.tools import java_command
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import psutil
+
+_MAIN = "kafka.Kafka"
+_LOG_LINES = 40
+
+
+class Broker:
+    """
+    A broker, which is also a controller, of the Kafka in a directory.
+
+    :param home: directory of that Kafka.
+    :param number: its node id, from 1.
+    """
+
+    def __init__(self, home: Path, number: int) -> None:
+        self.number = number
+        self.directory = home / f"broker-{number}"
+        self.configuration = self.directory / "server.properties"
+        self.data = self.directory / "data"
+        self.log_file = self.directory / "kafka.log"
+        self._home = home
+        self._process: SupervisedProcess | None = None
+
+    @property
+    def process(self) -> SupervisedProcess:
+        """The process of the last start; a SetupError if there is none."""
+        if self._process is None:
+            raise SetupError("this Kafka does not run: call start() first")
+        return self._process
+
+    @property
+    def started(self) -> bool:
+        """Whether it was started and neither stopped nor let go; it may have ended by itself."""
+        return self._process is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process was started and has not ended."""
+        return self._process is not None and self._process.status is None
+
+    def cluster_id(self) -> str | None:
+        """Return the id of the cluster that its data belongs to; ``None`` if there is no data."""
+        file = self.data / "meta.properties"
+        found = file.exists() and re.search(
+            r"^cluster\.id=(.+)$", file.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        return found[1] if found else None
+
+    def configure(self, properties: Mapping[str, str]) -> None:
+        """Write the configuration for the next start."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # It may name passwords of key files.
+        self.configuration.touch(mode=0o600)
+        self.configuration.write_text(broker_config.properties_text(properties), encoding="utf-8")
+
+    def start(self, command: list[str]) -> None:
+        """Start the process: a command of Java up to its class, see :func:`command`."""
+        self.log_file.write_bytes(b"")
+        command = [*command, _MAIN, str(self.configuration)]
+        self._process = SupervisedProcess(command, self.log_file, self.directory)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
+
+    def end(self) -> None:
+        """End the process, by SIGKILL if it takes too long."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+
+    def leave_running(self) -> None:
+        """Let the broker outlive this process."""
+        self.process.leave_running()
+        self._process = None
+
+    def log_tail(self) -> str:
+        """Return the last lines of its output."""
+        lines = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
+        return "\n".join(lines or ["(it is empty)"])
+
+
+def broker_command(home: Path, heap: str) -> list[str]:
+    """Return the command for the brokers of the Kafka in a directory, up to the class."""
+    return java_command(_mark(home), f"-Xmx{heap}", "-Dlog4j2.level=INFO")
+
+
+def find_brokers(home: Path) -> list[psutil.Process]:
+    """Return the Java processes of the brokers that run in a directory, by number."""
+    return sorted(find_processes(_mark(home), _MAIN), key=lambda process: process.cmdline()[-1:])
+
+
+def _mark(home: Path) -> str:
+    return f"-Dairflow_kafka_offsets.directory={home}"

@@ -1,0 +1,211 @@
+"""The embedded Kafka with TLS, users and ACLs."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from airflow_kafka_offsets.kafka.config import load_properties
+from airflow_kafka_offsets.local.broker_config import CONTROLLER, properties_text
+from airflow_kafka_offsets.local.certificates import Authority, write_private
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from concurrent.futures import Future
+    from typing import Self
+
+ADMIN = "admin"
+MECHANISM = "SCRAM-SHA-512"
+SASL_SSL, MTLS = "SASL_SSL", "MTLS"
+TIMEOUT = 30.0
+_BROKER = "broker"
+_ITERATIONS = 4096
+"""The least that Kafka accepts. The passwords are long and random."""
+
+_LISTENERS = {SASL_SSL: "SASL_SSL", MTLS: "SSL", CONTROLLER: "SSL"}
+_SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+class Grant(NamedTuple):
+    """A right of a user, such as ``Grant("topic", "orders", "Read")``."""
+
+    resource: str
+    """``topic``, ``group``, ``cluster`` or ``transactional_id``."""
+    name: str
+    """Its name; ``*`` for all. The cluster has one name only, so for it this says nothing."""
+    operation: str
+    """In Kafka's own spelling, such as DescribeConfigs."""
+
+    def binding(self, user: str, kind: type = AclBinding) -> Any:
+        """Return it as Kafka's client has it, or as a filter that finds it."""
+        operations = {operation.name.replace("_", "").lower(): operation for operation in AclOperation}
+        return kind(
+            # The client has this name for a cluster's type.
+            ResourceType["BROKER" if self.resource == "cluster" else self.resource.upper()],
+            "kafka-cluster" if self.resource == "cluster" else self.name,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            operations[self.operation.lower()],
+            AclPermissionType.ALLOW,
+        )
+
+
+USERS: Mapping[str, tuple[Grant, ...]] = {
+    ADMIN: (),
+    "airflow": (
+        Grant("group", "*", "Read"),
+        Grant("group", "*", "Delete"),
+        Grant("topic", "*", "Read"),
+        Grant("topic", "*", "DescribeConfigs"),
+        Grant("cluster", "*", "DescribeConfigs"),
+    ),
+    "monitor": (Grant("group", "*", "Describe"), Grant("topic", "*", "Describe")),
+    "spark": (Grant("topic", "*", "Read"), Grant("group", "*", "Read")),
+    "producer": (Grant("topic", "*", "Write"), Grant("topic", "*", "Create")),
+}
+"""The users and what they may do; the admin may do everything."""
+
+
+class SecuredKafka(EmbeddedKafka):
+    """
+    An embedded Kafka whose ACLs deny what is not granted, and whose connections are all encrypted.
+
+    Its listeners are ``SASL_SSL`` for a user with a password, and ``MTLS`` for one with a certificate; the
+    brokers use the latter. The directory has, readable by its owner only:
+
+    - ``certificates``: ``ca.pem``, and ``USER.pem`` with the user's key and certificate
+    - ``clients``: ``USER.properties`` for librdkafka and ``--command-config``, ``USER.java.properties`` for
+      Kafka's own tools
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        **parameters: Any,
+    ) -> None:
+        super().__init__(directory, listeners={**_LISTENERS, **(listeners or {})}, **parameters)
+        self.certificates = self.directory / "certificates"
+        self.ca = self.certificates / "ca.pem"
+        self.clients = clients_directory(self.directory)
+        self._properties = {**self._security(), **(properties or {})}
+
+    def start(self) -> Self:
+        """Start the brokers unless all run, with certificates, users and rights; write the clients' files."""
+        if not self.running:
+            authority = Authority(self.certificates)
+            for name in (_BROKER, *USERS):
+                authority.issue(name)
+            super().start()
+            self._write_clients()
+            self.add_users({user: self.password(user) for user in USERS})
+            self.grant(*((user, grant) for user, grants in USERS.items() for grant in grants))
+        return self
+
+    def client_config(self) -> dict[str, Any]:
+        """Return the configuration of the admin, by certificate: a password works only once it is set."""
+        return self.by_certificate(ADMIN)
+
+    def by_certificate(self, user: str) -> dict[str, Any]:
+        """Return the configuration of a client on the MTLS listener."""
+        file = str(self.certificates / f"{user}.pem")
+        return {
+            "bootstrap.servers": self.servers(MTLS),
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.ca),
+            "ssl.certificate.location": file,
+            "ssl.key.location": file,
+        }
+
+    def password(self, user: str) -> str:
+        """Return the password of one of the :data:`USERS`, after the start."""
+        return load_properties(self.clients / f"{user}.properties")["sasl.password"]
+
+    def add_users(self, passwords: Mapping[str, str]) -> None:
+        """Give users a password, in place of one that they have."""
+        method = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
+        wanted = [
+            UserScramCredentialUpsertion(user, method, word.encode()) for user, word in passwords.items()
+        ]
+        admin = self._admin()
+        _finish(admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT).values())
+
+    def grant(self, *grants: tuple[str, Grant]) -> None:
+        """Add rights of users."""
+        wanted = [grant.binding(user) for user, grant in grants]
+        admin = self._admin()
+        _finish(admin.create_acls(wanted, request_timeout=TIMEOUT).values())
+
+    def _admin(self) -> AdminClient:
+        # To be kept until the answer is there: without a reference the client ends its calls.
+        return AdminClient({**self.client_config(), "log_level": 0})
+
+    def _security(self) -> dict[str, str]:
+        return {
+            "inter.broker.listener.name": MTLS,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:{_BROKER};User:{ADMIN}",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.certificates / f"{_BROKER}.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.ca),
+            # A user is the same with a certificate as with a password.
+            "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
+            f"listener.name.{MTLS.lower()}.ssl.client.auth": "required",
+            f"listener.name.{CONTROLLER.lower()}.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": MECHANISM,
+            f"listener.name.{SASL_SSL.lower()}.{MECHANISM.lower()}.sasl.jaas.config": (
+                f"{_SCRAM_LOGIN} required;"
+            ),
+        }
+
+    def _write_clients(self) -> None:
+        """Write the files of all users, with the passwords of the last start."""
+        self.clients.mkdir(mode=0o700, exist_ok=True)
+        for user in USERS:
+            file = self.clients / f"{user}.properties"
+            password = self.password(user) if file.exists() else secrets.token_urlsafe(24)
+            both = {"bootstrap.servers": self.servers(SASL_SSL), "security.protocol": "SASL_SSL"}
+            librdkafka = {
+                "sasl.mechanism": MECHANISM,
+                "sasl.username": user,
+                "sasl.password": password,
+                "ssl.ca.location": str(self.ca),
+            }
+            java = {
+                "sasl.mechanism": MECHANISM,
+                "sasl.jaas.config": f'{_SCRAM_LOGIN} required username="{user}" password="{password}";',
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(self.ca),
+            }
+            write_private(file, properties_text({**both, **librdkafka}).encode())
+            write_private(
+                self.clients / f"{user}.java.properties", properties_text({**both, **java}).encode()
+            )
+
+
+def clients_directory(home: Path) -> Path:
+    """Return where a secured Kafka in a directory has the files of its users; no other Kafka has it."""
+    return home / "clients"
+
+
+def _finish(answers: Iterable[Future[None]]) -> None:
+    for answer in answers:
+        answer.result(TIMEOUT)

@@ -1,0 +1,313 @@
+"""
+Address and security of a Kafka connection, in the settings of librdkafka and of Java clients.
+
+Both directions share the tables here. Whatever affects security and has no counterpart is refused by its
+name; no value is ever part of an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from airflow_kafka_offsets.errors import UsageError
+
+SERVERS = "bootstrap.servers"
+
+PEM_FILES = {
+    "ssl.ca.location": "ssl.ca.pem",
+    "ssl.certificate.location": "ssl.certificate.pem",
+    "ssl.key.location": "ssl.key.pem",
+}
+"""librdkafka's settings that name a file, and those that take its content."""
+
+PROBE = "probe"
+"""librdkafka's word, as ``ssl.ca.location``, for the usual places of a system."""
+
+_STORES = {
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+}
+_JAVA_FILES = {
+    # One PEM file with the key and the certificates in it. librdkafka takes the same file twice.
+    "ssl.truststore.location": ("ssl.ca.location",),
+    "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
+}
+_STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
+_SAME = ("client.dns.lookup", "client.rack")
+_HOST_CHECK = "ssl.endpoint.identification.algorithm"
+_JAAS = "sasl.jaas.config"
+
+_SECURITY = "org.apache.kafka.common.security"
+_MODULES = {
+    "PLAIN": f"{_SECURITY}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_SECURITY}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_SECURITY}.scram.ScramLoginModule",
+    "OAUTHBEARER": f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule",
+}
+_OIDC_HANDLER = f"{_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler"
+_OIDC = {
+    "sasl.oauthbearer.client.id": "clientId",
+    "sasl.oauthbearer.client.secret": "clientSecret",
+}
+_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+_UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt"
+_OTHER_LOGINS = {
+    False: ("sasl.kerberos.", "sasl.oauthbearer.", "enable.sasl.", "oauth_cb", "https."),
+    True: ("sasl.kerberos.", "sasl.username", "sasl.password"),
+}
+"""Settings of other logins, which librdkafka passes over too: with OAUTHBEARER, and without."""
+
+_ESCAPES = {"\\": "\\", '"': '"', "n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
+_WRITTEN = str.maketrans({char: f"\\{name}" for name, char in _ESCAPES.items()})
+_LOGIN_MODULE = re.compile(r"\s*(?:[\w$]+\.)*(Plain|Scram)LoginModule\s+required\s", re.ASCII)
+_ESCAPED = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
+_LOGIN_VALUE = re.compile(
+    r"\b(username|password)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)')", re.DOTALL
+)
+
+_OF_SSL = re.compile(r"ssl\..*|enable\.ssl\..*")
+_OF_SASL = re.compile(r"sasl\..*|enable\.sasl\..*|https\..*|oauth_cb")
+_JAVAS_KEYS = re.compile(r"-----BEGIN PRIVATE KEY-----")
+_CERTIFICATES = re.compile(
+    r"-----BEGIN ([A-Z0-9 ]*)CERTIFICATE-----.*?-----END \1CERTIFICATE-----", re.DOTALL
+)
+_REDACTED = "password secret token\n"
+"""
+Before a key: Spark shows the values of ``ssl.keystore.key`` at DEBUG, but none with such a word in it
+(``spark.redaction.regex``), and a PEM may begin with any text.
+"""
+_WITH_PORT = re.compile(r".*[^:\]]:[0-9]+|.*\]:[0-9]+")
+_DEFAULT_PORT = 9092
+
+_WHY = {
+    "oauth_cb": "its tokens are made in Python: give the job's Kafka source the Java login of that service",
+    "sasl.mechanism": "only PLAIN, SCRAM and OAUTHBEARER are translated",
+    "sasl.oauthbearer.method": "only oidc is translated, and unsecured tokens for tests",
+    "ssl.keystore": "a PKCS#12 file is not passed on: use ssl.certificate.pem and ssl.key.pem",
+    "ssl.cipher.suites": "OpenSSL's names of ciphers are not Java's",
+    "enable.ssl.certificate.verification": "Java always verifies: give ssl.ca.pem",
+    "https.ca": "Java trusts its own store at the token endpoint: add the CA to that",
+}
+"""Why a setting, or all that begin with it, has no counterpart, and what to do."""
+
+
+def check_servers(servers: object) -> None:
+    """
+    Refuse addresses of brokers with a user or a password in them: logs and errors name the brokers.
+
+    :raises UsageError: without repeating them.
+    """
+    if isinstance(servers, str) and "@" in servers:
+        raise UsageError(
+            f"{SERVERS} has an @ in it, as before a password, which logs and errors would show; expected "
+            "host:port of each broker, and the login in sasl.username and sasl.password"
+        )
+
+
+def reads_key(pem: str) -> bool:
+    """Whether every Java client reads a private key: they know one form, and encrypted it depends on Java."""
+    return _JAVAS_KEYS.search(pem) is not None
+
+
+def java_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """
+    Return the settings of a Java client that reaches the same brokers, as securely.
+
+    Only address and security are translated. As in librdkafka, ``ssl.*`` counts with a protocol that has TLS
+    and ``sasl.*`` with one that has SASL.
+
+    :param config: librdkafka's settings, with PEM text in place of the files in :data:`PEM_FILES`, and a key
+        that :func:`reads_key` accepts.
+    :raises UsageError: naming each setting that affects security and has no counterpart.
+    """
+    given = {key: _text(value) for key, value in config.items() if value not in (None, "")}
+    servers = given.pop(SERVERS, None) or given.pop("metadata.broker.list", "")
+    check_servers(servers)
+    if not servers.strip():
+        raise UsageError(f"the Kafka configuration has no {SERVERS}; expected host:port of a broker")
+    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    java = {SERVERS: ",".join(map(_with_port, servers.split(","))), "security.protocol": protocol}
+    java |= {key: given[key] for key in _SAME if key in given}
+    if protocol.endswith("SSL"):
+        java |= _tls({key: value for key, value in given.items() if _OF_SSL.fullmatch(key)})
+    if protocol.startswith("SASL"):
+        java |= _login({key: value for key, value in given.items() if _OF_SASL.fullmatch(key)})
+    return java
+
+
+def librdkafka_settings(settings: Mapping[str, str], refused: Callable[[str], Exception]) -> dict[str, Any]:
+    """
+    Return the settings of a Java client as librdkafka spells them.
+
+    Names that both clients know stay. User and password are taken out of ``sasl.jaas.config`` for PLAIN and
+    SCRAM, and PEM stores get librdkafka's names.
+
+    :param refused: makes the error for a setting that has no counterpart.
+    """
+    settings = dict(settings)
+    config: dict[str, Any] = {}
+    types = {key: settings.pop(key, "JKS").upper() for key in _STORE_TYPES}
+    names = {java: name for name, java in _STORES.items()}
+    for key, value in settings.items():
+        if key == _JAAS:
+            config.update(_user_and_password(value, refused))
+        elif key in names:
+            config[names[key]] = value
+        elif key in _JAVA_FILES and types[f"{key.rpartition('.')[0]}.type"] == "PEM":
+            config.update(dict.fromkeys(_JAVA_FILES[key], value))
+        elif key == "ssl.keystore.location" and types["ssl.keystore.type"] == "PKCS12":
+            config[key] = value
+        elif key in _JAVA_FILES or key.endswith(".callback.handler.class"):
+            raise refused(key)
+        elif key == _HOST_CHECK:
+            config[key] = value or "none"
+        elif key != "ssl.truststore.password":
+            config[key] = value
+    return config
+
+
+def _tls(given: dict[str, Any]) -> dict[str, str]:
+    java: dict[str, str] = {}
+    if given.get("enable.ssl.certificate.verification", "").lower() in ("true", "1"):
+        del given["enable.ssl.certificate.verification"]
+    if (check := given.pop(_HOST_CHECK, None)) is not None:
+        java[_HOST_CHECK] = "" if check.lower() == "none" else check
+    if (authority := given.pop("ssl.ca.pem", None)) is not None:
+        java |= {
+            "ssl.truststore.type": "PEM",
+            _STORES["ssl.ca.pem"]: _certificates("ssl.ca.pem", authority),
+        }
+    chain, key = given.pop("ssl.certificate.pem", None), given.pop("ssl.key.pem", None)
+    given.pop("ssl.key.password", None)
+    _refuse(given)
+    if (chain is None) != (key is None):
+        missing = "ssl.certificate.pem" if chain is None else "ssl.key.pem"
+        raise UsageError(f"{missing} is missing: Java clients need the certificate and its key")
+    if chain is None or key is None:
+        return java
+    if not reads_key(key):
+        raise UsageError(
+            "ssl.key.pem is not a plain key in the form PKCS#8 (-----BEGIN PRIVATE KEY-----), the only one "
+            "that every Java client reads: install cryptography here, or convert the key with openssl pkcs8 "
+            "-topk8 -nocrypt"
+        )
+    return java | {
+        "ssl.keystore.type": "PEM",
+        _STORES["ssl.certificate.pem"]: _certificates("ssl.certificate.pem", chain),
+        _STORES["ssl.key.pem"]: _REDACTED + key,
+    }
+
+
+def _certificates(name: str, pem: str) -> str:
+    """Return the certificates of a PEM, without a key that may be beside them: Spark shows them at DEBUG."""
+    if found := [each[0] for each in _CERTIFICATES.finditer(pem)]:
+        return "\n".join(found) + "\n"
+    raise UsageError(f"{name} has no certificate in it; expected PEM with -----BEGIN CERTIFICATE-----")
+
+
+def _login(given: dict[str, Any]) -> dict[str, str]:
+    mechanism = given.pop("sasl.mechanisms", None) or given.pop("sasl.mechanism", "GSSAPI")
+    mechanism = mechanism.upper()
+    if mechanism not in _MODULES:
+        raise _untranslated(["sasl.mechanism"])
+    if mechanism == "OAUTHBEARER":
+        java, options = _oauth(given)
+    else:
+        java, options = {}, {name: given.pop(f"sasl.{name}", None) for name in ("username", "password")}
+    _refuse(key for key in given if not key.startswith(_OTHER_LOGINS[mechanism == "OAUTHBEARER"]))
+    if missing := [name for name, value in options.items() if value is None]:
+        raise UsageError(f"sasl.mechanism is {mechanism}, and {' and '.join(missing)} of it is missing")
+    values = " ".join(f'{name}="{(value or "").translate(_WRITTEN)}"' for name, value in options.items())
+    return {"sasl.mechanism": mechanism, **java, _JAAS: f"{_MODULES[mechanism]} required {values};"}
+
+
+def _oauth(given: dict[str, Any]) -> tuple[dict[str, str], dict[str, str | None]]:
+    """Take the settings of the login that are translated; return Java's, and the options of its login."""
+    method = given.pop("sasl.oauthbearer.method", "default").lower()
+    unsecured = given.pop(_UNSECURED, "").lower() in ("true", "1")
+    if method == "default" and unsecured and "oauth_cb" not in given:
+        return {}, _unsecured(given.pop("sasl.oauthbearer.config", ""))
+    if method != "oidc":
+        raise _untranslated(["oauth_cb" if "oauth_cb" in given else "sasl.oauthbearer.method"])
+    if given.get("sasl.oauthbearer.grant.type", "").lower() == "client_credentials":
+        del given["sasl.oauthbearer.grant.type"]
+    # Spark shows a login at DEBUG, but for what follows a password.
+    options = {"password": "", **{java: given.pop(name, None) for name, java in _OIDC.items()}}
+    if (scope := given.pop("sasl.oauthbearer.scope", None)) is not None:
+        options["scope"] = scope
+    for pair in filter(None, given.pop("sasl.oauthbearer.extensions", "").split(",")):
+        name, _, value = pair.strip().partition("=")
+        options[f"extension_{name}"] = value
+    endpoint = given.pop(_ENDPOINT, None)
+    if endpoint is None:
+        raise UsageError(f"{_ENDPOINT} is missing: sasl.oauthbearer.method is oidc")
+    return {_ENDPOINT: endpoint, "sasl.login.callback.handler.class": _OIDC_HANDLER}, options
+
+
+def _unsecured(config: str) -> dict[str, str | None]:
+    """Return the options of Java's login with unsecured tokens, which is for tests."""
+    given = dict(pair.partition("=")[::2] for pair in config.split())
+    principal, scope = given.pop("principalClaimName", "sub"), given.pop("scopeClaimName", "scope")
+    options: dict[str, str | None] = {f"unsecuredLoginStringClaim_{principal}": given.pop("principal", None)}
+    if principal != "sub":
+        options["unsecuredLoginPrincipalClaimName"] = principal
+    if scopes := given.pop("scope", ""):
+        # Java takes the first character as what separates the others.
+        options |= {f"unsecuredLoginListClaim_{scope}": f",{scopes}", "unsecuredLoginScopeClaimName": scope}
+    if seconds := given.pop("lifeSeconds", ""):
+        options["unsecuredLoginLifetimeSeconds"] = seconds
+    for name in [name for name in given if name.startswith("extension_")]:
+        options[f"unsecuredLoginExtension_{name.removeprefix('extension_')}"] = given.pop(name)
+    if given:
+        raise UsageError(
+            f"sasl.oauthbearer.config has {len(given)} names that are not librdkafka's; expected principal=, "
+            "scope=, lifeSeconds=, principalClaimName=, scopeClaimName= and extension_NAME="
+        )
+    return options
+
+
+def _user_and_password(jaas: str, refused: Callable[[str], Exception]) -> dict[str, str]:
+    module = _LOGIN_MODULE.match(jaas)
+    found = {
+        name: _ESCAPED.sub(_unescaped, double or single)
+        for name, double, single in _LOGIN_VALUE.findall(jaas)
+    }
+    if module is None or found.keys() != {"username", "password"}:
+        raise refused(_JAAS)
+    return {"sasl.username": found["username"], "sasl.password": found["password"]}
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    # As Java's StreamTokenizer reads it, with octal numbers too.
+    escaped = found[1]
+    return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)
+
+
+def _refuse(names: Iterable[str]) -> None:
+    if left := list(names):
+        raise _untranslated(left)
+
+
+def _untranslated(names: Iterable[str]) -> UsageError:
+    def named(name: str) -> str:
+        why = next((why for prefix, why in _WHY.items() if name.startswith(prefix)), None)
+        return f"{name} ({why})" if why else name
+
+    return UsageError(
+        f"Spark's Kafka client has no counterpart of {', '.join(map(named, sorted(set(names))))}: change the "
+        "Kafka connection, or give the job's Kafka source its own options"
+    )
+
+
+def _with_port(server: str) -> str:
+    server = server.strip()
+    return server if _WITH_PORT.fullmatch(server) or not server else f"{server}:{_DEFAULT_PORT}"
+
+
+def _text(value: object) -> Any:
+    if callable(value):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,59 @@
+"""Submits a Spark job that reaches Kafka with the security of an Airflow connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
+from airflow.sdk import BaseHook
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.task.failures import failing_at_once
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class KafkaSparkSubmitOperator(SparkSubmitOperator):
+    """
+    Submit a Spark job to which the address and the security of a Kafka connection are handed over.
+
+    The job gets them as options of Spark's Kafka source from
+    :func:`~airflow_kafka_offsets.spark.kafka_options.spark_kafka_options`. They are in a file that only the
+    user of this task can read, and that is removed when the job has ended; its arguments, its configuration
+    and the rendered fields have none of them. So the driver must be on the task's machine (client mode).
+
+    All other parameters are those of ``SparkSubmitOperator``.
+
+    :param kafka_config_id: Airflow connection of the Kafka cluster. (templated)
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "kafka_config_id")
+
+    def __init__(self, *, kafka_config_id: str = "kafka_default", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.kafka_config_id = kafka_config_id
+
+    def execute(self, context: Context) -> None:
+        """Submit the job and wait for its end; the file is there meanwhile."""
+        from airflow_kafka_offsets.task.kafka_options_file import kafka_options_file
+
+        with failing_at_once():
+            self._refuse_cluster_mode()
+            with kafka_options_file(self.kafka_config_id):
+                super().execute(context)
+
+    def _refuse_cluster_mode(self) -> None:
+        mode = self._deploy_mode or (self.conf or {}).get("spark.submit.deployMode")
+        if mode is None:
+            with suppress(AirflowNotFoundException):  # which the operator passes over too
+                mode = BaseHook.get_connection(self._conn_id).extra_dejson.get("deploy-mode")
+        if mode == "cluster":
+            raise UsageError(
+                f"task {self.task_id}: found deploy mode cluster, where the driver is on another machine and "
+                "cannot read this task's file; expected client: set deploy_mode='client', or use "
+                "SparkSubmitOperator and mount the credentials where the driver runs"
+            )

@@ -1,0 +1,97 @@
+"""Options with which Spark's Kafka source and sink reach the cluster of an Airflow connection."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.kafka_security import PEM_FILES, PROBE, java_settings, reads_key
+from airflow_kafka_offsets.model.text import MAX_SIZE, too_large
+
+OPTIONS_FILE = "KAFKA_OFFSETS_OPTIONS_FILE"
+"""The variable of the driver's environment that names the file with the options."""
+
+_KEY = re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?-----END \1PRIVATE KEY-----", re.DOTALL)
+
+
+def spark_kafka_options(config: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """
+    Return the ``kafka.*`` options with the address and the security of a Kafka connection.
+
+    They hold the credentials as text, so do not log them. They secure Spark's connections to Kafka, and
+    nothing else: from the driver Spark sends them to its executors.
+
+    :param config: librdkafka's settings, as ``KafkaOffsetsHook(...).client_config()`` returns them. Their
+        PEM files are read here, and an encrypted key is decrypted, for which ``cryptography`` must be
+        installed: no Java before 19 reads what OpenSSL 3 encrypts. Default: the options that
+        :class:`~airflow_kafka_offsets.operators.spark_submit.KafkaSparkSubmitOperator` has handed over to
+        this job.
+    :raises UsageError: if a setting that affects security has no counterpart, or a file cannot be read; if
+        nothing was handed over.
+    """
+    if config is None:
+        return _handed_over()
+    given = dict(config)
+    for name, content in PEM_FILES.items():
+        path = given.pop(name, None)
+        if path in (None, "", PROBE):
+            continue
+        if given.get(content):
+            raise UsageError(f"{name} and {content} are both given: expected one of them")
+        given[content] = _read(name, Path(str(path)))
+    if (key := given.get("ssl.key.pem")) and not reads_key(key):
+        given["ssl.key.pem"] = _plain_key(key, given.get("ssl.key.password"))
+    return {f"kafka.{name}": value for name, value in java_settings(given).items()}
+
+
+def _handed_over() -> dict[str, str]:
+    path = os.environ.get(OPTIONS_FILE)
+    if not path:
+        raise UsageError(
+            f"no Kafka options were handed over to this job (there is no {OPTIONS_FILE} in its environment): "
+            "start it with KafkaSparkSubmitOperator in client mode, or give spark_kafka_options the settings "
+            "of librdkafka"
+        )
+    options: dict[str, str] = json.loads(_read(OPTIONS_FILE, Path(path)))
+    return options
+
+
+def _plain_key(pem: str, password: str | None) -> str:
+    """Convert a key to the form that Java reads; its password would be beside it in the options."""
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+    except ImportError:
+        return pem
+    found = _KEY.search(pem)
+    if found is None:
+        return pem
+    encrypted = "ENCRYPTED" in found[0]
+    if encrypted and not password:
+        raise UsageError("ssl.key.password is missing: the key in ssl.key.pem is encrypted")
+    try:
+        key = serialization.load_pem_private_key(
+            found[0].encode(), password.encode() if encrypted and password else None
+        )
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        what = "ssl.key.pem with ssl.key.password" if encrypted else "ssl.key.pem"
+        raise UsageError(f"the private key cannot be read: correct {what} (or the file)") from None
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+
+
+def _read(name: str, path: Path) -> str:
+    try:
+        if (size := path.stat().st_size) > MAX_SIZE:
+            raise UsageError(too_large(f"{name}={path}", size))
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{name}={path} cannot be read on this machine ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{name}={path} is not text in UTF-8") from None

@@ -1,0 +1,27 @@
+"""A directory of this user alone, below the temporary directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from airflow_kafka_offsets.errors import SetupError
+
+
+def own_directory() -> Path:
+    """
+    Return the directory, which is made if it is not there.
+
+    :raises SetupError: if others may read or write it.
+    """
+    directory = Path(tempfile.gettempdir()) / f"airflow-kafka-offsets-{os.getuid()}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise SetupError(
+            f"{directory} is not a directory of this user alone, so others could read credentials there, or "
+            "put code into it: remove it, or set TMPDIR"
+        )
+    return directory

@@ -1,0 +1,66 @@
+"""Hands Kafka's options over to a Spark job, in a file that only this user can read."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.spark.kafka_options import OPTIONS_FILE, spark_kafka_options
+from airflow_kafka_offsets.spark.own_directory import own_directory
+
+_PATTERN = "kafka-options-*.json"
+_NEW = 60.0
+"""Seconds in which a file may not be locked yet."""
+
+
+@contextmanager
+def kafka_options_file(kafka_config_id: str = "kafka_default") -> Iterator[Path]:
+    """
+    Write the options of a Kafka connection to a file for the block, and name it in the environment.
+
+    Processes that are started in the block get that environment; in a Spark driver among them
+    :func:`~airflow_kafka_offsets.spark.kafka_options.spark_kafka_options` reads the file. It is removed at
+    the end of the block. If the process is killed, the next block of this user on this machine removes it.
+
+    :param kafka_config_id: the Kafka connection.
+    :raises UsageError: if the connection cannot be used, or not be translated.
+    """
+    options = spark_kafka_options(KafkaOffsetsHook(kafka_config_id).client_config())
+    directory = own_directory()
+    _remove_left_behind(directory)
+    path = directory / _PATTERN.replace("*", uuid.uuid4().hex)
+    before = os.environ.get(OPTIONS_FILE)
+    with open(path, "x", encoding="utf-8", opener=_for_the_owner) as file:  # has an opener
+        try:
+            # As long as this process lives, however it ends.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            json.dump(options, file)
+            file.flush()
+            os.environ[OPTIONS_FILE] = str(path)
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+            if before is None:
+                os.environ.pop(OPTIONS_FILE, None)
+            else:
+                os.environ[OPTIONS_FILE] = before
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+
+
+def _remove_left_behind(directory: Path) -> None:
+    for path in directory.glob(_PATTERN):
+        with suppress(OSError), path.open() as file:
+            if time.time() - path.stat().st_mtime > _NEW:
+                # Fails while the process that has written it lives.
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()

@@ -1,0 +1,108 @@
+"""When the records were written at which a receipt's offsets point, as the log says now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.parameters import iso_time
+from airflow_kafka_offsets.model.table import RecordTimes, furthest
+from airflow_kafka_offsets.moves.apply import times_at
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+DELETED, END = "deleted", "end"
+"""What an offset has in place of a time: its record is deleted; no record follows."""
+
+_SKEW_MS = 3_600_000
+"""Milliseconds by which a producer's clock may be ahead of Airflow's."""
+
+
+class Place(NamedTuple):
+    """An offset of a receipt."""
+
+    topic_partition: TopicPartition
+    offset: int
+    log: LogRange
+    """What the log held when the receipt was made."""
+
+
+def places(rows: Sequence[tuple[Any, ...]]) -> dict[tuple[int, str], list[Any]]:
+    """
+    Return the offsets of a receipt's table of which the times are asked for.
+
+    :param rows: group, topic, partition, before, after, records, log start and log end.
+    :return: by row and column (``before`` or ``after``), as plain JSON; of many rows those of the furthest.
+    """
+    shown, _ = furthest(list(enumerate(rows)), _records)
+    return {
+        (number, column): [topic, partition, offset, start, end]
+        for number, (_, topic, partition, before, after, _, start, end) in shown
+        for column, offset in (("before", before), ("after", after))
+        if None not in (offset, start, end)
+    }
+
+
+def _records(row: tuple[int, tuple[Any, ...]]) -> int:
+    _, (_, _, _, before, after, _, start, _) = row
+    return (after or 0) - (before if before is not None else start or 0)
+
+
+def read_times(
+    client: OffsetsClient, asked: Iterable[Sequence[Any]], made_ms: int, within: float
+) -> dict[str, Any]:
+    """
+    Read the times at offsets of a receipt.
+
+    :param asked: places as :func:`places` returns them.
+    :param made_ms: when the receipt was made.
+    :param within: seconds for it.
+    """
+    wanted = [
+        Place(TopicPartition(topic, partition), offset, LogRange(start, end))
+        for topic, partition, offset, start, end in asked
+    ]
+    logs = client.log_ranges({place.topic_partition for place in wanted})
+    there = {
+        (place.topic_partition, place.offset)
+        for place in wanted
+        if place.offset in logs[place.topic_partition] and not _is_other(place, logs)
+    }
+    return judge(wanted, logs, times_at(client, there, within), made_ms)
+
+
+def judge(
+    wanted: Sequence[Place],
+    logs: Mapping[TopicPartition, LogRange],
+    times: RecordTimes,
+    made_ms: int,
+) -> dict[str, Any]:
+    """
+    Return what each offset has: a time, :data:`DELETED`, :data:`END`, or ``None`` where it is not known.
+
+    :return: these as ``times``, and as ``others`` the topics whose log is another one now.
+    """
+    found: list[str | None] = []
+    others = set()
+    for place in wanted:
+        tp, offset = place.topic_partition, place.offset
+        at = times.get((tp, offset))
+        newer = at is not None and offset < place.log.end and at > made_ms + _SKEW_MS
+        if newer or _is_other(place, logs):
+            others.add(tp.topic)
+            found.append(None)
+        elif offset < logs[tp].start:
+            found.append(DELETED)
+        elif (tp, offset) in times:
+            found.append(END if at is None else iso_time(at))
+        else:
+            found.append(None)
+    return {"times": found, "others": sorted(others)}
+
+
+def _is_other(place: Place, logs: Mapping[TopicPartition, LogRange]) -> bool:
+    """Whether a partition holds another log than when the receipt was made: neither end of one goes back."""
+    log = logs[place.topic_partition]
+    return log.start < place.log.start or log.end < place.log.end

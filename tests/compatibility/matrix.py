@@ -1,0 +1,174 @@
+"""
+Runs a part of the tests on every version that the package is for, and prints the table of the documentation.
+
+A cell changes one thing and leaves the others as they are in ``constraints.txt``: Python, Airflow, the broker
+or Spark. Run it from the development environment::
+
+    python tests/compatibility/matrix.py                          # every cell
+    python tests/compatibility/matrix.py kafka-3.9 spark-4.2      # those that you name
+    python tests/compatibility/matrix.py --list
+
+Environments and jars are kept for the next time. The exit status is 1 if a test failed in any cell, or a cell
+did not run. ``uv`` installs the environments if it is on the PATH, else ``pip``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+from run import (  # type: ignore[attr-defined]  # mypy finds benchmarks/run.py
+    ROOT,
+    VERSIONS,
+    Outcome,
+    output_of,
+    run_tests,
+    run_version,
+)
+
+from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
+
+INSTALL_LIMIT = 1200
+DEFAULT_PYTHON = "3.11"
+OF_AIRFLOW = (
+    "tests/unit/airflow",
+    "tests/unit/model",
+    "tests/integration/airflow/test_commit.py",
+    "tests/integration/airflow/test_reset.py",
+    "tests/integration/airflow/test_sensors.py",
+)
+OF_KAFKA = (
+    "tests/integration/kafka/test_client.py",
+    "tests/integration/kafka/test_fenced.py",
+    "tests/integration/kafka/test_many_groups.py",
+    "tests/integration/kafka/test_record_times.py",
+    "tests/integration/kafka/test_headroom.py",
+)
+OF_SPARK = ("-k", "not connect")
+
+
+class Cell(NamedTuple):
+    """One version that is tried: of what, which, and with which Python."""
+
+    subject: str
+    version: str
+    python: str = DEFAULT_PYTHON
+
+    @property
+    def name(self) -> str:
+        """As it is named on the command line."""
+        short = ".".join(self.version.split(".")[:2])
+        other = "" if self.python == DEFAULT_PYTHON else f"-python-{self.python}"
+        return f"{self.subject.lower()}-{short}{other}"
+
+
+CELLS = {
+    cell.name: cell
+    for cell in (
+        Cell("Airflow", "3.3.2", "3.11"),
+        Cell("Airflow", "3.3.2", "3.12"),
+        Cell("Airflow", "3.3.2", "3.13"),
+        Cell("Airflow", "3.2.2", "3.12"),
+        Cell("Airflow", "3.1.8", "3.11"),
+        Cell("Kafka", "3.9.1"),
+        Cell("Kafka", "4.0.0"),
+        Cell("Kafka", "4.1.0"),
+        Cell("Spark", "3.5"),
+        Cell("Spark", "4.0"),
+        Cell("Spark", "4.1"),
+        Cell("Spark", "4.2"),
+    )
+}
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("names", nargs=-1, type=click.Choice(list(CELLS)), metavar="[CELL]...")
+@click.option("--list", "listed", is_flag=True, help="Only print the names of the cells.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Where environments and jars are kept.")
+def main(names: tuple[str, ...], listed: bool, directory: Path | None) -> None:
+    """Run the cells of the matrix (default: all) and print its table."""
+    if listed:
+        click.echo("\n".join(CELLS))
+        return
+    directory = (directory or cache_directory() / "compatibility").absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    outcomes = {}
+    for name in names or CELLS:
+        click.echo(f"--- {name}", err=True)
+        outcomes[name] = _run(CELLS[name], directory)
+        # Each at once: a matrix that is given up has shown what it knows.
+        click.echo(_row(CELLS[name], outcomes[name]))
+    click.echo(
+        "\n| | version | Python | passed | failed | skipped | seconds |\n|---|---|---|---|---|---|---|"
+    )
+    for name, outcome in outcomes.items():
+        click.echo(_row(CELLS[name], outcome))
+    sys.exit(any(outcome.failed or outcome.trouble for outcome in outcomes.values()))
+
+
+def _row(cell: Cell, outcome: Outcome) -> str:
+    version = VERSIONS[cell.version].pyspark if cell.subject == "Spark" else cell.version
+    ran = f"{outcome.passed} | {outcome.failed} | {outcome.skipped} | {outcome.seconds:.0f}"
+    last = ran if not outcome.trouble else f"{ran} ({outcome.trouble.strip().splitlines()[-1][:100]})"
+    return f"| {cell.subject} | {version} | {outcome.python} | {last} |"
+
+
+def _run(cell: Cell, directory: Path) -> Outcome:
+    started = time.monotonic()
+    try:
+        if cell.subject == "Spark":
+            return run_version(cell.version, directory, sys.executable, list(OF_SPARK))
+        if cell.subject == "Kafka":
+            settings = {"AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION": cell.version}
+            return run_tests(Path(sys.executable), ["-n0", *OF_KAFKA], settings)
+        return run_tests(_environment(cell, directory), ["-n0", *OF_AIRFLOW], {})
+    except (OSError, RuntimeError, SetupError, subprocess.SubprocessError) as error:
+        return Outcome(cell.python, 0, 0, 0, time.monotonic() - started, str(error))
+
+
+def _environment(cell: Cell, directory: Path) -> Path:
+    """Make the environment of a version of Airflow unless it is there, and return its Python."""
+    home = directory / f"airflow-{cell.version}-python-{cell.python}"
+    python, made = home / "bin" / "python", home / "made-from"
+    constraints = ROOT / "constraints.txt"
+    wanted = constraints.read_text() + (ROOT / "pyproject.toml").read_text()
+    with one_at_a_time(directory / f"{home.name}.lock", f"making {home.name}", INSTALL_LIMIT):
+        if not made.exists() or made.read_text() != wanted:
+            shutil.rmtree(home, ignore_errors=True)
+            output_of([_python(cell.python), "-m", "venv", str(home)])
+            uv = shutil.which("uv")
+            pip = [str(python), "-m", "pip", "install", "-q"]
+            install = pip if uv is None else [uv, "pip", "install", "-q", "--python", str(python)]
+            output_of([*install, "-c", str(constraints), "-e", f"{ROOT}[dev]"])
+            if f"apache-airflow=={cell.version}\n" not in wanted:
+                # On top of the constraints: it replaces Airflow and what that needs in another version.
+                output_of([*install, f"apache-airflow=={cell.version}"])
+            made.write_text(wanted)
+    return python
+
+
+def _python(version: str) -> str:
+    """Return a Python of a version: on the PATH, or pyenv's."""
+    if f"{sys.version_info.major}.{sys.version_info.minor}" == version:
+        return sys.executable
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = shutil.which(f"python{version}") or next(
+        map(str, sorted(pyenv.glob(f"{version}.*/bin/python"))), None
+    )
+    if found is None:
+        raise RuntimeError(f"no Python {version} was found")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Hostile input to every reader, in short; ``python tests/hostile/run.py`` gives them more."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from hostile_inputs import damaged, grown, inputs
+from hostile_readers import CORPUS, READERS, HostileInputError, try_input, watch_writes
+from hypothesis import HealthCheck, example, given, settings
+
+from airflow_kafka_offsets.checkpoint.log import parse_offset_log
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import (
+    CheckpointFormatError,
+    CheckpointNotFoundError,
+    MisnamedError,
+    OffsetsFormatError,
+    UsageError,
+)
+from airflow_kafka_offsets.kafka.config import client_config, load_properties
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of, parse_count, parse_pattern
+from airflow_kafka_offsets.model.reset_scenarios import FromFile
+from airflow_kafka_offsets.model.text import MAX_SIZE
+from airflow_kafka_offsets.model.topics import TopicScope
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Python's own remark on a pattern such as "[[", which is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore:Possible:FutureWarning")
+
+DAMAGED, MADE_UP = 180, 60
+KEPT = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_input_is_read_or_refused(name):
+    rng = random.Random(name)
+    for data in (*READERS[name].seeds, *(damaged(READERS[name].seeds, rng) for _ in range(DAMAGED))):
+        try_input(name, data)
+
+
+@pytest.mark.parametrize("name", READERS)
+@settings(max_examples=MADE_UP, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(inputs)
+@example(b"")
+def test_any_input_is_read_or_refused(name, data):
+    try_input(name, data)
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_an_input_that_once_failed_is_read_or_refused(path):
+    try_input(path.parent.name, path.read_bytes())
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name not in ("checkpoint", "manifest")])
+def test_large_input_is_read_or_refused(name):
+    for make in grown(name).values():
+        try_input(name, make(20_000))
+
+
+def test_a_write_outside_of_the_checkpoint_is_noticed(tmp_path: Path):
+    (tmp_path / "checkpoint").mkdir()
+    with (
+        pytest.raises(HostileInputError, match="written outside of the checkpoint"),
+        watch_writes(tmp_path / "checkpoint"),
+    ):
+        (tmp_path / "other").write_text("x")
+
+
+@pytest.mark.parametrize("key", ["security.pro\ud800tocol", "ssl.ca\0"])
+def test_a_setting_whose_name_ends_the_client_is_refused(key):
+    with pytest.raises(UsageError, match="a setting named"):
+        client_config({"bootstrap.servers": "localhost:9092", key: "x"})
+
+
+@pytest.mark.parametrize("key", [f"sasl.{'x' * 10_000}", "ssl.\x1b[2J"], ids=["long", "cursor"])
+def test_the_name_of_a_setting_is_shown_in_short(key):
+    with pytest.raises(UsageError) as refused:
+        client_config({"bootstrap.servers": "localhost:9092", key: " "})
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["a{99999999999}", f"a{{{'9' * 5_000}}}", "(" * 5_000 + ")" * 5_000],
+    ids=["large", "digits", "deep"],
+)
+def test_a_pattern_that_python_cannot_compile_is_refused(pattern):
+    with pytest.raises(UsageError, match=r"^topics_pattern='.{1,130} is not a regular expression"):
+        parse_pattern(pattern, "topics_pattern")
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{99999999999}"])
+def test_a_window_with_a_pattern_that_is_none_is_refused(pattern):
+    groups = Groups.parse("g", ["orders", "returns"])
+    with pytest.raises(UsageError, match="is not a regular expression"):
+        groups.in_window({TopicPartition("orders", 0)}, {"topics_pattern": pattern})
+
+
+@pytest.mark.parametrize("value", [10**5_000, "x" * 10_000, "\x1b[2J"], ids=["digits", "long", "cursor"])
+def test_a_value_that_is_no_choice_is_shown_in_short(value):
+    with pytest.raises(UsageError) as refused:
+        one_of(value, OutOfRangePolicy, "on_out_of_range")
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["7\x1f", "\x1c7", "7\u2003"])
+def test_a_number_with_odd_space_around_it_is_read(text):
+    assert parse_count(text, "max_lag") == 7
+
+
+@pytest.mark.parametrize(
+    "key", ["source:" + "9" * 5_000, "source:\x1b[2J", "x" * 5_000, "orders\ufeff"], ids=["1", "2", "3", "4"]
+)
+def test_a_key_that_selects_nothing_is_shown_in_short(key):
+    with pytest.raises(UsageError) as refused:
+        Groups.parse({key: "g"}, ["returns"]).scopes()
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 500
+
+
+def test_many_names_that_select_nothing_are_named_in_short():
+    groups = Groups.parse({f"t{number}": "g" for number in range(5_000)}, [f"u{n}" for n in range(5_000)])
+    with pytest.raises(MisnamedError) as refused:
+        groups.of({"0": {TopicPartition("orders", 0): 1}})
+    assert "'t0', 't1', 't10'" in str(refused.value)
+    assert len(str(refused.value)) < 2_000
+
+
+def test_a_source_with_a_name_of_thousands_of_digits_is_refused():
+    with pytest.raises(CheckpointFormatError, match="expected a source's name or index"):
+        parse_offset_log("v2\n{}\n" + "9" * 5_000 + ':{"orders":{"0":1}}', "offsets/7")
+
+
+@pytest.mark.parametrize("number", [2**63, 10**200])
+def test_a_batch_with_a_number_that_spark_does_not_know_is_ignored(tmp_path: Path, number):
+    for directory in ("offsets", "commits"):
+        (tmp_path / directory).mkdir()
+        for name in (7, number):
+            (tmp_path / directory / str(name)).touch()
+    assert SparkCheckpoint(str(tmp_path)).listed() == ({7}, {7})
+
+
+def test_the_names_in_a_directory_that_is_no_checkpoint_move_no_cursor(tmp_path: Path):
+    (tmp_path / "\x1b[2Jx").touch()
+    with pytest.raises(CheckpointNotFoundError) as refused:
+        SparkCheckpoint(str(tmp_path)).read()
+    assert r"\x1b[2Jx" in str(refused.value)
+
+
+@pytest.mark.parametrize("query_id", ["\x1b[2J", "x" * 101, "a b", "$(id)"])
+def test_a_query_id_that_would_be_shown_as_something_else_is_refused(query_id):
+    refused = try_input("query metadata", b'{"id": "%b"}' % query_id.encode())
+    assert isinstance(refused, CheckpointFormatError)
+
+
+def test_a_topic_named_in_many_entries_is_read_at_once():
+    # Quadratic, this would take minutes.
+    scope = TopicScope.parse([f"orders:{number}" for number in range(200_000)])
+    assert len((scope.partitions or {})["orders"] or ()) == 200_000
+
+
+def test_a_file_of_many_groups_is_read_once_for_all_of_them():
+    # Read once for each, this would take minutes.
+    names = [f"g{number}" for number in range(3_000)]
+    offsets = FromFile("file", "".join(f"{name},orders,0,1\n" for name in names)).groups(names)
+    assert offsets["g2999"] == {TopicPartition("orders", 0): 1}
+    with pytest.raises(OffsetsFormatError, match="no line for group 'other'"):
+        FromFile("file", "g,orders,0,1\nh,orders,0,1").groups(["g", "other"])
+
+
+def test_the_lines_of_a_long_file_of_settings_are_counted_once(tmp_path: Path):
+    path = tmp_path / "client.properties"
+    path.write_text("k=v\n" * 200_000 + "novalue\n")
+    with pytest.raises(UsageError, match="line 200001: expected key=value"):
+        load_properties(path)
+
+
+def test_a_file_of_settings_that_is_too_large_is_refused(tmp_path: Path):
+    path = tmp_path / "client.properties"
+    path.write_text("#" * (MAX_SIZE + 1))
+    with pytest.raises(UsageError, match="expected at most 10,000,000"):
+        load_properties(path)
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "metadata")
+    with pytest.raises(CheckpointFormatError, match="metadata: is a pipe or a device; expected a file"):
+        SparkCheckpoint(str(tmp_path)).read()

@@ -1,0 +1,137 @@
+"""
+Runs everything that has a Kafka connection, at DEBUG, and prints all that it gives: results, errors, fields,
+the serialised DAG and triggers. Its standard input names the pipelines to run it for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import traceback
+from contextlib import suppress
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import TaskDeferred
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_kafka_offsets.cli import main as command_line
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
+from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
+from airflow_kafka_offsets.triggers.event import LagEventTrigger
+from airflow_kafka_offsets.ui.live import Live
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+AT = "2020-01-01T00:00:00Z"
+DONE = "@@done "
+_PATIENCE = 3.0
+
+
+class TaskInstance:
+    """As much of a task instance as an operator needs; what it pushes is printed."""
+
+    dag_id, run_id, task_id, map_index, try_number = "canaries", "manual__1", "task", -1, 1
+
+    def get_task_states(self, **_: Any) -> dict[str, Any]:
+        return {}
+
+    def xcom_push(self, key: str, value: object) -> None:
+        print("XCOM", key, repr(value))
+
+
+def tasks(names: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the operators and sensors of a pipeline; only some where nothing can work."""
+    group = {key: names[key] for key in ("group_id", "topics", "kafka_config_id")}
+    yield CommitOffsetsOperator(task_id="commit", **names)
+    yield CheckOffsetDriftOperator(task_id="drift", pipelines=[dict(names)])
+    yield ConsumerGroupLagSensor(task_id="lag", max_lag=10**9, **group)
+    if names["kafka_config_id"] != "right":
+        return
+    yield ResetOffsetsOperator(task_id="reset", to_offset="earliest", **group)
+    yield RestoreOffsetsOperator(task_id="restore", receipt={}, when="always", **group)
+    yield PlanOffsetWindowOperator(task_id="plan", start="earliest", end="latest", **group)
+    yield OffsetsReachedSensor(task_id="reached", target=AT, deferrable=True, **group)
+    yield TopicReachedSensor(
+        task_id="topic", target=AT, topics=names["topics"], kafka_config_id=names["kafka_config_id"]
+    )
+    yield KafkaSparkSubmitOperator(
+        task_id="job", application="no-such-job.py", kafka_config_id=names["kafka_config_id"]
+    )
+
+
+def tried(what: str, call: Callable[[], object]) -> None:
+    """Print what a call returns or raises."""
+    try:
+        print(what, "RETURNED", repr(call()))
+    except TaskDeferred as deferred:
+        print(what, "DEFERRED", deferred.trigger.serialize(), deferred.kwargs)
+        trigger = deferred.trigger
+        tried(f"{what} trigger", lambda: first_event(trigger))
+    except (Exception, SystemExit):  # noqa: BLE001  # whatever it is, it is shown
+        print(what, "RAISED", traceback.format_exc())
+
+
+def first_event(trigger: Any) -> object:
+    """Return what a trigger sends first."""
+
+    async def first() -> object:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                async for event in trigger.run():
+                    return event
+        return None
+
+    return asyncio.run(first())
+
+
+def run(names: dict[str, Any], config_file: str, live: Live) -> None:
+    """Run everything for one pipeline."""
+    conn_id = names["kafka_config_id"]
+    with DAG(f"canaries-{conn_id}") as dag:
+        operators = list(tasks(names))
+    print(json.dumps(DagSerialization.to_dict(dag), default=str))
+    for operator in operators:
+        tried(f"{conn_id} {operator.task_id}", partial(operator.execute, {"ti": TaskInstance()}))
+        print({name: getattr(operator, name) for name in operator.template_fields})
+    tried(f"{conn_id} hook", partial(KafkaOffsetsHook(conn_id).describe_groups, [names["group_id"]]))
+    watched = {key: names[key] for key in ("group_id", "topics", "kafka_config_id")}
+    trigger = LagEventTrigger(min_lag=1, poll_interval=1, **watched)
+    print(trigger.serialize())
+    tried(f"{conn_id} event", lambda: first_event(trigger))
+    for source in (("--kafka-config-id", conn_id), ("--command-config", config_file)):
+        for output in ("table", "json"):
+            sys.argv = ["airflow-kafka-offsets", "group", "describe", names["group_id"], *source]
+            sys.argv += ["--output", output]
+            tried(f"{conn_id} command line", command_line)
+    pipeline: Any = SimpleNamespace(names=names, unresolved=())
+    for answer in (live.ask("now", pipeline), live.ask("batches", pipeline)):
+        print(f"{conn_id} live", answer.result(30))
+
+
+def main() -> None:
+    """Run everything for each pipeline."""
+    logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, force=True)
+    live = Live()
+    live.warm()
+    for names, config_file in json.load(sys.stdin):
+        run(names, config_file, live)
+        print(DONE + names["kafka_config_id"])
+    live.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The progress of a wait that somebody watches."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+
+from airflow_kafka_offsets.ui import watched_waits
+from airflow_kafka_offsets.ui.instance_now import wait_of
+from airflow_kafka_offsets.ui.watched_waits import WatchedWaits
+from airflow_kafka_offsets.waits.lag import LagWait
+from airflow_kafka_offsets.waits.reached import ReachedWait
+from airflow_kafka_offsets.waits.wait import Reading
+
+TARGET = {"orders": {"0": 80_000}}
+
+
+class Sinking:
+    """A wait of which less remains at each poll."""
+
+    readers: ClassVar = {"group_id": None}
+    checkpoint_location = None
+    kafka_config_id = "kafka_default"
+    moving = False
+    left: ClassVar[list[tuple[int, ...]]] = []
+
+    def __init__(self, **_):
+        pass
+
+    def read_checkpoint(self, checkpoint):
+        assert checkpoint is None
+
+    def find(self, client, state):
+        return {}
+
+    def judge(self, client, positions):
+        left = self.left.pop(0)
+        return Reading(left == (0, 0), dict, "", remaining=left, moving=self.moving)
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    """watch(amounts) -> what each poll says, ten seconds apart."""
+    clock = SimpleNamespace(at=1_000_000.0)
+    monkeypatch.setattr(watched_waits, "WAITS", {"reached": Sinking})
+    monkeypatch.setattr("airflow_kafka_offsets.ui.watched_waits.time.time", lambda: clock.at)
+
+    @contextmanager
+    def lend(kafka_config_id, end):
+        yield None
+
+    waits = WatchedWaits(lend)
+
+    def poll(amounts, began=None, every=10.0):
+        Sinking.left = [(amount, amount) if isinstance(amount, int) else amount for amount in amounts]
+        found = []
+        for _ in amounts:
+            found.append(waits.poll({"kind": "reached", "parameters": {}, "began": began}, 0.0))
+            clock.at += every
+        return found
+
+    return poll
+
+
+def test_what_remains_is_said_at_once_and_the_pace_when_it_is_known(watch):
+    polls = watch([80_000 - 3_100 * number for number in range(6)])
+
+    assert [(poll["remaining"], poll["of"]) for poll in polls[:2]] == [(80_000, 80_000), (76_900, 80_000)]
+    assert [poll["pace"] for poll in polls[:4]] == [None] * 4
+    assert polls[5]["pace"] == "15,500 of 80,000 read, 310/s, about 3 min"
+
+
+def test_the_reading_with_which_the_wait_began_counts(watch):
+    (poll,) = watch([60_000], began=[999_000.0, 80_000])
+
+    assert (poll["remaining"], poll["of"], poll["pace"]) == (60_000, 80_000, None)
+
+
+def test_nothing_is_said_of_what_is_not_known(watch):
+    (poll,) = watch([()], began=[999_000.0, 80_000])
+
+    assert (poll["remaining"], poll["of"], poll["pace"]) == (None, None, None)
+
+
+def test_of_a_target_that_moves_nobody_knows_how_much_there_is(watch, monkeypatch):
+    monkeypatch.setattr(Sinking, "moving", True)
+
+    polls = watch([80_000 - 3_100 * number for number in range(6)])
+
+    assert {poll["of"] for poll in polls} == {None}
+    assert polls[5]["pace"] == "lag falls by 310/s net, about 3 min to the threshold"
+
+
+def test_a_wait_that_nobody_has_watched_for_long_is_measured_again(watch):
+    watch([80_000 - 3_100 * number for number in range(6)])
+    watch([40_000], every=600.0)
+
+    assert watch([30_000])[0]["pace"] is None
+
+
+def test_a_wait_that_is_over_is_so_before_its_task_knows(watch):
+    assert watch([5, 0])[1]["done"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reading", "kind"),
+    [
+        ({"max_lag": 0, "max_time_lag": None, "min_headroom": None}, {}, "lag"),
+        # Ages do not fall as records do.
+        ({"max_lag": 0, "max_time_lag": "PT5M", "min_headroom": None}, {}, None),
+        ({"max_lag": None, "max_time_lag": None, "min_headroom": 60}, {}, None),
+        ({"target": TARGET, "tolerance": 0}, {}, "reached"),
+        ({"target": '{"orders": {"0": 80000}}', "tolerance": 0}, {}, "reached"),
+        # What it means was decided when the wait began.
+        ({"target": "latest", "tolerance": 0}, {}, None),
+        ({"target": "2026-01-01T00:00:00Z", "tolerance": 0}, {}, None),
+        ({"target": "latest", "tolerance": 0}, {"target": TARGET}, "reached"),
+        # A topic's own wait has no records that remain.
+        ({"target": "2026-01-01T00:00:00Z", "on_idle_partition": "wait"}, {}, None),
+        ({"max_lag": 0, "group_id": "***"}, {}, None),
+        ({"max_lag": 0, "topics": "Truncated. You can change this behaviour in ..."}, {}, None),
+        ({}, {"target": TARGET}, None),
+    ],
+)
+def test_a_wait_is_watched_if_its_target_is_known(fields, reading, kind):
+    found = wait_of(fields, reading)
+
+    assert (found and found["kind"]) == kind
+    if reading and found:
+        assert found["parameters"]["target"] == TARGET
+
+
+@pytest.mark.parametrize(("kind", "of"), [("lag", LagWait), ("reached", ReachedWait)])
+def test_the_fields_by_which_a_wait_is_known_are_its_parameters(kind, of):
+    assert watched_waits.WAITS[kind] is of
+    own = {"max_lag", "max_time_lag", "min_headroom"} if kind == "lag" else {"target", "tolerance"}
+    assert own <= of.readers.keys()
