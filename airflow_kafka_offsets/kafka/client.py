@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import check_commit
 from airflow_kafka_offsets.kafka.failures import Failed
-from airflow_kafka_offsets.kafka.fenced import FencedCommit
-from airflow_kafka_offsets.kafka.group_commits import GroupCommits
+from airflow_kafka_offsets.kafka.fenced import FencedCommit, compare
+from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at, read_logs
 from airflow_kafka_offsets.kafka.record_times import RecordTimes, positions_in_logs
@@ -27,8 +28,6 @@ from airflow_kafka_offsets.model.offsets import (
     LogRange,
     Offsets,
     TopicPartition,
-    committed_offsets,
-    committed_texts,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import parse_seconds
@@ -259,12 +258,7 @@ class OffsetsClient:
         return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
 
     def commit(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, int],
-        metadata: str = "",
-        *,
-        check: Callable[[Commits], object] | None = None,
+        self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "", check: Check = None
     ) -> None:
         """
         Commit offsets to a group that has no active members.
@@ -312,11 +306,7 @@ class OffsetsClient:
         if fenced:
             with self._session.calling(f"committing a window to group {group_id!r}") as call:
                 return FencedCommit(self._session, self._admin, group_id, window, metadata).run(call)
-
-        def check(commits: Commits) -> None:
-            window.to_commit(f"group {group_id!r}", committed_offsets(commits), committed_texts(commits))
-
-        self.commit(group_id, window.end, metadata, check=check)
+        self.commit(group_id, window.end, metadata, check=partial(compare, window, group_id))
         return window.end
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:

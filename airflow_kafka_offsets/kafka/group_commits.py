@@ -37,6 +37,10 @@ _NO_PARTITION = 2**31 - 1
 """The highest number that a partition could have; no topic has so many."""
 
 
+Check = Callable[[Commits], object] | None
+"""Is given what a group holds right before it is overwritten; raises to end the commit."""
+
+
 class GroupCommits:
     """One group's commits; ``admin`` describes the group when it refuses one."""
 
@@ -78,7 +82,7 @@ class GroupCommits:
         call: Call,
         offsets: Mapping[TopicPartition, int],
         metadata: str,
-        check: Callable[[Commits], object] | None = None,
+        check: Check = None,
     ) -> None:
         """Commit offsets, in as many requests as needed; ``check`` is given what they will overwrite."""
         # Most refusals show here, before the first write: they are the same for all partitions of a topic.
