@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from concurrent_movers import group_pairs as pairs_on_group
 from concurrent_movers import pipeline_pairs as pairs_on_pipeline
 from judged_pairs import Pair, run_pair
 
+from airflow_kafka_offsets.kafka import client
+from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 
 if TYPE_CHECKING:
@@ -63,8 +66,29 @@ def topic(make_topic, produce):
     return name
 
 
+@pytest.fixture(scope="module")
+def kept_admins() -> Iterator[None]:
+    """Keep one admin process for each mover: to start one takes longer than all the rest of a move."""
+    kept: dict[str, Admin] = {}
+
+    class KeptAdmin(Admin):
+        def close(self) -> None:
+            """Stay, for the next client of the same thread."""
+
+    def admin(config: Any) -> Admin:
+        return kept.setdefault(threading.current_thread().name, KeptAdmin(config))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "Admin", admin)
+        yield
+    for each in kept.values():
+        Admin.close(each)
+
+
 @pytest.fixture
-def new_world(broker, bootstrap_servers, oracle, topic, new_query, commit, new_group, tmp_path, monkeypatch):
+def new_world(
+    kept_admins, broker, bootstrap_servers, oracle, topic, new_query, commit, new_group, tmp_path, monkeypatch
+):
     """new_world("group") or ("pipeline"), which a reset has moved once before."""
     extra = {"bootstrap.servers": bootstrap_servers}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
