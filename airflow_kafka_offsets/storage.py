@@ -199,15 +199,22 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
             fs.makedirs(directory, exist_ok=True)
         if _is_one_of(fs, _PUTS_WHOLE):
             fs.pipe_file(path, data)
-        elif isinstance(fs, LocalFileSystem):
-            with Path(temporary).open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        else:
-            fs.pipe_file(temporary, data)
-            _take_name(fs, temporary, path)
+            return
+        try:
+            if isinstance(fs, LocalFileSystem):
+                with Path(temporary).open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(temporary).replace(path)
+            else:
+                fs.pipe_file(temporary, data)
+                _take_name(fs, temporary, path)
+        except BaseException:
+            # On a full disk what was written of it would be in the way.
+            with suppress(Exception):
+                fs.rm_file(temporary)
+            raise
 
 
 def _take_name(fs: AbstractFileSystem, temporary: str, path: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from operator import methodcaller
 from typing import Any, NamedTuple
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import OFFSET_END, TIMESTAMP_NOT_AVAILABLE, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
@@ -20,6 +21,7 @@ from airflow_kafka_offsets.kafka.failures import (
     Failed,
     Failure,
 )
+from airflow_kafka_offsets.kafka.requests import read_offsets
 from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, Offsets, TopicPartition, summarize
 
 log = logging.getLogger(__name__)
@@ -69,6 +71,8 @@ class RecordTimes:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._connections = Connections({**config, **_FETCHES})
+        self._topics: set[tuple[IsolationLevel, str]] = set()
+        """Those of which the Consumer of an isolation level knows the leaders."""
         self._lock = threading.Lock()
         self._closed = False
 
@@ -100,6 +104,7 @@ class RecordTimes:
             connection = self._connections.get(OWN_GROUP, isolation_level)
             connection.drain()
             connection.causes.clear()
+            self._find_leaders(connection, positions, isolation_level, deadline)
             times, late = _fetch_all(connection, positions, deadline)
             connection.ask(methodcaller("unassign"))
             # One that does not know a partition, or reports a refusal once, may go on like that.
@@ -108,7 +113,23 @@ class RecordTimes:
         finally:
             if connection is not None and not keep:
                 self._connections.discard(connection)
+                self._topics.clear()
             self._lock.release()
+
+    def _find_leaders(
+        self,
+        connection: Connection,
+        positions: Offsets,
+        isolation_level: IsolationLevel,
+        deadline: Deadline,
+    ) -> None:
+        """Find the leaders of new topics, which by itself a Consumer that is kept does once a second."""
+        new = {tp.topic: tp for tp in positions if (isolation_level, tp.topic) not in self._topics}
+        if new:
+            # What is wrong with one of them shows when it is fetched.
+            with suppress(Failed):
+                read_offsets(connection, list(new.values()), OFFSET_END, deadline.left)
+            self._topics |= {(isolation_level, topic) for topic in new}
 
 
 def _fetch_all(

@@ -53,19 +53,19 @@ def start_background(
     directory = _directory(directory)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(directory, progress):
+        there = len(_configurations(directory))
         if (found := running(directory)) is not None:
             where = f"already runs on {found.bootstrap_servers} (pid {', '.join(map(str, found.pids))})"
-            if port is not None and not found.bootstrap_servers.startswith(f"{LOOPBACK}:{port}"):
+            if port is not None and found.bootstrap_servers.partition(",")[0] != f"{LOOPBACK}:{port}":
                 raise SetupError(f"Kafka {where}, expected port {port}: stop it first, or use it where it is")
-            if brokers not in (None, len(found.pids)):
+            if brokers not in (None, there):
                 raise SetupError(
-                    f"Kafka {where}, expected {brokers} brokers: stop it first, or use it as it is"
+                    f"Kafka {where} with {there} brokers, expected {brokers}: name another directory"
                 )
             if secured and not found.clients:
                 raise _not_secured(directory)
             progress(f"Kafka {where}")
             return found
-        there = len(_configurations(directory))
         if secured and there and not _clients(directory):
             raise _not_secured(directory)
         kind = SecuredKafka if secured or _clients(directory) else EmbeddedKafka

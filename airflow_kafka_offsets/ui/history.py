@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_kafka_offsets.errors import UsageError
@@ -51,18 +52,18 @@ def moves(
     tasks = {(task.dag_id, task.task_id): task.kind for task, _ in pipeline.tasks}
     indexes = {(task.dag_id, task.task_id): kept for task, kept in pipeline.tasks}
     read = moves_of(session, tasks, indexes, _MOST_READ, budget)
-    own = [move for move in read if concerns(move, pipeline)]
-    found = {(each.dag_id, each.run_id, each.task_id, each.map_index): each for each in map(response, own)}
+    own = map(response, islice((move for move in read if concerns(move, pipeline)), MOST_MOVES))
+    found = {(each.dag_id, each.run_id, each.task_id, each.map_index): each for each in own}
     uris = list(_uris(pipeline))
     events = [event for _, event in group_events(session, uris, MOST_MOVES)]
     visible = readable.with_xcom({event.source_dag_id for event in events if event.source_dag_id})
     # An event without a DAG came through Airflow's API.
     shown = [event for event in events if event.source_dag_id is None or event.source_dag_id in visible]
     # What a task of another DAG left says more than its event, and without an outlet there is no event.
-    elsewhere = [
-        *_elsewhere(session, pipeline, shown, budget),
-        *_named_elsewhere(session, pipeline, readable, budget),
-    ]
+    elsewhere = (
+        *islice(_elsewhere(session, pipeline, shown, budget), MOST_MOVES),
+        *islice(_named_elsewhere(session, pipeline, readable, budget), MOST_MOVES),
+    )
     for each in map(response, elsewhere):
         found.setdefault((each.dag_id, each.run_id, each.task_id, each.map_index), each)
     for event in shown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -117,7 +117,7 @@ def newest_moves(session: Session, tasks: Mapping[TaskName, str]) -> list[Move]:
         rows += found
         if left := [name for name in names if name not in {row.task_id for row in found}]:
             rows += session.execute(_NEWEST, {"dag": dag_id, "tasks": left})
-    return _read_moves(session, _newest_first(rows)[:MOST_ROWS], tasks, None)
+    return list(_read_moves(session, _newest_first(rows)[:MOST_ROWS], tasks, None))
 
 
 def moves_of(
@@ -126,11 +126,12 @@ def moves_of(
     indexes: Mapping[TaskName, Collection[int] | None],
     most: int,
     budget: Budget,
-) -> list[Move]:
+) -> Iterator[Move]:
     """
-    Return the newest moves of some tasks, the newest first.
+    Return the newest moves of some tasks, the newest first; those that nobody takes are not read.
 
     :param indexes: the map indexes of each task, ``None`` for all.
+    :param most: results that are read at most.
     """
     rows: list[Any] = []
     for dag_id, names in _by_dag(tasks).items():
@@ -143,7 +144,7 @@ def moves_of(
         runs = _runs_of(session, dag_id, names, MOST_RUNS)
         given = {"dag": dag_id, "tasks": names, "runs": runs}
         rows += session.execute(_with_states(newest.subquery()), given)
-    return _read_moves(session, _newest_first(rows)[:most], tasks, budget)
+    yield from _read_moves(session, _newest_first(rows)[:most], tasks, budget)
 
 
 def _by_dag(tasks: Iterable[TaskName]) -> dict[str, list[str]]:
@@ -165,36 +166,40 @@ def _newest_first(rows: Iterable[Any]) -> list[Any]:
 
 
 def _read_moves(
-    session: Session, rows: Iterable[Any], tasks: Mapping[TaskName, str], budget: Budget | None
-) -> list[Move]:
+    session: Session, rows: Sequence[Any], tasks: Mapping[TaskName, str], budget: Budget | None
+) -> Iterator[Move]:
     """
     Return the moves of results; a value is read from the database once.
 
-    Viewers who ask at the same time read one after the other, so that the second finds what the first read.
+    Viewers who ask at the same time take turns, so that the one finds what the other has read.
     """
-    keys = {(row.dag_run_id, row.task_id, row.map_index, row.timestamp): row for row in rows}
-    moves = _moves.known(keys)
-    if len(moves) < len(keys) and _reading.acquire(timeout=budget.left if budget else -1):
-        try:
-            moves = _moves.known(keys)
-            unknown = [key for key in keys if key not in moves]
-            while unknown and (budget is None or budget.left):
-                chunk, unknown = unknown[:_VALUES], unknown[_VALUES:]
-                found = _digest(session, {key: keys[key] for key in chunk}, tasks)
+    for start in range(0, len(rows), _VALUES):
+        chunk = rows[start : start + _VALUES]
+        keys = {(row.dag_run_id, row.task_id, row.map_index, row.timestamp): row for row in chunk}
+        moves = _moves.known(keys)
+        left = None if budget is None else budget.left
+        if len(moves) < len(keys) and left != 0 and _reading.acquire(timeout=-1 if left is None else left):
+            try:
+                moves = _moves.known(keys)
+                found = _digest(session, {key: keys[key] for key in keys.keys() - moves.keys()}, tasks)
                 _moves.put(found)
                 moves |= found
-        finally:
-            _reading.release()
-    if budget:
-        budget.unread += len(keys) - len(moves)
-    # The states are those that the task instances have now.
-    return [replace(move, instance=_instance(row)) for key, row in keys.items() if (move := moves.get(key))]
+            finally:
+                _reading.release()
+        if budget is not None:
+            budget.unread += len(keys) - len(moves)
+        for key, row in keys.items():
+            if (move := moves.get(key)) is not None:
+                # The states are those that the task instances have now.
+                yield replace(move, instance=_instance(row))
 
 
 def _digest(
     session: Session, rows: Mapping[Any, Any], tasks: Mapping[TaskName, str]
 ) -> dict[Any, Move | None]:
     """Return what the values of some results say in short, ``None`` for one of others."""
+    if not rows:
+        return {}
     keys = {key[:3]: key for key in rows}
     names = ("dag_run_id", "task_id", "map_index", "key")
     # SQLite finds no index for tuples.

@@ -158,12 +158,12 @@ def _environment(cell: Cell, directory: Path) -> Path:
 
 
 def _python(version: str) -> str:
-    """Return a Python of a version: on the PATH, or pyenv's."""
+    """Return a Python of a version: pyenv's, since its programs on the PATH may refuse, or on the PATH."""
     if f"{sys.version_info.major}.{sys.version_info.minor}" == version:
         return sys.executable
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = shutil.which(f"python{version}") or next(
-        map(str, sorted(pyenv.glob(f"{version}.*/bin/python"))), None
+    found = next(map(str, sorted(pyenv.glob(f"{version}.*/bin/python"))), None) or shutil.which(
+        f"python{version}"
     )
     if found is None:
         raise RuntimeError(f"no Python {version} was found")

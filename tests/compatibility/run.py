@@ -228,6 +228,7 @@ def run_tests(python: Path, arguments: list[str], settings: dict[str, str]) -> O
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
         command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        command += ["-o", "junit_family=xunit1"]  # some tests record a property
         trouble = _in_time([*command, *arguments], environment)
         seconds = time.monotonic() - started
         if not report.exists():

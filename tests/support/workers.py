@@ -12,6 +12,7 @@ OBJECT_STORES = "tests/integration/object_stores/"
 LONGEST_FIRST = (
     "tests/system/",
     "tests/browser/",
+    "tests/soak/",
     "tests/integration/spark/",
     "tests/compatibility/",
     "tests/integration/airflow/test_spark.py",

@@ -112,7 +112,7 @@ def settings(secured_kafka, topic, canaries):
     """A connection with a secret in each of its fields that has one."""
     create_users(secured_kafka.plain, {USER: canaries("password")})
     secured_kafka.grant(USER, ("topic", topic, "Read"), ("group", GROUP, "Read"))
-    key, password = canaries.encrypted_key((secured_kafka.certificates / "client.key").read_bytes())
+    key, password = canaries.encrypted_key((secured_kafka.certificates / "client.pem").read_bytes())
     certificate = str(secured_kafka.certificates / "client.pem")
     login = secured_kafka.login(USER, canaries("password"), ssl_certificate_location=certificate)
     return {**login, "ssl.key.pem": key, "ssl.key.password": password, "debug": "all"}

@@ -40,7 +40,7 @@ def connections(secured_kafka, make_topic, produce, canaries):
     produce(topic, {0: 3}, on=secured_kafka.plain)
     create_users(secured_kafka.plain, {USER: canaries("password")})
     secured_kafka.grant(USER, ("topic", topic, "Read"), ("group", GROUP, "Read"))
-    key, password = canaries.encrypted_key((secured_kafka.certificates / "client.key").read_bytes())
+    key, password = canaries.encrypted_key((secured_kafka.certificates / "client.pem").read_bytes())
     certificate = str(secured_kafka.certificates / "client.pem")
     right = secured_kafka.login(USER, canaries("password"), ssl_certificate_location=certificate)
     right |= {"ssl.key.pem": key, "ssl.key.password": password, "debug": "all"}
@@ -148,6 +148,7 @@ def run(tmp_path, connections, canaries):
     return start
 
 
+@pytest.mark.long
 def test_no_secret_of_a_connection_is_shown(run):
     leaks, seen, text = run(QUICK)
     assert leaks == set()
@@ -164,8 +165,8 @@ def test_no_secret_of_a_connection_that_is_wrong_in_any_field_is_shown(run, conn
     assert leaks == set(), text
 
 
-@pytest.mark.parametrize("where", ["connection", "location"])
 @pytest.mark.long
+@pytest.mark.parametrize("where", ["connection", "location"])
 def test_no_secret_of_a_storage_is_shown(run, canaries, where):
     secret = canaries("s3-secret")
     extra = {"aws_secret_access_key": secret, "endpoint_url": "http://127.0.0.1:9"}

@@ -71,6 +71,7 @@ def test_a_record_is_deleted_after_its_headroom_and_within_its_segment_and_a_che
                 assert found.by_time <= KEPT
                 promised[tp].append(time.time() + found.by_time)
             time.sleep(0.25)  # so that there are several segments
+            watch(client, deleted)
         until(lambda: watch(client, deleted), tick=0.02)
     early, late = [], []
     for tp, moments in deleted.items():
@@ -167,15 +168,15 @@ def test_a_topic_without_retention_of_its_own_has_the_brokers(quick, make_topic,
     )
     for tp in (plain, own):
         produce(tp.topic, {0: 1}, on=quick)
-    cluster = ConfigResource(ResourceType.BROKER, "")
+    admin = AdminClient({"bootstrap.servers": quick})
+    (broker,) = admin.list_topics(timeout=20).brokers
 
     def brokers(name, value, how=AlterConfigOpType.SET):
-        entry = ConfigEntry(name, value, incremental_operation=how)
-        changed = ConfigResource(cluster.restype, cluster.name, incremental_configs=[entry])
+        entries = [ConfigEntry(name, value, incremental_operation=how)]
+        changed = ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=entries)
         (done,) = admin.incremental_alter_configs([changed]).values()
         done.result(20)
 
-    admin = AdminClient({"bootstrap.servers": quick})
     with OffsetsClient({"bootstrap.servers": quick}) as client:
         try:
             brokers("log.retention.ms", "3600000")

@@ -52,9 +52,10 @@ def test_starting_twice_finds_the_first_one(directory):
     first = start_background(directory)
     assert start_background(directory, progress=said.append) == first
     assert said == [f"Kafka already runs on {first.bootstrap_servers} (pid {first.pids[0]})"]
-    with pytest.raises(SetupError, match=r"already runs on .* expected port 1:"):
-        start_background(directory, port=1)
-    with pytest.raises(SetupError, match=r"already runs on .* expected 3 brokers:"):
+    beginning = first.bootstrap_servers.rpartition(":")[2][:3]
+    with pytest.raises(SetupError, match=rf"already runs on .* expected port {beginning}:"):
+        start_background(directory, port=int(beginning))
+    with pytest.raises(SetupError, match=r"already runs on .* with 1 brokers, expected 3:"):
         start_background(directory, brokers=3)
 
 

@@ -53,7 +53,7 @@ def test_scram_with_any_password_and_back_again_for_confluents_client(secured_ka
 
 
 def test_a_client_certificate_with_an_encrypted_key(secured_kafka, log_end):
-    key = serialization.load_pem_private_key((secured_kafka.certificates / "client.key").read_bytes(), None)
+    key = serialization.load_pem_private_key((secured_kafka.certificates / "client.pem").read_bytes(), None)
     encrypted = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -180,6 +181,19 @@ def test_a_bucket_that_is_written_to_and_is_not_there_is_not_worth_another_try(t
         replace_file(Vanished(), str(tmp_path / "window.json"), b"{}")
 
     assert not refused.value.retriable
+
+
+def test_a_write_that_fails_half_way_leaves_no_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    (tmp_path / "7").write_bytes(b"before")
+    with pytest.raises(CheckpointUnavailableError, match="No space left"):
+        replace_file(LocalFileSystem(), str(tmp_path / "7"), b"after")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"7": b"before"}
 
 
 @pytest.mark.parametrize("kind", [LocalFileSystem, MemoryFileSystem])

@@ -87,3 +87,35 @@ def test_the_cause_from_the_background_is_the_error():
 )
 def test_a_connection_that_was_lost_is_told_from_one_that_was_refused(name, text, code):
     assert Failure.of(KafkaError(getattr(KafkaError, name), text)).code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "remedy"),
+    [
+        (
+            "_AUTHENTICATION",
+            "SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported "
+            "mechanisms: SCRAM-SHA-512,OAUTHBEARER (after 3ms in state AUTH_HANDSHAKE)",
+            "set sasl.mechanisms to SCRAM-SHA-512,OAUTHBEARER",
+        ),
+        (
+            "_AUTHENTICATION",
+            'SASL authentication error: {"status":"invalid_token"} (after 3ms in state AUTH_REQ)',
+            "correct what makes it",
+        ),
+        ("_AUTHENTICATION", "SASL authentication error: invalid credentials", ""),
+        ("_TRANSPORT", "Receive failed: SSL alert number 46 (after 3ms)", "or renew what they name"),
+    ],
+)
+def test_a_login_that_is_refused_for_another_reason_than_its_password_says_what_to_correct(
+    name, text, remedy
+):
+    found = Failure.of(KafkaError(getattr(KafkaError, name), text)).remedy
+    assert found.endswith(remedy) if name == "_TRANSPORT" or not remedy else remedy in found
+
+
+def test_what_the_client_refuses_was_not_asked_of_a_broker():
+    error = Call("describing group 'a'", "broker:1", 1).explain(
+        Failure("_INVALID_ARG", "key values mismatch")
+    )
+    assert "the Kafka client refused (_INVALID_ARG: key values mismatch): correct the Kafka" in str(error)
