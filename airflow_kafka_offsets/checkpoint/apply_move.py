@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
-from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, newest_archive, write_archive
+from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archive, write_archive
+from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.guards import take_survey
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -57,7 +59,7 @@ def apply_checkpoint_plan(
     check_plans([checkpoint_plan])
     quiet_period = parse_quiet_period(quiet_period)
     if checkpoint_plan.steps:
-        _wait_until_quiet(checkpoint, checkpoint_plan, quiet_period)
+        _wait_until_quiet(checkpoint, quiet_period)
         _begin(checkpoint, checkpoint_plan, by or CommitMetadata(), attachments or {}, last_check)
         remedy = (
             f"running it again finishes the rest, undoing archive {checkpoint_plan.archive} takes it back"
@@ -78,6 +80,8 @@ def apply_checkpoint_plan(
             if checkpoint_plan.steps:
                 error.append(f"the checkpoint {checkpoint.location} was moved before: {remedy}")
             raise
+    if checkpoint_plan.archive is not None:
+        _check_not_taken_back(checkpoint, checkpoint_plan.archive)
     try:
         # In this order: the same undo, made again, marks what is left.
         if checkpoint_plan.archive is not None:
@@ -88,6 +92,15 @@ def apply_checkpoint_plan(
         raise error.append(
             "everything was moved, which could not be noted: running it again notes it"
         ) from error.__cause__
+
+
+def _check_not_taken_back(checkpoint: SparkCheckpoint, name: str) -> None:
+    kept = read_archive(checkpoint, name)
+    if kept is not None and kept.undone:
+        raise CheckpointMovedError(
+            f"{checkpoint.location}: move {kept} was taken back while it was under way; see where the "
+            "checkpoint and its groups are now, then move them again"
+        )
 
 
 def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
@@ -118,22 +131,49 @@ def _begin(
     last_check: Callable[[], None] | None,
 ) -> None:
     """Keep what is overwritten, unless an interrupted try has kept it, and let no other move begin."""
+    if checkpoint_plan.resumes:
+        _check_planned(checkpoint, checkpoint_plan)
+        if last_check is not None:
+            last_check()
+        return
+    name, undoes = str(checkpoint_plan.archive), checkpoint_plan.undoes
+    with _nothing_changed():
+        claim = Claim(checkpoint, name)
     try:
-        nonce = (
-            None if checkpoint_plan.resumes else write_archive(checkpoint, checkpoint_plan, by, attachments)
-        )
+        claim.check(undoes=undoes)
+        _check_planned(checkpoint, checkpoint_plan)
+    except BaseException:
+        claim.withdraw()
+        raise
+    with _nothing_changed():
+        write_archive(checkpoint, checkpoint_plan, by, attachments, claim.nonce)
+    try:
+        claim.check(undoes=undoes)
+        if last_check is not None:
+            last_check()
+    except BaseException:
+        mark_undone(checkpoint, name, "itself: nothing was changed")
+        claim.withdraw()
+        raise
+
+
+@contextmanager
+def _nothing_changed() -> Iterator[None]:
+    try:
+        yield
     except CheckpointError as error:
         raise error.append("nothing of the checkpoint was changed") from error.__cause__
-    if last_check is not None:
-        try:
-            last_check()
-        except BaseException:
-            if nonce is not None:
-                mark_undone(checkpoint, str(checkpoint_plan.archive), "itself: nothing was changed")
-            raise
-    if nonce is not None and ((newest := newest_archive(checkpoint)) is None or newest.nonce != nonce):
-        raise CheckpointMovedError(
-            f"{checkpoint.location}: another move of it was begun at the same time; nothing was changed"
+
+
+def _check_planned(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
+    """Refuse a checkpoint that is not as it was when the plan was made."""
+    planned, committed = checkpoint.listed()
+    if (frozenset(planned), frozenset(committed)) != checkpoint_plan.batches or any(
+        checkpoint.read_file(path) != data for path, data in checkpoint_plan.found.items()
+    ):
+        raise PlanRefusedError(
+            f"{checkpoint.location}: has changed since the plan was made: the query is running, or another "
+            "process moves it; stop it first"
         )
 
 
@@ -148,9 +188,7 @@ def _carry_out(checkpoint: SparkCheckpoint, step: Step) -> None:
         checkpoint.write_file(step.path, step.data)
 
 
-def _wait_until_quiet(
-    checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan, quiet_period: float
-) -> None:
+def _wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
     # The storage's clock may differ from ours, so a write is also found by what it changes while we wait.
     survey = take_survey(checkpoint)
     paths = (f"offsets/{max(survey.planned)}", f"commits/{max(survey.committed)}")
@@ -168,9 +206,3 @@ def _wait_until_quiet(
                 f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is "
                 "running; stop it first"
             )
-    if (frozenset(survey.planned), frozenset(survey.committed)) != checkpoint_plan.batches or any(
-        checkpoint.read_file(path) != data for path, data in checkpoint_plan.found.items()
-    ):
-        raise PlanRefusedError(
-            f"{checkpoint.location}: has changed since the plan was made: the query is running; stop it first"
-        )

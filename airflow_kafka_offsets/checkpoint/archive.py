@@ -5,6 +5,7 @@ Before the first change every file that will be touched is copied below the chec
 look::
 
     <checkpoint>/_kafka_offsets/0001-seek/
+      <nonce>.claim        says that the move begins, see checkpoint/claim.py
       manifest.json        what was planned, and which files were there
       offsets/7            the copies
       before.csv           offsets of the groups that move along, in Kafka's form; likewise after.csv
@@ -22,7 +23,6 @@ import hashlib
 import itertools
 import json
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -75,8 +75,7 @@ class Archive:
     :param before: source -> offsets before the move.
     :param after: source -> offsets that were planned.
     :param files: path -> digests of the file before and as planned, ``None`` for no file.
-    :param nonce: distinguishes it from a move that another process began at the same time under the same
-        name.
+    :param nonce: names its claim.
     :param carried: ``before`` is from an earlier move that this one went on from; the copies are not.
     :param undoes: name of the archive that the move put back.
     :param copies: whether it put the files back, and not the offsets alone.
@@ -110,7 +109,7 @@ class Archive:
     @property
     def number(self) -> int:
         """Which move of the checkpoint it is, from 1."""
-        return _number(self.name)
+        return number_of(self.name)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.by}, {self.created})"
@@ -123,7 +122,7 @@ def digest(data: bytes | None) -> str | None:
 
 def next_name(checkpoint: SparkCheckpoint, kind: str) -> str:
     """Return the name of the next archive, also after one that was never finished."""
-    return f"{max(map(_number, archive_names(checkpoint)), default=0) + 1:04d}-{kind}"
+    return f"{max(map(number_of, archive_names(checkpoint)), default=0) + 1:04d}-{kind}"
 
 
 def write_archive(
@@ -131,9 +130,9 @@ def write_archive(
     checkpoint_plan: CheckpointPlan,
     by: CommitMetadata,
     attachments: Mapping[str, str],
-) -> str:
-    """Keep what a move will overwrite; the manifest comes last. Return the archive's nonce."""
-    nonce = uuid.uuid4().hex
+    nonce: str,
+) -> None:
+    """Keep what a move will overwrite; the manifest comes last."""
     planned, committed = checkpoint_plan.batches
     root = f"{DIRECTORY}/{checkpoint_plan.archive}"
     for path, data in checkpoint_plan.found.items():
@@ -157,7 +156,6 @@ def write_archive(
         },
     }
     checkpoint.write_file(f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
-    return nonce
 
 
 def mark_done(checkpoint: SparkCheckpoint, name: str) -> None:
@@ -236,13 +234,13 @@ def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[st
     """
     names = set(filter(_NAME.fullmatch, list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or []))
     if exact and may_list_late(checkpoint.fs):
-        listed = set(map(_number, names))
+        listed = set(map(number_of, names))
         for number in itertools.count(1):
             unlisted = set() if number in listed else _unlisted(checkpoint, number)
             if not unlisted and number > max(listed, default=0):
                 break
             names |= unlisted
-    return sorted(names, key=_number)
+    return sorted(names, key=number_of)
 
 
 def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
@@ -251,7 +249,8 @@ def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
     return {name for name in names if checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}") is not None}
 
 
-def _number(name: str) -> int:
+def number_of(name: str) -> int:
+    """Return which move of the checkpoint an archive is of, by its name."""
     return int(name.partition("-")[0])
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import check_commit
 from airflow_kafka_offsets.kafka.failures import Failed
-from airflow_kafka_offsets.kafka.fenced import FencedCommit
-from airflow_kafka_offsets.kafka.group_commits import GroupCommits
+from airflow_kafka_offsets.kafka.fenced import FencedCommit, compare
+from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at, read_logs
 from airflow_kafka_offsets.kafka.record_times import RecordTimes, positions_in_logs
@@ -27,8 +28,6 @@ from airflow_kafka_offsets.model.offsets import (
     LogRange,
     Offsets,
     TopicPartition,
-    committed_offsets,
-    committed_texts,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import parse_seconds
@@ -258,7 +257,9 @@ class OffsetsClient:
                 raise call.explain(error.failure, "Read") from None
         return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+    def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "", check: Check = None
+    ) -> None:
         """
         Commit offsets to a group that has no active members.
 
@@ -268,12 +269,13 @@ class OffsetsClient:
         :param group_id: the group; the first commit creates it.
         :param offsets: the next record to read, for each partition.
         :param metadata: a text that is kept with each of them, 4,095 bytes at most.
+        :param check: given the group's commits right before they are overwritten; what it raises ends it.
         :raises GroupActiveError: if the group has members; names them.
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
         check_commit(group_id, offsets, metadata)
         with self._session.asking(f"committing to group {group_id!r}") as call:
-            GroupCommits(self._session, self._admin, group_id).commit(call, offsets, metadata)
+            GroupCommits(self._session, self._admin, group_id).commit(call, offsets, metadata, check)
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
         """
@@ -304,9 +306,7 @@ class OffsetsClient:
         if fenced:
             with self._session.calling(f"committing a window to group {group_id!r}") as call:
                 return FencedCommit(self._session, self._admin, group_id, window, metadata).run(call)
-        commits = self.committed(group_id, window.ranges)
-        window.to_commit(f"group {group_id!r}", committed_offsets(commits), committed_texts(commits))
-        self.commit(group_id, window.end, metadata)
+        self.commit(group_id, window.end, metadata, check=partial(compare, window, group_id))
         return window.end
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:

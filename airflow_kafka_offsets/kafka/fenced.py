@@ -45,6 +45,11 @@ _POLL = 0.01
 _CLOSE = 5.0
 
 
+def compare(window: OffsetWindow, group_id: str, commits: Commits) -> Offsets:
+    """Return what is left to commit of a window; refuse a group that is elsewhere."""
+    return window.to_commit(f"group {group_id!r}", committed_offsets(commits), committed_texts(commits))
+
+
 class FencedCommit:
     """One window's commit to one group, which is described before it is joined."""
 
@@ -128,8 +133,7 @@ class FencedCommit:
         return commits
 
     def _compare(self, commits: Commits) -> Offsets:
-        found, texts = committed_offsets(commits), committed_texts(commits)
-        return self._window.to_commit(f"group {self._group_id!r}", found, texts)
+        return compare(self._window, self._group_id, commits)
 
     def _commit(self, connection: Connection, part: Offsets, call: Call) -> None:
         def read_back(offsets: Offsets) -> list[TopicPartition]:

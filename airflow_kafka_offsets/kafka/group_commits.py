@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, SetupError
@@ -35,6 +35,10 @@ _DESCRIBE = 10.0
 
 _NO_PARTITION = 2**31 - 1
 """The highest number that a partition could have; no topic has so many."""
+
+
+Check = Callable[[Commits], object] | None
+"""Is given what a group holds right before it is overwritten; raises to end the commit."""
 
 
 class GroupCommits:
@@ -73,15 +77,24 @@ class GroupCommits:
         commits = self.read(call, wanted)
         return {tp: commit for tp, commit in sorted(commits.items()) if commit is not None}
 
-    def commit(self, call: Call, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-        """Commit offsets that were checked, in as many requests as needed."""
+    def commit(
+        self,
+        call: Call,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str,
+        check: Check = None,
+    ) -> None:
+        """Commit offsets, in as many requests as needed; ``check`` is given what they will overwrite."""
         # Most refusals show here, before the first write: they are the same for all partitions of a topic.
         # And a commit that still looks for its coordinator keeps the client from closing for a minute.
         one_each = {tp.topic: tp for tp in offsets}.values()
         try:
-            self.read(call, one_each, "Read")
+            found = self.read(call, one_each if check is None else offsets, "Read")
         except BrokerError as error:
             raise error.append("nothing was written") from None
+        if check is not None:
+            # Kafka writes whatever the group holds by then: this is the last look, and the one before it.
+            check(found)
         progress = self._commit(call, offsets, metadata)
         if progress.pending or progress.refused:
             raise explain_commit(

@@ -10,8 +10,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from airflow_kafka_offsets.errors import CommitError, PlanRefusedError
-from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.errors import CheckpointMovedError, CommitError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import (
+    Commits,
+    LogRange,
+    Logs,
+    Offsets,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.table import (
     REFUSED,
@@ -170,6 +180,19 @@ class OffsetPlan:
         """Return the plan with a remark on partitions, if there are any."""
         names = list(partitions)
         return replace(self, notes=(*self.notes, f"{remark}: {summarize(names)}")) if names else self
+
+    def check_unmoved(self, commits: Commits) -> None:
+        """Refuse, with a CheckpointMovedError, a group that is not where it was when the plan was made."""
+        now = committed_offsets(commits)
+        moved = [tp for tp, offset in self.found.items() if tp in now and now[tp] != offset]
+        if moved:
+            commit = commits[min(moved)]
+            by = CommitMetadata.parse(commit.metadata) if commit is not None else None
+            raise CheckpointMovedError(
+                f"group {self.group_id!r} was committed on {summarize(moved)} while its move was being "
+                f"prepared{f' (by {by})' if by else ''}; nothing was changed there; running it again "
+                "plans from where it is"
+            )
 
     def verify(self, committed: Mapping[TopicPartition, int | None]) -> None:
         """Refuse, with a CommitError, what was read back after the write if it is not what was planned."""

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, v
 from airflow_kafka_offsets.errors import BrokerError, CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import committed_offsets, summarize
+from airflow_kafka_offsets.model.offsets import committed_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -67,7 +67,13 @@ def times_at(
 
 
 def write_offsets(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> None:
-    """Commit a plan's offsets, and read them back."""
+    """Commit a plan's offsets to a group that is where it was when the plan was made, and read them back."""
+    client.commit(plan.group_id, plan.after, metadata, check=plan.check_unmoved)
+    read_back(client, plan)
+
+
+def _overwrite(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> None:
+    """Commit the offsets that a checkpoint was moved to, whatever the group holds, and read them back."""
     client.commit(plan.group_id, plan.after, metadata)
     read_back(client, plan)
 
@@ -120,7 +126,7 @@ def apply(
         def commit() -> None:
             if client is not None:
                 stamped = plan.stamped(metadata)
-                commit_groups(client, groups, stamped, write)
+                commit_groups(client, groups, stamped, _overwrite if moved.steps else write)
                 verify_checkpoint(checkpoint, moved)
                 _commit_over_late_ones(client, groups, stamped)
 
@@ -148,7 +154,7 @@ def commit_groups(
     for plan in plans:
         try:
             write(client, plan, metadata.text(len(plan.after)))
-        except (BrokerError, PlanRefusedError) as error:
+        except (BrokerError, CheckpointMovedError, PlanRefusedError) as error:
             if written:
                 error.append(
                     f"written before: group {', '.join(written)}; running it again finishes the rest"
@@ -175,16 +181,7 @@ def _prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always
 def _check_unmoved(client: OffsetsClient, groups: Sequence[OffsetPlan]) -> None:
     """Check that groups are still where they were when the plan was made."""
     for plan in groups:
-        now = client.committed(plan.group_id, plan.found)
-        moved = [tp for tp, offset in committed_offsets(now).items() if offset != plan.found[tp]]
-        if moved:
-            commit = now[min(moved)]
-            by = CommitMetadata.parse(commit.metadata) if commit is not None else None
-            raise CheckpointMovedError(
-                f"group {plan.group_id!r} was committed on {summarize(moved)} while its move was being "
-                f"prepared{f' (by {by})' if by else ''}; nothing was changed; running it again plans from "
-                "there"
-            )
+        plan.check_unmoved(client.committed(plan.group_id, plan.found))
 
 
 def _commit_over_late_ones(
@@ -206,4 +203,4 @@ def _commit_over_late_ones(
                 plan.verify(committed_offsets(now))
         if not late:
             return
-        commit_groups(client, late, metadata)
+        commit_groups(client, late, metadata, _overwrite)

@@ -455,10 +455,10 @@ def test_a_reset_that_stopped_between_two_groups_moves_neither_twice_when_it_is_
         commit(group, name, READ)
     sent = OffsetsClient.commit
 
-    def away(client, group_id, *args):
+    def away(client, group_id, *args, **options):
         if group_id == groups[other]:
             raise BrokerUnavailableError("the broker went away")
-        sent(client, group_id, *args)
+        sent(client, group_id, *args, **options)
 
     def reset(tries):
         ti = type(context["ti"])()

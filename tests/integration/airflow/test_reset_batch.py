@@ -87,7 +87,7 @@ def test_a_retry_and_a_clear_lead_to_the_same_offsets(topic, group, query, commi
 
 
 def test_a_move_that_was_interrupted_is_finished_by_the_retry(topic, group, query, committed, context):
-    def fail(*_):
+    def fail(*_, **__):
         raise BrokerUnavailableError("the broker went away")
 
     with pytest.MonkeyPatch.context() as patch:

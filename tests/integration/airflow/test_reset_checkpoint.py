@@ -336,7 +336,7 @@ class Store(dict):
 def broken_commit():
     """Within it the broker does not answer to commits."""
 
-    def fail(*_):
+    def fail(*_, **__):
         raise BrokerUnavailableError("the broker went away")
 
     with pytest.MonkeyPatch.context() as patch:

@@ -393,7 +393,7 @@ def test_each_group_of_a_pipeline_is_restored(
 def broken_commit():
     """Within it the broker does not answer to commits."""
 
-    def fail(*_):
+    def fail(*_, **__):
         raise BrokerUnavailableError("the broker went away")
 
     with pytest.MonkeyPatch.context() as patch:

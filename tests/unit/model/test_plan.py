@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.errors import CommitError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.errors import CheckpointMovedError, CommitError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
@@ -67,6 +68,17 @@ def test_reading_back_another_offset_is_an_error_that_names_the_partition():
     with pytest.raises(CommitError, match="orders-1: planned 50, read back 49") as error:
         plan.verify({A: 30, B: 49})
     assert error.value.written == (A,)
+
+
+def test_a_group_that_moved_since_the_plan_is_refused_and_names_who_moved_it():
+    plan = make({A: 30, B: 50})
+    plan.check_unmoved({A: Commit(20, ""), B: None})
+    by = CommitMetadata(dag="flights", run="manual__2", task="reset").text()
+    with pytest.raises(
+        CheckpointMovedError, match=r"'g' was committed on orders-0 .*\(by run manual__2"
+    ) as no:
+        plan.check_unmoved({A: Commit(15, by), B: None})
+    assert no.value.retriable
 
 
 def test_the_table_has_a_line_for_each_partition_and_each_refusal():

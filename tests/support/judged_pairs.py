@@ -1,0 +1,264 @@
+"""Runs pairs of movers in many interleavings, and judges what each has left."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+from concurrent_movers import (
+    BEFORE,
+    CHECKPOINT_AT,
+    GROUP_AT,
+    PARTITIONS,
+    Mover,
+    State,
+    ToolError,
+    World,
+)
+from interleaving import ALL, Ending, Interleaving, Segment, Step
+
+from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import KafkaOffsetsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pytest
+
+COUNTS = ("both done", "one refused", "both refused", "finished by the next", "in the gap")
+
+_CLEAR = re.compile(
+    r"while its move was being prepared|while its position was being committed|would go backwards"
+    r"|another (process|move)|begun and not finished|has changed since|was written to within|has members"
+    r"|neither at the beginning nor at the end|is ahead of|somebody else|only they may commit"
+    r"|is occupied|a window is being committed|moved it before"
+)
+"""What an error must say: that somebody else is at work, or has been, and where."""
+
+
+class Trial(NamedTuple):
+    """One interleaving of two movers, and what it has led to."""
+
+    schedule: Sequence[Segment]
+    trace: Sequence[Step]
+    endings: dict[str, Ending]
+    final: State
+    finished_later: bool
+    wrong: list[str]
+    """What breaks the rules."""
+    in_gap: bool
+    """Whether what is wrong came from a write between a last look and the write after it."""
+
+    def outcome(self) -> str:
+        """Return the column of the table that it counts in, besides that of the gap."""
+        failed = sum(each.error is not None for each in self.endings.values())
+        if self.finished_later:
+            return "finished by the next"
+        return ("both done", "one refused", "both refused")[failed]
+
+    def __str__(self) -> str:
+        steps = "\n".join(f"    {step.mover}: {step.kind} {step.offsets or ''}" for step in self.trace)
+        ends = {name: end.error or "done" for name, end in self.endings.items()}
+        return f"{self.wrong}\n  {self.schedule}: {ends}, {self.final}\n{steps}"
+
+
+class Pair(NamedTuple):
+    """Two movers that meet; they are called A and B in a schedule."""
+
+    a: Mover
+    b: Mover
+
+    def __str__(self) -> str:
+        return f"{self.a.name}, {self.b.name}"
+
+
+def run_pair(
+    pair: Pair,
+    new_world: Callable[[], World],
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    seed: int,
+) -> tuple[Counter[str], list[Trial]]:
+    """Run a pair in so many interleavings; return how they ended, and the trials that broke a rule."""
+    alone = [run_trial(pair, new_world(), monkeypatch, [(first, ALL)]) for first in "AB"]
+    traces = {
+        name: [step for step in trial.trace if step.mover == name and step.offsets is None]
+        for name, trial in zip("AB", alone, strict=True)
+    }
+    counts: Counter[str] = Counter()
+    wrong: list[Trial] = []
+    for schedule in schedules(traces, count, seed):
+        trial = run_trial(pair, new_world(), monkeypatch, schedule)
+        counts[trial.outcome()] += 1
+        counts["in the gap"] += trial.in_gap
+        counts["interleavings"] += 1
+        if trial.wrong and not trial.in_gap:
+            wrong.append(trial)
+    return counts, wrong
+
+
+def schedules(traces: dict[str, list[Step]], count: int, seed: int) -> list[list[Segment]]:
+    """
+    Return different interleavings: one mover cut before a write, before any step, and several cuts.
+
+    :param traces: the steps of each mover alone.
+    """
+    lengths = {name: len(trace) for name, trace in traces.items()}
+    rng = random.Random(seed)
+    single: list[tuple[bool, list[Segment]]] = []
+    for name, other in ("AB", "BA"):
+        for step in range(1, lengths[name]):
+            writes = traces[name][step].kind.partition(" ")[0] in ("send", "file", "remove", "tool")
+            single.append((writes, [(name, step), (other, ALL), (name, ALL)]))
+    rng.shuffle(single)
+    single.sort(key=lambda each: not each[0])
+    found = [schedule for _, schedule in single[: count * 3 // 5]]
+    while len(found) < count:
+        name, other = rng.choice(("AB", "BA"))
+        cuts = rng.randint(1, 3)
+        schedule: list[Segment] = []
+        for _ in range(cuts):
+            schedule += [(name, rng.randint(1, lengths[name])), (other, rng.randint(1, lengths[other]))]
+        schedule += [(name, ALL), (other, ALL)]
+        if schedule not in found:
+            found.append(schedule)
+    return found
+
+
+def run_trial(
+    pair: Pair, world: World, monkeypatch: pytest.MonkeyPatch, schedule: Sequence[Segment]
+) -> Trial:
+    """Run one interleaving, let an open move be finished, and judge."""
+    turns = Interleaving(schedule)
+    movers = {"A": pair.a, "B": pair.b}
+    moves = {name: mover.prepare(world, turns) for name, mover in movers.items()}
+    with turns.installed(monkeypatch):
+        endings = turns.run(moves)
+    errors = [
+        f"{name}: {type(end.error).__name__}: {end.error}"
+        for name, end in endings.items()
+        if end.error is not None and not _is_clear(end.error, world)
+    ]
+    finished_later = False
+    checkpoint = SparkCheckpoint(world.location) if world.location else None
+    if checkpoint is not None and unfinished_move(checkpoint) is not None:
+        finished_later = True
+        for name, end in endings.items():
+            if end.error is not None and movers[name].ours:
+                try:
+                    moves[name]()
+                except (AirflowFailException, KafkaOffsetsError) as error:
+                    errors.append(f"again {name}: {error}")
+                break
+        if unfinished_move(checkpoint) is not None:
+            errors.append("the open move was not finished")
+    final = look(world)
+    wrong = [*errors]
+    if not finished_later:
+        wrong += _not_serial(movers, endings, final, world)
+    elif final.group != final.checkpoint:
+        wrong.append(f"after the open move was finished: {final}")
+    wrong += _backwards(movers, turns.trace, world)
+    wrong += _wrong_before(movers, endings, turns.trace)
+    in_gap = bool(wrong) and not errors and bool(_overtaken(movers, turns.trace))
+    return Trial(schedule, turns.trace, endings, final, finished_later, wrong, in_gap)
+
+
+def look(world: World) -> State:
+    """Return where group and checkpoint are."""
+    commits = world.broker.committed(world.group, world.at(0))
+    group = {None if each is None else each.offset for each in commits.values()}
+    checkpoint: set[int] = set()
+    if world.location:
+        (offsets,) = SparkCheckpoint(world.location).read().kafka_offsets.values()
+        checkpoint = set(offsets.values())
+    return State(_same(group), _same(checkpoint))
+
+
+def _same(offsets: set[int] | set[int | None]) -> int | None:
+    return next(iter(offsets)) if len(offsets) == 1 else None
+
+
+def _is_clear(error: BaseException, world: World) -> bool:
+    text = str(error)
+    if isinstance(error, ToolError):
+        return "inactive" in text or "active" in text.lower() or "UNKNOWN_MEMBER" in text
+    where = world.group in text or (world.location is not None and world.location in text)
+    return where and _CLEAR.search(text) is not None
+
+
+def _not_serial(
+    movers: dict[str, Mover], endings: dict[str, Ending], final: State, world: World
+) -> Iterator[str]:
+    start = State(GROUP_AT, CHECKPOINT_AT if world.location else None)
+    done = {name for name, end in endings.items() if end.error is None}
+    allowed: set[State] = set() if done else {start}
+    for order in ("A", "B", "AB", "BA"):
+        if not done <= set(order):
+            continue
+        state: State | None = start
+        for name in order:
+            after = movers[name].model(state) if state is not None else None
+            if after is None and name in done:
+                state = None
+                break
+            state = after or state
+        if state is not None:
+            allowed.add(state)
+    if final not in allowed:
+        yield f"{sorted(done)} are done, which leaves one of {allowed}; found {final}"
+
+
+def _backwards(movers: dict[str, Mover], trace: Sequence[Step], world: World) -> Iterator[str]:
+    at: dict[int, int | None] = dict.fromkeys(PARTITIONS, GROUP_AT)
+    asked = {BEFORE, *(to.group for mover in movers.values() if (to := mover.model(State(0, 0))))}
+    for step in trace:
+        if step.kind != "write" or step.offsets is None:
+            continue
+        mover = movers[step.mover]
+        for number, offset in step.offsets.items():
+            found = at[number]
+            # A checkpoint that another mover has reset takes its group along.
+            followed = (
+                world.location is not None and mover.on_checkpoint and offset in asked - {CHECKPOINT_AT}
+            )
+            if mover.forward_only and None not in (offset, found) and offset < found and not followed:  # type: ignore[operator]
+                yield f"{step.mover} took the group from {found} back to {offset}"
+        at.update(step.offsets)
+
+
+def _wrong_before(
+    movers: dict[str, Mover], endings: dict[str, Ending], trace: Sequence[Step]
+) -> Iterator[str]:
+    """A receipt shows what was there before the first write of its mover."""
+    for name, end in endings.items():
+        if end.error is not None or not isinstance(end.result, dict) or "before" not in end.result:
+            continue
+        at: dict[int, int | None] = dict.fromkeys(PARTITIONS, GROUP_AT)
+        for step in trace:
+            if step.kind == "write" and step.offsets is not None:
+                if step.mover == name:
+                    break
+                at.update(step.offsets)
+        else:
+            continue
+        (before,) = end.result["before"].values()
+        if before != {str(number): offset for number, offset in at.items()}:
+            yield f"{name}: the receipt has {before} as before; it was {at}"
+
+
+def _overtaken(movers: dict[str, Mover], trace: Sequence[Step]) -> list[Step]:
+    """Return the writes before which another write came since their mover's last look at the group."""
+    found, looked = [], dict.fromkeys(movers, True)
+    for step in trace:
+        if step.kind == "read" and step.offsets and len(step.offsets) == len(PARTITIONS):
+            looked[step.mover] = True
+        elif step.kind == "write":
+            if not looked[step.mover] and not movers[step.mover].fenced:
+                found.append(step)
+            looked = {name: name == step.mover for name in looked}
+    return found

@@ -1,0 +1,92 @@
+"""Of two moves of a checkpoint that begin at the same time at most one goes on, wherever one is stopped."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from checkpoint_moves import carry_out, offset_of, seek, undo
+from interleaving import ALL, Interleaving
+
+from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.claim import Claim
+from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import CheckpointMovedError, MoveUnfinishedError, PlanRefusedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STEPS = 60
+"""More than a move has."""
+
+
+@pytest.mark.parametrize("other", ["seek", "undo"])
+@pytest.mark.parametrize("first", "AB")
+def test_two_moves_never_mix(three: Path, tmp_path: Path, monkeypatch, first: str, other: str) -> None:
+    carry_out(three, seek(three, 5))
+    refused = 0
+    for cut in range(1, STEPS):
+        root = tmp_path / f"{cut}" / "checkpoint"
+        shutil.copytree(three, root)
+        moves = {
+            "A": lambda root=root: carry_out(root, seek(root, 3)),
+            "B": lambda root=root: carry_out(
+                root, seek(root, 4) if other == "seek" else undo(root, "0001-seek")
+            ),
+        }
+        ends = {"A": 3, "B": 4 if other == "seek" else 7}
+        second = "AB".replace(first, "")
+        turns = Interleaving([(first, cut), (second, ALL), (first, ALL)])
+        with turns.installed(monkeypatch):
+            endings = turns.run(moves)
+        errors = [end.error for end in endings.values() if end.error is not None]
+        done = [name for name, end in endings.items() if end.error is None]
+        assert all(isinstance(e, (CheckpointMovedError, PlanRefusedError)) for e in errors), errors
+        assert done or unfinished_move(SparkCheckpoint(str(root))) is None, (cut, errors)
+        assert offset_of(root) in ([ends[name] for name in done] or [5]), (cut, done, turns.trace)
+        assert all(archive.over for archive in read_archives(SparkCheckpoint(str(root))))
+        refused += bool(errors)
+    assert refused > 5
+
+
+def test_the_claim_of_a_move_that_died_is_in_nobodys_way(three: Path) -> None:
+    spark = SparkCheckpoint(str(three))
+    planned = seek(three, 3)
+    Claim(spark, str(planned.archive))
+
+    with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
+        carry_out(three, planned)
+    carry_out(three, seek(three, 4))
+
+    assert offset_of(three) == 4
+
+
+def test_a_move_that_began_since_the_plan_and_is_not_finished_is_in_the_way(
+    three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = seek(three, 3)
+    claimed = Claim(SparkCheckpoint(str(three)), str(first.archive))
+    second = seek(three, 4)
+    claimed.withdraw()
+    with monkeypatch.context() as patch:
+        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._carry_out", _die)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(three, first)
+
+    with pytest.raises(MoveUnfinishedError, match="0001-seek .* was begun and not finished"):
+        carry_out(three, second)
+
+
+def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three: Path) -> None:
+    def take_back() -> None:
+        carry_out(three, undo(three))
+
+    with pytest.raises(CheckpointMovedError, match="0001-seek .* was taken back while it was under way"):
+        carry_out(three, seek(three, 3), commit=take_back)
+    assert offset_of(three) == 7
+
+
+def _die(*_: object) -> None:
+    raise KeyboardInterrupt
