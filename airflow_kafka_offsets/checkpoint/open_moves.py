@@ -28,7 +28,10 @@ def unfinished_move(checkpoint: SparkCheckpoint) -> Archive | None:
 def has_run_since(checkpoint: SparkCheckpoint, kept: Archive, survey: Survey | None = None) -> bool:
     """Return whether the query has planned or finished a batch since a move."""
     survey = survey or take_survey(checkpoint)
-    if max(survey.planned) > kept.newest_planned or max(survey.committed) > kept.newest_committed:
+    # What an undo puts back is newer than what it has found.
+    planned = (batch for batch in survey.planned if f"offsets/{batch}" not in kept.files)
+    committed = (batch for batch in survey.committed if f"commits/{batch}" not in kept.files)
+    if max(planned, default=-1) > kept.newest_planned or max(committed, default=-1) > kept.newest_committed:
         return True
     # Half a move, too, is one or the other, file by file.
     return any(digest(checkpoint.read_file(path)) not in known for path, known in kept.files.items())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from checkpoint_moves import DISCARD, carry_out, kept_by, offset_of, seek, sparks_own, undo
 
 from airflow_kafka_offsets.checkpoint.archive import read_archives
-from airflow_kafka_offsets.checkpoint.open_moves import resume
+from airflow_kafka_offsets.checkpoint.open_moves import resume, unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
@@ -57,3 +57,19 @@ def test_a_move_is_not_taken_up_again_after_the_query_has_run(
     checkpoint_plan = resume(spark, seek(three), kept)
 
     assert (checkpoint_plan.resumes, checkpoint_plan.archive) == (False, "0002-seek")
+
+
+def test_an_unfinished_undo_that_has_put_a_pending_batch_back_is_still_found(begun: Path) -> None:
+    spark = SparkCheckpoint(str(begun))
+    carry_out(begun, seek(begun, **DISCARD))
+    carry_out(begun, undo(begun))
+    # As if it had been interrupted before its end.
+    (begun / "_kafka_offsets/0002-undo/done").unlink()
+    (begun / "_kafka_offsets/0001-seek/undone").unlink()
+
+    found = unfinished_move(spark)
+
+    assert found is not None
+    assert found.name == "0002-undo"
+    assert carry_out(begun, undo(begun, "0001-seek")).archive == "0002-undo"
+    assert unfinished_move(spark) is None
