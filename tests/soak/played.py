@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-
-import psutil
 
 from tests.soak import worker
 from tests.soak.actions import ALL_CALLS, ANSWER, Order
@@ -314,7 +311,7 @@ class Played:
                     process.join()
         struck = self._soak.cluster.proxies.heal(self._client_id)
         self._count(order, fault, outcome, struck)
-        self.log.append(f"    {order.name} ({order.run}): {_told(outcome)}")
+        self.log.append(f"    {order.name} ({order.run}): {worker.told(outcome)}")
         if ended is None:
             raise BrokenPromiseError(f"the worker of {order.name} did not end after its action")
         self._check_left(order, outcome)
@@ -350,23 +347,7 @@ class Played:
         elif outcome["left"]:
             raise BrokenPromiseError(f"{order.name} has left {outcome['left']}")
         deadline = time.monotonic() + _GONE
-        while left := _marked(self._mark):
+        while left := worker.marked(self._mark):
             if time.monotonic() > deadline:
                 raise BrokenPromiseError(f"processes are left of {order.name}: {left}")
             time.sleep(0.05)
-
-
-def _told(outcome: dict[str, Any] | None) -> str:
-    if outcome is None:
-        return "killed"
-    what = f"{outcome['error']}: {outcome['text']}" if "error" in outcome else f"done: {outcome['result']}"
-    return f"{what} ({outcome['steps']} steps, {outcome['seconds']:.1f} s, struck: {outcome['struck']})"
-
-
-def _marked(mark: str) -> list[str]:
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(worker.MARK) == mark:
-                found.append(f"{process.pid}: {' '.join(process.cmdline())[:200]}")
-    return found
