@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,3 +82,21 @@ def _left(threads: int, temporary: Path, checkpoint: Path, name: str) -> list[st
 
 def _is_others(thread: threading.Thread, action: str) -> bool:
     return thread.name == FAULT_THREAD or (action == "wait" and thread.name.startswith("ThreadPoolExecutor"))
+
+
+def told(outcome: dict[str, Any] | None) -> str:
+    """Return what came of an order, for the log of a schedule."""
+    if outcome is None:
+        return "killed"
+    what = f"{outcome['error']}: {outcome['text']}" if "error" in outcome else f"done: {outcome['result']}"
+    return f"{what} ({outcome['steps']} steps, {outcome['seconds']:.1f} s, struck: {outcome['struck']})"
+
+
+def marked(mark: str) -> list[str]:
+    """Return the processes that a worker has started and that run."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARK) == mark:
+                found.append(f"{process.pid}: {' '.join(process.cmdline())[:200]}")
+    return found
