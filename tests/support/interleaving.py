@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HANG = 90.0
 """Seconds after which a mover counts as hung: more than all deadlines of one."""
-PATIENCE = 2.0
+PATIENCE = 0.7
 """Seconds that one mover waits while the other has its turn: that one may be waiting for it."""
 ALL = 10**9
 """Steps to the end of a mover."""
