@@ -148,9 +148,14 @@ def _open_move(
         if unfinished.request == request and (same or lasting):
             return unfinished
         raise unfinished_refusal(checkpoint, unfinished)
-    mine = [each for each in read_archives(checkpoint) if not each.undone and _same_task(each.by, by)]
-    if not mine or not (cleared or (by.token and mine[-1].by.token == by.token)):
+    archives = [each for each in read_archives(checkpoint) if not each.undone]
+    mine = [each for each in archives if _same_task(each.by, by)]
+    retried = bool(mine and by.token and mine[-1].by.token == by.token)
+    if not mine or not (cleared or retried):
         return None
+    # Somebody may have committed what a retry finds: the checkpoint is where it was moved to, all the same.
+    if retried and mine[-1] is archives[-1] and not has_run_since(checkpoint, mine[-1]):
+        return mine[-1]
     _, after = kept_groups(checkpoint, mine[-1])
     still = any(
         commit is not None and commit.by is not None and _same_task(commit.by, by)

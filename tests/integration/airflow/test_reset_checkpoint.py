@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
+from copy import copy
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -408,6 +409,21 @@ def test_a_reset_that_ended_between_two_groups_is_finished_by_its_retry(
     assert {part["group_id"]: part["before"] for part in receipt["groups"]} == {
         group: {name: {"0": 6}} for name, group in groups.items()
     }
+
+
+def test_a_retry_does_not_move_again_what_another_task_has_committed_meanwhile(
+    topic, group, query, committed, context
+):
+    context |= {"dag_run": DagRun(), "task_state_store": Store()}
+    reset(context, query, group, shift_by=-1)
+    other = copy(context)
+    other |= {"ti": copy(context["ti"]), "task_state_store": Store()}
+    other["ti"].task_id, other["ti"].run_id = "publish", "another run"
+    names = {"group_id": group, "checkpoint_location": query.location}
+    CommitOffsetsOperator(task_id="publish", **names).execute(other)
+    retried = reset(context, query, group, shift_by=-1)
+    assert query.stands() == committed(group, topic) == {0: 4, 1: 1, 2: 3}
+    assert retried["checkpoint"]["archive"] == "0001-seek"
 
 
 def test_a_third_try_moves_nothing_and_clearing_the_task_moves_again(topic, group, query, committed, context):
