@@ -57,8 +57,9 @@ class TaskInstance:
 def tasks(names: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the operators and sensors of a pipeline; only some where nothing can work."""
     group = {key: names[key] for key in ("group_id", "topics", "kafka_config_id")}
+    soon: Any = {"poke_interval": 1, "timeout": _PATIENCE}
     yield CommitOffsetsOperator(task_id="commit", **names)
-    yield ConsumerGroupLagSensor(task_id="lag", max_lag=10**9, **group)
+    yield ConsumerGroupLagSensor(task_id="lag", max_lag=10**9, **group, **soon)
     if names["kafka_config_id"] != "right":
         return
     yield CheckOffsetDriftOperator(task_id="drift", pipelines=[dict(names)])
@@ -67,7 +68,11 @@ def tasks(names: Mapping[str, Any]) -> Iterator[Any]:
     yield PlanOffsetWindowOperator(task_id="plan", start="earliest", end="latest", **group)
     yield OffsetsReachedSensor(task_id="reached", target=AT, deferrable=True, **group)
     yield TopicReachedSensor(
-        task_id="topic", target=AT, topics=names["topics"], kafka_config_id=names["kafka_config_id"]
+        task_id="topic",
+        target=AT,
+        topics=names["topics"],
+        kafka_config_id=names["kafka_config_id"],
+        **soon,
     )
     yield KafkaSparkSubmitOperator(
         task_id="job", application="no-such-job.py", kafka_config_id=names["kafka_config_id"]

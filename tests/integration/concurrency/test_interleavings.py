@@ -33,14 +33,11 @@ CHOSEN = [
 ]
 SHORT = {
     "group: commit, commit",
-    "group: commit, Kafka's tool",
     "group: commit, fenced window",
-    "group: reset, consumer",
     "pipeline: commit, reset",
     "pipeline: reset, reset",
-    "pipeline: reset, restore",
 }
-A_FEW = 4
+A_FEW = 3
 
 
 def _named(pairs):

@@ -138,6 +138,7 @@ def test_a_pending_batch_that_is_not_listed_yet_is_met(late):
     assert "offsets/3" not in late.files()
 
 
+@pytest.mark.long
 def test_a_truncation_and_its_undo_see_what_listings_do_not(late):
     late.run(3, 4)
     late.plan(5)
@@ -174,6 +175,7 @@ def test_what_is_removed_and_listed_still_is_no_batch(late):
     assert late.offset() == 3
 
 
+@pytest.mark.long
 def test_an_archive_that_is_not_listed_yet_is_not_written_over(late):
     before = late.files()
     with late.faults.late_listings():
@@ -315,6 +317,7 @@ def test_a_store_that_asks_to_slow_down_for_a_moment_delays_a_move(checkpoint, k
     assert checkpoint.offset() == 7
 
 
+@pytest.mark.long
 def test_a_store_that_asks_to_slow_down_without_end_is_given_up_in_time_and_named(checkpoint):
     begin = time.monotonic()
     with checkpoint.faults.fault("PUT", checkpoint.root, "slow down"):
