@@ -71,7 +71,9 @@ class WatchedWaits:
         }
 
     def _seen(self, question: Mapping[str, Any], remaining: tuple[int, ...]) -> Descent:
-        key, now = json.dumps(question, sort_keys=True), time.time()
+        # Each question has its own id and deadline.
+        wait = {name: question[name] for name in ("kind", "parameters", "began")}
+        key, now = json.dumps(wait, sort_keys=True), time.time()
         with self._lock:
             descent = self._descents.pop(key, None)
             if descent is None or descent.last is None or now - descent.last.at > _FORGOTTEN:

@@ -50,7 +50,7 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
             line = json.dumps({topic: {"0": offset}})
             (root / "offsets" / str(batch)).write_text(f"v1\n{HEAD}\n{line}")
             (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-        (root / "metadata").write_text(json.dumps({"id": f"11111111-2222-3333-4444-{name:>12.12}"}))
+        (root / "metadata").write_text(json.dumps({"id": f"11111111-2222-3333-4444-{name:x>12.12}"}))
         client.commit(f"{name}-{topic}", {TopicPartition(topic, 0): READ})
     (pipelines / "given_up" / "job").write_text("fail")
     (pipelines / "skipped" / "job").write_text("skip")

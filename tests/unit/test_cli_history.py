@@ -85,9 +85,9 @@ def test_the_storage_is_asked_for_the_query_once(orders: Path, monkeypatch: pyte
     asked: list[str] = []
     read = SparkCheckpoint.read_file
 
-    def count(checkpoint: SparkCheckpoint, path: str) -> bytes | None:
+    def count(checkpoint: SparkCheckpoint, path: str, **how: bool) -> bytes | None:
         asked.append(path)
-        return read(checkpoint, path)
+        return read(checkpoint, path, **how)
 
     monkeypatch.setattr(SparkCheckpoint, "read_file", count)
     assert run(str(orders)).exit_code == 0

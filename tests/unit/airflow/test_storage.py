@@ -124,10 +124,11 @@ def test_a_connection_of_which_no_storage_can_be_made_is_named(error, retriable,
     def get_fs(*args, **kwargs):
         raise error
 
-    monkeypatch.setenv("AIRFLOW_CONN_LAKE", '{"conn_type": "aws"}')
+    # Airflow keeps the storages of connections.
+    monkeypatch.setenv("AIRFLOW_CONN_NO_LAKE", '{"conn_type": "aws"}')
     monkeypatch.setattr("airflow.sdk.io.get_fs", get_fs)
-    with pytest.raises(CheckpointError, match=rf"{says}.*Airflow connection 'lake'") as refused:
-        spark_checkpoint("s3a://lake-of-nobody/x", "lake")
+    with pytest.raises(CheckpointError, match=rf"{says}.*Airflow connection 'no_lake'") as refused:
+        spark_checkpoint("s3a://lake-of-nobody/x", "no_lake")
     assert refused.value.retriable is retriable
 
 

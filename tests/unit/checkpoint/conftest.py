@@ -191,6 +191,7 @@ def assert_refused(files: Files) -> Callable[..., None]:
 
 @pytest.fixture
 def memory() -> Iterator[MemoryFileSystem]:
+    MemoryFileSystem.store.clear()
     yield MemoryFileSystem()
     MemoryFileSystem.store.clear()
     MemoryFileSystem.pseudo_dirs[:] = [""]
