@@ -137,10 +137,16 @@ def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:
     return read
 
 
+def _location(value: Any, parameter: str) -> str:
+    location = parse_text(value, parameter)
+    check_location(location, parameter)
+    return location
+
+
 NAME_READERS: Mapping[str, Callable[[Any, str], Any]] = {
     "group_id": _checked(parse_group_id),
     "topics": _checked(TopicScope.parse),
-    "checkpoint_location": parse_text,
+    "checkpoint_location": _location,
     "checkpoint_conn_id": parse_text,
     "kafka_config_id": parse_text,
 }

@@ -42,6 +42,8 @@ _SECRET = re.compile(
     r"(?!ssl\.endpoint\.identification\.algorithm$)(sasl|ssl)\."
 )
 _FILES = frozenset(f"ssl.{what}.location" for what in ("ca", "certificate", "crl", "key", "keystore"))
+_BETWEEN_FIELDS = re.compile(r"[\s=,]+")
+_TOKEN_FIELDS = frozenset(("principal", "principalClaimName", "scope", "scopeClaimName", "lifeSeconds"))
 _QUOTED = re.compile(r"\"((?:\\.|[^\"\\])*)\"")
 _SHORTEST_SECRET = 3
 """Shorter values would turn every text into stars, and are no secrets."""
@@ -140,7 +142,8 @@ def load_properties(path: str | Path) -> dict[str, str]:
 def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     """
     Return a function that removes credentials from a text: every value of ``sasl.*`` and ``ssl.*`` but the
-    paths of certificates, and each value in Java's ``sasl.jaas.config``.
+    paths of certificates, each value in Java's ``sasl.jaas.config``, and each word of
+    ``sasl.oauthbearer.config``.
 
     librdkafka quotes any value that it does not understand.
     """
@@ -150,6 +153,9 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
         if _SECRET.match(key) and key not in _FILES and not isinstance(value, bool | int)
     }
     secrets.update(_QUOTED.findall(str(config.get("sasl.jaas.config", ""))))
+    # librdkafka quotes the rest of it, from the first field that it does not know.
+    token = str(config.get("sasl.oauthbearer.config", ""))
+    secrets.update(set(_BETWEEN_FIELDS.split(token)) - _TOKEN_FIELDS)
     long_first = sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, long_first)))
     return (lambda text: pattern.sub("***", text)) if long_first else str

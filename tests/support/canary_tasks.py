@@ -79,8 +79,8 @@ def tasks(names: Mapping[str, Any]) -> Iterator[Any]:
     )
 
 
-def tried(what: str, call: Callable[[], object]) -> None:
-    """Print what a call returns or raises."""
+def tried(what: str, call: Callable[[], object]) -> bool:
+    """Print what a call returns or raises, and return whether it did not raise."""
     try:
         print(what, "RETURNED", repr(call()))
     except TaskDeferred as deferred:
@@ -89,6 +89,8 @@ def tried(what: str, call: Callable[[], object]) -> None:
         tried(f"{what} trigger", lambda: first_event(trigger))
     except (Exception, SystemExit):  # noqa: BLE001  # whatever it is, it is shown
         print(what, "RAISED", traceback.format_exc())
+        return False
+    return True
 
 
 def first_event(trigger: Any) -> object:
@@ -108,7 +110,9 @@ def run(names: dict[str, Any], config_file: str, live: Live) -> None:
     """Run everything for one pipeline."""
     conn_id = names["kafka_config_id"]
     with DAG(f"canaries-{conn_id}") as dag:
-        tried(f"{conn_id} file", lambda: list(tasks(names)))
+        parsed = tried(f"{conn_id} file", lambda: list(tasks(names)))
+    if not parsed:  # Airflow stores and runs nothing of it
+        return
     print(json.dumps(DagSerialization.to_dict(dag), default=str))
     made: list[Any] = list(dag.tasks)
     for operator in made:

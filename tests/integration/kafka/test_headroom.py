@@ -106,14 +106,18 @@ def watch(client, deleted):
 def test_times_in_the_past_and_in_the_future(quick, make_topic, produce):
     hour, second = 3_600_000, 1_000
     config = {"retention.ms": str(2 * second), "segment.ms": str(hour)}
-    old, kept, future = (TopicPartition(make_topic(1, config, on=quick), 0) for _ in range(3))
+    old, kept, future, *soon = (TopicPartition(make_topic(1, config, on=quick), 0) for _ in range(5))
     with OffsetsClient({"bootstrap.servers": quick}) as client:
         now = int(time.time() * 1000)
         # An expired record is kept by a newer one of its segment; one of the future by itself.
-        produce(kept.topic, {0: 2}, timestamps_ms={0: [now - hour, now + 2 * second]}, on=quick)
-        produce(future.topic, {0: 1}, timestamps_ms={0: [now + 2 * second]}, on=quick)
+        for (with_newer, alone), later in (((kept, future), hour), (soon, 2 * second)):
+            produce(with_newer.topic, {0: 2}, timestamps_ms={0: [now - hour, now + later]}, on=quick)
+            produce(alone.topic, {0: 1}, timestamps_ms={0: [now + later]}, on=quick)
         produce(old.topic, {0: 1}, timestamps_ms={0: [now - hour]}, on=quick)
-        until(lambda: client.log_ranges([old])[old].start == 1, seconds=10)
+        until(lambda: any(log.start for log in client.log_ranges(soon).values()), tick=0.02)
+        assert time.time() * 1000 >= now + 4 * second
+        until(lambda: all(log.start for log in client.log_ranges(soon).values()))
+        until(lambda: client.log_ranges([old])[old].start == 1)
         assert headroom_at(client, old, 0).state == "lost"
         found = headroom_at(client, kept, 0)
         assert (found.state, found.by_time) == ("time", 0)
@@ -122,9 +126,6 @@ def test_times_in_the_past_and_in_the_future(quick, make_topic, produce):
         assert found.by_time is not None
         assert found.by_time > 2
         assert "a time in the future" in found.reason
-        until(lambda: any(log.start for log in client.log_ranges([kept, future]).values()), tick=0.02)
-        assert time.time() * 1000 >= now + 4 * second
-        until(lambda: all(log.start for log in client.log_ranges([kept, future]).values()))
 
 
 def test_bytes_delete_before_time_does_and_nothing_was_promised(quick, make_topic, produce):

@@ -69,6 +69,13 @@ WRONG = [
     (CommitOffsetsOperator, GROUP, "checkpoint_location", Path("/cp"), ": found PosixPath; expected text"),
     (
         CommitOffsetsOperator,
+        GROUP,
+        "checkpoint_location",
+        "s3a://key:a-secret@bucket/cp",
+        r" \(s3a://...\) holds a password, .* name it with checkpoint_conn_id",
+    ),
+    (
+        CommitOffsetsOperator,
         {"checkpoint_location": "/cp"},
         "group_id",
         "",

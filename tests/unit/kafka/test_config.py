@@ -191,3 +191,10 @@ def test_what_is_in_a_login_of_java_is_taken_out_of_texts():
     jaas = 'ScramLoginModule required username="flights" password="a-\\"secret";'
     scrub = scrubber({"sasl.jaas.config": jaas})
     assert scrub('flights may not, with a-\\"secret') == "*** may not, with ***"
+
+
+def test_what_is_in_a_token_s_configuration_is_taken_out_of_texts():
+    scrub = scrubber({"sasl.oauthbearer.config": "principal=x s3cr3t=word,scope=reading"})
+    assert scrub("Unrecognized principal configuration: s3cr3t=word, reading") == (
+        "Unrecognized principal configuration: ***=***, ***"
+    )
