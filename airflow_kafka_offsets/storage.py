@@ -34,6 +34,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.text import MAX_SIZE, is_plain, shorten, too_large
 from airflow_kafka_offsets.storage_credentials import refusal
+from airflow_kafka_offsets.tidying import tidy_up
 
 _FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 """Hadoop's scheme -> fsspec's, where they differ or where fsspec's registry lacks Hadoop's."""
@@ -212,8 +213,7 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
                 _take_name(fs, temporary, path)
         except BaseException:
             # On a full disk what was written of it would be in the way.
-            with suppress(Exception):
-                fs.rm_file(temporary)
+            tidy_up(lambda: fs.rm_file(temporary))
             raise
 
 

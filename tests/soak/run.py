@@ -35,7 +35,8 @@ import click  # noqa: E402
 )
 @click.option("--only", type=int, default=None, help="Play this schedule alone.")
 @click.option("--at-once", type=int, default=8, show_default=True, help="Schedules at once.")
-@click.option("--secured", is_flag=True, help="Let the workers log in with SCRAM.")
+@click.option("--secured", is_flag=True, help="Let the workers log in, with SCRAM over TLS.")
+@click.option("--spark", is_flag=True, help="Let a real Spark write one checkpoint in twenty.")
 @click.option("--verbose", is_flag=True, help="Print what happened in each schedule.")
 @click.option("--show", is_flag=True, help="Print the schedules, and play none.")
 def main(
@@ -45,6 +46,7 @@ def main(
     only: int | None,
     at_once: int,
     secured: bool,
+    spark: bool,
     verbose: bool,
     show: bool,
 ) -> None:
@@ -58,12 +60,15 @@ def main(
     numbers = iter([only]) if only is not None else itertools.islice(itertools.count(), schedules)
     if show:
         for number in numbers:
-            click.echo(draw(seed, number))
+            click.echo(draw(seed, number, secured=secured, spark=spark))
         return
     click.echo(f"seed {seed}")
     began = time.monotonic()
     soak = Soak(
-        lanes=1 if only is not None else at_once, secured=secured, verbose=verbose or only is not None
+        lanes=1 if only is not None else at_once,
+        secured=secured,
+        with_spark=spark,
+        verbose=verbose or only is not None,
     )
     try:
         click.echo(f"three brokers are ready after {time.monotonic() - began:.0f} s")
