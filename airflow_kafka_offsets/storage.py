@@ -211,9 +211,9 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
             else:
                 fs.pipe_file(temporary, data)
                 _take_name(fs, temporary, path)
-        except BaseException:
+        except BaseException as error:
             # On a full disk what was written of it would be in the way.
-            tidy_up(lambda: fs.rm_file(temporary))
+            tidy_up(error, lambda: fs.rm_file(temporary))
             raise
 
 

@@ -1,4 +1,4 @@
-"""Clean-up after an error, for a limited time."""
+"""Clean-up after an error, which must not hang."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ THREAD = "tidying up"
 LIMIT = 5.0
 
 
-def tidy_up(call: Callable[[], object]) -> None:
+def tidy_up(error: BaseException, call: Callable[[], object]) -> None:
     """
-    Do what should be done after an error, ignoring its own errors, and wait for it :data:`LIMIT` seconds.
+    Do what should be done after an error, ignoring its own errors.
 
-    The error may be the time limit of a task whose storage does not answer: nothing would end a second wait.
+    Where the task was ended from outside its storage may be what does not answer, and nothing would end a
+    second wait: then it gets :data:`LIMIT` seconds.
     """
 
     def run() -> None:
         with suppress(Exception):
             call()
 
+    if isinstance(error, Exception):
+        run()
+        return
     thread = threading.Thread(target=run, name=THREAD, daemon=True)
     thread.start()
     thread.join(LIMIT)

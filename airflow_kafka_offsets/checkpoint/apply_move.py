@@ -143,8 +143,8 @@ def _begin(
     try:
         claim.check(undoes=undoes)
         _check_planned(checkpoint, checkpoint_plan)
-    except BaseException:
-        tidy_up(claim.withdraw)
+    except BaseException as error:
+        tidy_up(error, claim.withdraw)
         raise
     with _nothing_changed():
         write_archive(checkpoint, checkpoint_plan, by, attachments, claim.nonce)
@@ -152,8 +152,8 @@ def _begin(
         claim.check(undoes=undoes)
         if last_check is not None:
             last_check()
-    except BaseException:
-        tidy_up(lambda: _give_up(checkpoint, name, claim))
+    except BaseException as error:
+        tidy_up(error, lambda: _give_up(checkpoint, name, claim))
         raise
 
 
