@@ -12,16 +12,26 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from running_airflow import SCHEDULER, TRIGGERER, RunningAirflow
 
 from tests.soak.brokers import OFFSETS, Cluster
 from tests.soak.history import History
-from tests.soak.model import PARTITIONS, BrokenPromiseError, Checkpoint, State, check_history, read_group
+from tests.soak.model import (
+    PARTITIONS,
+    READ,
+    BrokenPromiseError,
+    Checkpoint,
+    State,
+    check_history,
+    read_group,
+)
 from tests.soak.schedule import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from confluent_kafka import Consumer
 
     from tests.soak.model import Offsets
 
@@ -94,8 +104,7 @@ class Pipeline:
     def _commit_other(self) -> None:
         """Commit what the run waits for."""
         self._committed_at, self._commits_at = time.time(), 0.0
-        commits = [TopicPartition(self.name, number, offset) for number, offset in enumerate(self._other)]
-        self._others.commit(offsets=commits, asynchronous=False)
+        _commit(self._others, self.name, self._other)
 
     def _judge(self, run: dict[str, Any]) -> None:
         tasks = self._soak.tasks_of(self.name, self._run)
@@ -117,6 +126,20 @@ class Pipeline:
         self._soak.retries.update({each["task_id"]: each["try_number"] - 1 for each in tasks})
         self.runs += 1
         self._run, self._committed_at = "", 0.0
+
+
+def _commit(client: Consumer, topic: str, offsets: Offsets) -> None:
+    """Commit as soon as a coordinator answers."""
+    deadline = time.monotonic() + READ
+    while True:
+        try:
+            commits = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
+            client.commit(offsets=commits, asynchronous=False)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
 
 
 class LiveSoak:
@@ -147,8 +170,7 @@ class LiveSoak:
             undo.callback(self.history.close)
             self._backlog = self.cluster.consumer("backlog")
             undo.callback(self._backlog.close)
-            first = [TopicPartition("backlog", number, 0) for number in range(PARTITIONS)]
-            self._backlog.commit(offsets=first, asynchronous=False)
+            _commit(self._backlog, "backlog", [0] * PARTITIONS)
             self.pipelines = [Pipeline(self, number) for number in range(PIPELINES)]
             for pipeline in self.pipelines:
                 undo.callback(pipeline.close)

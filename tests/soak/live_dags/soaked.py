@@ -42,7 +42,6 @@ for lane in range(int(os.environ["SOAK_PIPELINES"])):
             receipt=reset.output,
             when="always",
             quiet_period=0,
-            on_failure_fail_dagrun=True,
             **pipeline,
         )
         back = OffsetsReachedSensor(
