@@ -34,6 +34,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.text import MAX_SIZE, is_plain, shorten, too_large
 from airflow_kafka_offsets.storage_credentials import refusal
+from airflow_kafka_offsets.tidying import tidy_up
 
 _FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
 """Hadoop's scheme -> fsspec's, where they differ or where fsspec's registry lacks Hadoop's."""
@@ -210,10 +211,9 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
             else:
                 fs.pipe_file(temporary, data)
                 _take_name(fs, temporary, path)
-        except BaseException:
+        except BaseException as error:
             # On a full disk what was written of it would be in the way.
-            with suppress(Exception):
-                fs.rm_file(temporary)
+            tidy_up(error, lambda: fs.rm_file(temporary))
             raise
 
 

@@ -28,6 +28,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, Checkpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.plan import check_plans
 from airflow_kafka_offsets.storage import modified
+from airflow_kafka_offsets.tidying import tidy_up
 
 log = logging.getLogger(__name__)
 
@@ -142,8 +143,8 @@ def _begin(
     try:
         claim.check(undoes=undoes)
         _check_planned(checkpoint, checkpoint_plan)
-    except BaseException:
-        claim.withdraw()
+    except BaseException as error:
+        tidy_up(error, claim.withdraw)
         raise
     with _nothing_changed():
         write_archive(checkpoint, checkpoint_plan, by, attachments, claim.nonce)
@@ -151,10 +152,14 @@ def _begin(
         claim.check(undoes=undoes)
         if last_check is not None:
             last_check()
-    except BaseException:
-        mark_undone(checkpoint, name, "itself: nothing was changed")
-        claim.withdraw()
+    except BaseException as error:
+        tidy_up(error, lambda: _give_up(checkpoint, name, claim))
         raise
+
+
+def _give_up(checkpoint: SparkCheckpoint, archive: str, claim: Claim) -> None:
+    mark_undone(checkpoint, archive, "itself: nothing was changed")
+    claim.withdraw()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK
+from airflow_kafka_offsets.local.certificates import Authority
 from tests.soak.proxy import Proxies
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tests.soak.schedule import Fault
 
 BROKERS = 3
-PROXIED = "PROXIED"
+PROXIED = "LANE"
 USER, PASSWORD = "soak", "soak-password"
 HEALTHY = 60.0
 OFFSETS = "__consumer_offsets"
@@ -27,49 +28,59 @@ OFFSETS = "__consumer_offsets"
 
 class SoakKafka(BreakableKafka):
     """
-    Three brokers; the workers reach them through proxies, the soak itself directly.
+    Three brokers; the workers of each lane reach them through proxies of the lane, the soak itself directly.
 
-    :param secured: whether the workers have to log in, with SCRAM.
+    :param secured: whether the workers have to log in, with SCRAM over TLS.
     """
 
-    def __init__(self, proxies: Proxies, *, secured: bool) -> None:
+    def __init__(self, proxies: Proxies, *, lanes: int, secured: bool) -> None:
         self._proxies = proxies
         self._secured = secured
+        self._lanes = [f"{PROXIED}{lane}" for lane in range(lanes)]
         super().__init__(
             brokers=BROKERS,
             users={USER: PASSWORD} if secured else None,
-            listeners={PROXIED: "SASL_PLAINTEXT" if secured else "PLAINTEXT"},
+            listeners=dict.fromkeys(self._lanes, "SASL_SSL" if secured else "PLAINTEXT"),
             heap="384m",
         )
-        proxies.upstream = lambda number: self._ports[number - 1][PROXIED]
+        self._authority = Authority(self.directory / "certificates") if secured else None
+        if self._authority is not None:
+            certificate = self._authority.issue("broker")
+            self._properties |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(certificate)}
+        proxies.upstream = lambda lane, number: self._ports[number - 1][self._lanes[lane]]
 
     def server_properties(self, number: int) -> dict[str, str]:
-        """Advertise the proxy's port in place of the broker's own."""
+        """Advertise the proxies' ports in place of the broker's own."""
         properties = super().server_properties(number)
-        own = f"{PROXIED}://{LOOPBACK}:{self._ports[number - 1][PROXIED]}"
-        proxied = f"{PROXIED}://{LOOPBACK}:{self._proxies.ports[number]}"
-        advertised = properties["advertised.listeners"].replace(own, proxied)
+        advertised = properties["advertised.listeners"]
+        for lane, name in enumerate(self._lanes):
+            own = f"{name}://{LOOPBACK}:{self._ports[number - 1][name]}"
+            proxied = f"{name}://{LOOPBACK}:{self._proxies.ports[lane, number]}"
+            advertised = advertised.replace(own, proxied)
         return properties | {"advertised.listeners": advertised}
 
-    def worker_config(self, client_id: str) -> dict[str, Any]:
-        """Return the configuration of a worker's clients."""
-        servers = ",".join(f"{LOOPBACK}:{port}" for port in self._proxies.ports.values())
-        login = {
-            "security.protocol": "SASL_PLAINTEXT",
+    def worker_config(self, lane: int) -> dict[str, Any]:
+        """Return the configuration of the clients of a lane's workers."""
+        ports = [self._proxies.ports[lane, number] for number in self.brokers]
+        config = {"bootstrap.servers": ",".join(f"{LOOPBACK}:{port}" for port in ports)}
+        if self._authority is None:
+            return config
+        return config | {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self._authority.file),
             "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": USER,
             "sasl.password": PASSWORD,
         }
-        return {"bootstrap.servers": servers, "client.id": client_id} | (login if self._secured else {})
 
 
 class Cluster:
     """Strikes brokers, one at a time, and knows who leads what."""
 
-    def __init__(self, *, secured: bool = False) -> None:
-        self.proxies = Proxies(BROKERS)
+    def __init__(self, *, lanes: int, secured: bool = False) -> None:
+        self.proxies = Proxies(BROKERS, lanes, tls=secured)
         try:
-            self.kafka = SoakKafka(self.proxies, secured=secured).start()
+            self.kafka = SoakKafka(self.proxies, lanes=lanes, secured=secured).start()
         except BaseException:
             self.proxies.close()
             raise

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowTaskTimeout
+
 from airflow_kafka_offsets.kafka.session import Session
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from tests.soak.schedule import Fault
 
 FAULT_THREAD = "fault"
+_FOREVER = 3_600.0
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _CHANGES = ("os.mkdir", "os.rename", "os.remove")
 
@@ -42,6 +45,8 @@ class Steps:
         self._root = root
         self._fault = fault
         self._ask = ask
+        self.stalled = False
+        """Whether the storage no longer answers anything."""
         self._full = False
         self._over = False
         self._lock = threading.RLock()
@@ -49,6 +54,9 @@ class Steps:
     def install(self) -> None:
         """Count from now on, in this process, until :meth:`end`."""
         sys.addaudithook(self._audit)
+        if self._fault is not None and self._fault.kind == "stall-endless":
+            # As for a task with an execution_timeout.
+            signal.signal(signal.SIGALRM, _time_is_over)
         calling, step = Session.calling, self._step
 
         @contextmanager
@@ -70,6 +78,8 @@ class Steps:
         if not isinstance(path, (str, Path)) or not str(path).startswith(self._root):
             return
         self._step(on_disk=True)
+        if self.stalled:
+            time.sleep(_FOREVER)
         writes = event in ("os.mkdir", "os.rename") or (event == "open" and arguments[2] & _WRITES)
         if self._full and writes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -95,12 +105,21 @@ class Steps:
             killer.start()
         elif fault.kind == "disk-full":
             self._full = True
+        elif fault.kind == "stall":
+            time.sleep(fault.amount)
+        elif fault.kind == "stall-endless":
+            self.stalled = True
+            signal.setitimer(signal.ITIMER_REAL, fault.amount)
         elif fault.kind == "small-quota":
             resource.setrlimit(resource.RLIMIT_FSIZE, (int(fault.amount), resource.RLIM_INFINITY))
         elif fault.kind == "disk-error":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         else:
             self._ask()
+
+
+def _time_is_over(*_: object) -> None:
+    raise AirflowTaskTimeout
 
 
 def _kill_soon(seconds: float) -> None:

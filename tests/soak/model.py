@@ -173,6 +173,23 @@ def judge(outcome: dict[str, Any] | None, before: State, wanted: State, now: Sta
         )
 
 
+def check_drift(result: dict[str, Any], at: State, unfinished: str | None) -> None:
+    """Check a drift report; ``unfinished`` is the archive of a move that has stopped half-way."""
+    drifted = at.checkpoint != at.group or unfinished is not None
+    if result["drifted"] != drifted or bool(unfinished) != bool(result["unfinished"]):
+        raise BrokenPromiseError(f"drift says {result}, at {at} with unfinished move {unfinished}")
+
+
+def check_waits(result: dict[str, bool], at: State, ends: Offsets, max_lag: int) -> None:
+    """Check what two or three waits and an event trigger say of a pipeline that rests."""
+    lag = sum(end - (offset or 0) for end, offset in zip(ends, at.group, strict=True))
+    expected = {"lag": lag <= max_lag, "reached": at.group == ends, "fired": lag > max_lag}
+    if at.checkpoint is not None:
+        expected["processed"] = at.checkpoint == ends
+    if result != expected:
+        raise BrokenPromiseError(f"the waits say {result}, expected {expected} at {at}, ends {ends}")
+
+
 def check_history(commits: Sequence[tuple[int, int, str]]) -> None:
     """
     Check that a group went backwards only by what was asked to move it.

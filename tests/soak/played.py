@@ -12,12 +12,15 @@ from tests.soak.model import (
     BrokenPromiseError,
     Checkpoint,
     State,
+    check_drift,
     check_history,
+    check_waits,
     judge,
     read_group,
     target_of_reset,
 )
 from tests.soak.proxy import Strike
+from tests.soak.spark_query import SparkQuery
 
 if TYPE_CHECKING:
     from tests.soak.schedule import Action, Fault, Schedule
@@ -47,12 +50,19 @@ class Played:
         self.home = soak.directory / f"{schedule.number}"
         self.home.mkdir()
         self._mark = f"{soak.directory.name}-{schedule.number}"
-        self._client_id = f"soak-{schedule.number}."
         self._group = f"soak-{schedule.seed}-{schedule.number}"
-        self._checkpoint = None if schedule.windows else Checkpoint(self.home / "checkpoint", lane.topic)
+        self._checkpoint = self._open_checkpoint()
         self._receipt: tuple[Any, State] | None = None
         self._reader = soak.cluster.consumer(self._group)
         self._runs = 0
+
+    def _open_checkpoint(self) -> Checkpoint | None:
+        if self.schedule.windows:
+            return None
+        directory = self.home / "checkpoint"
+        if self.schedule.spark:
+            return SparkQuery(directory, self._lane.topic, self._soak.spark, self.log.append)
+        return Checkpoint(directory, self._lane.topic)
 
     def play(self) -> None:
         """Play all of it, and check the end."""
@@ -62,7 +72,7 @@ class Played:
                 self._act(action)
             self._finish()
         finally:
-            self._soak.cluster.proxies.heal(self._client_id)
+            self._soak.cluster.proxies.heal(self._lane.number)
             self._reader.close()
 
     def _begin(self) -> None:
@@ -70,8 +80,9 @@ class Played:
         if self._checkpoint is None:
             self._until_done(self._order("reset", scenario=["to_offset", "earliest"]))
         else:
-            # In a log that older schedules have filled a batch is somewhere in the middle.
-            self._checkpoint.run_batch([end // 2 for end in self._lane.ends])
+            # In a log that older schedules have filled a batch is somewhere in the middle; Spark reads on.
+            half = [end // 2 for end in self._lane.ends]
+            self._checkpoint.run_batch(self._lane.ends if self.schedule.spark else half)
             self._soak.produce(self._lane, [2, 3, 4])
             self._checkpoint.run_batch(self._lane.ends)
             self._until_done(self._order("commit"))
@@ -168,24 +179,11 @@ class Played:
     def _check_answer(self, order: Order, outcome: dict[str, Any] | None, before: State) -> None:
         if outcome is None or "result" not in outcome:
             return
-        result = outcome["result"]
         if order.name == "drift":
             assert self._checkpoint is not None
-            unfinished = self._checkpoint.unfinished_move()
-            drifted = before.checkpoint != before.group or unfinished is not None
-            if result["drifted"] != drifted or bool(unfinished) != bool(result["unfinished"]):
-                raise BrokenPromiseError(
-                    f"drift says {result}, at {before} with unfinished move {unfinished}"
-                )
+            check_drift(outcome["result"], before, self._checkpoint.unfinished_move())
         elif order.name == "wait":
-            ends = self._lane.ends
-            lag = sum(end - (at or 0) for end, at in zip(ends, before.group, strict=True))
-            small = lag <= order.given["max_lag"]
-            expected = {"lag": small, "reached": before.group == ends, "fired": not small}
-            if result != expected:
-                raise BrokenPromiseError(
-                    f"the waits say {result}, expected {expected} at {before}, ends {ends}"
-                )
+            check_waits(outcome["result"], before, self._lane.ends, order.given["max_lag"])
 
     def _note(self, order: Order, result: Any, before: State) -> None:
         """Remember the receipt of a reset, as XCom does."""
@@ -266,7 +264,7 @@ class Played:
         return Order(
             name,
             f"run-{self._runs}",
-            self._soak.cluster.kafka.worker_config(self._client_id),
+            self._soak.cluster.kafka.worker_config(self._lane.number),
             self._group,
             self._lane.topic,
             "" if self._checkpoint is None else str(self._checkpoint.directory),
@@ -309,7 +307,7 @@ class Played:
                 if ended is None:
                     process.kill()
                     process.join()
-        struck = self._soak.cluster.proxies.heal(self._client_id)
+        struck = self._soak.cluster.proxies.heal(self._lane.number)
         self._count(order, fault, outcome, struck)
         self.log.append(f"    {order.name} ({order.run}): {worker.told(outcome)}")
         if ended is None:
@@ -319,8 +317,8 @@ class Played:
 
     def _strike(self, fault: Fault) -> None:
         if fault.place == "connection":
-            strike = Strike(fault.kind, fault.skip, fault.amount)
-            self._soak.cluster.proxies.strike(self._client_id, strike)
+            strike = Strike(fault.kind, fault.skip, fault.amount, fault.login)
+            self._soak.cluster.proxies.strike(self._lane.number, strike)
         else:
             self._soak.cluster.strike(fault, self._group, self._lane.topic)
 
@@ -335,7 +333,7 @@ class Played:
             if fault is None:
                 return
             if struck if fault.place == "connection" else outcome is None or outcome["struck"]:
-                report.faults[fault.kind] += 1
+                report.faults[f"{fault.kind} in a login" if fault.login else fault.kind] += 1
 
     def _check_left(self, order: Order, outcome: dict[str, Any] | None) -> None:
         """Check that nothing is left of a worker: it has checked itself, unless it was killed."""

@@ -14,7 +14,10 @@ FAULTS: dict[str, Place] = {
     "disk-full": "disk",
     "disk-error": "disk",
     "small-quota": "disk",
+    "stall": "disk",
+    "stall-endless": "disk",
     "cut": "connection",
+    "cut-midway": "connection",
     "cut-response": "connection",
     "delay": "connection",
     "silence": "connection",
@@ -27,11 +30,14 @@ FAULTS: dict[str, Place] = {
 }
 """Each kind of fault, and what it strikes."""
 
-WEIGHTS = {"worker": 12, "disk": 6, "connection": 9, "broker": 3}
+WEIGHTS = {"worker": 12, "disk": 8, "connection": 9, "broker": 3}
 """How often a fault strikes each place. Brokers take seconds to come back, and one is away at a time."""
 
 STEPS = {"commit": 26, "reset": 90, "restore": 90, "window": 14, "drift": 20, "wait": 12}
 """About how many reads, writes and calls each action makes: a fault comes at one of them."""
+
+LOGIN = 8
+"""Records of a connection with TLS and SCRAM, after which its first request about offsets comes."""
 
 AFTERWARDS = ("same", "commit", "drift", "other-reset", "cli-restore")
 """Who goes on after an action that did not end well."""
@@ -47,12 +53,14 @@ class Fault:
     :param step: the read, write or call of the action before which it comes, from 1.
     :param skip: requests that still pass before a connection is struck.
     :param amount: seconds, or bytes of a quota.
+    :param login: which of a connection's first requests is struck, from 1; 0: any request.
     """
 
     kind: str
     step: int
     skip: int = 0
     amount: float = 0.0
+    login: int = 0
 
     @property
     def place(self) -> Place:
@@ -60,7 +68,8 @@ class Fault:
         return FAULTS[self.kind]
 
     def __str__(self) -> str:
-        return f"{self.kind} at step {self.step} (skip {self.skip}, {self.amount:g})"
+        login = f", record {self.login} of a login" if self.login else ""
+        return f"{self.kind} at step {self.step} (skip {self.skip}, {self.amount:g}{login})"
 
 
 @dataclass(frozen=True)
@@ -112,11 +121,12 @@ class Schedule:
         return "\n".join(lines)
 
 
-def draw(seed: int, number: int, *, spark: bool = False) -> Schedule:
+def draw(seed: int, number: int, *, secured: bool = False, spark: bool = False) -> Schedule:
     """
-    Draw one schedule; the same numbers give the same one.
+    Draw one schedule; the same parameters give the same one.
 
-    :param spark: whether a real Spark is there: one schedule in ten uses it.
+    :param secured: whether connections begin with a login, which is then struck most.
+    :param spark: whether a real Spark is there: about one schedule in twenty uses it.
     """
     dice = random.Random(f"{seed}:{number}")
     windows = dice.random() < 0.2
@@ -129,14 +139,14 @@ def draw(seed: int, number: int, *, spark: bool = False) -> Schedule:
     for name in chosen:
         if name == "restore":
             # There is something to restore only after a reset.
-            actions.append(_action(dice, "reset", windows, faulty=False))
-        actions.append(_action(dice, name, windows, faulty=dice.random() < 0.93))
-    return Schedule(seed, number, windows, spark and not windows and dice.random() < 0.12, tuple(actions))
+            actions.append(_action(dice, "reset", windows, faulty=False, secured=secured))
+        actions.append(_action(dice, name, windows, faulty=dice.random() < 0.93, secured=secured))
+    return Schedule(seed, number, windows, spark and not windows and dice.random() < 0.06, tuple(actions))
 
 
-def _action(dice: random.Random, name: str, windows: bool, *, faulty: bool) -> Action:
+def _action(dice: random.Random, name: str, windows: bool, *, faulty: bool, secured: bool) -> Action:
     scenarios = tuple(each for each in SCENARIOS if not (windows and each == "batch"))
-    fault = _fault(dice, name) if faulty else None
+    fault = _fault(dice, name, windows=windows, secured=secured) if faulty else None
     then = dice.choice(("same", "other-reset") if windows else AFTERWARDS)
     return Action(
         name,
@@ -149,15 +159,27 @@ def _action(dice: random.Random, name: str, windows: bool, *, faulty: bool) -> A
     )
 
 
-def _fault(dice: random.Random, name: str) -> Fault:
-    # What only reads is not worth a kill or a full disk.
+def _fault(dice: random.Random, name: str, *, windows: bool, secured: bool) -> Fault:
+    # What only reads is not worth a kill or a full disk; and a wait has no time limit of Airflow's own.
     reads = name in ("drift", "wait")
-    places = [place for place in WEIGHTS if not (reads and place in ("worker", "disk"))]
-    place = dice.choices(places, [WEIGHTS[each] for each in places])[0]
-    kind = dice.choice([each for each, struck in FAULTS.items() if struck == place])
+    weights = {**WEIGHTS, "connection": 18 if secured else WEIGHTS["connection"]}
+    places = [
+        place
+        for place in weights
+        # Windows write nothing but commits.
+        if not (reads and place == "worker") and not (windows and place == "disk")
+    ]
+    place = dice.choices(places, [weights[each] for each in places])[0]
+    kinds = [each for each, struck in FAULTS.items() if struck == place]
+    if reads and place == "disk":
+        kinds = ["stall"] if name == "wait" else ["stall", "stall-endless"]
+    kind = dice.choice(kinds)
     amounts = {
         "kill-during": (0.0, 0.03),
         "small-quota": (0, 1_500),
+        # A poller of waits gives up on a storage after 15 s.
+        "stall": (8.0, 20.0) if name == "wait" else (0.5, 5.0),
+        "stall-endless": (0.1, 3.0),
         "delay": (0.05, 2.0),
         "silence": (1.0, 6.0),
         "away": (0.2, 3.0),
@@ -174,7 +196,13 @@ def _fault(dice: random.Random, name: str) -> Fault:
         else round(dice.uniform(low, high), 3)
     )
     step = dice.randint(1, STEPS[name])
+    skip = dice.choice((0, 0, 0, 1, 2, 4))
+    if secured and place == "connection" and dice.random() < 0.7:
+        # Connections are made early.
+        return Fault(
+            kind, dice.randint(1, max(2, STEPS[name] // 6)), min(skip, 2), amount, dice.randint(1, LOGIN)
+        )
     if name in ("reset", "restore"):
         # A move writes in its later half.
         step = max(step, dice.randint(1, STEPS[name]))
-    return Fault(kind, step, dice.choice((0, 0, 0, 1, 2, 4)), amount)
+    return Fault(kind, step, skip, amount)

@@ -21,6 +21,7 @@ from tests.soak.history import History
 from tests.soak.model import PARTITIONS
 from tests.soak.played import Played
 from tests.soak.schedule import draw
+from tests.soak.spark_query import Spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,7 @@ class Report:
     commits: int = 0
     longest: float = 0.0
     seconds: float = 0.0
+    spark: str = ""
     failed: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -49,6 +51,8 @@ class Report:
         yield f"faults injected: {self.faults.total()} ({_counted(self.faults)})"
         yield f"actions: {self.actions.total()} ({_counted(self.actions)}), longest: {self.longest:.1f} s"
         yield f"commits of partitions in Kafka's log: {self.commits}"
+        if self.spark:
+            yield self.spark
         yield f"errors that actions ended with: {self.errors.total()} ({_counted(self.errors)})"
 
 
@@ -58,8 +62,9 @@ def _counted(counts: Counter[str]) -> str:
 
 @dataclass
 class Lane:
-    """A topic that one schedule at a time has for itself."""
+    """A topic, and a way to the brokers, that one schedule at a time has for itself."""
 
+    number: int
     topic: str
     ends: Offsets
 
@@ -72,21 +77,26 @@ class Soak:
     :param verbose: whether to print also the schedules that break no promise.
     """
 
-    def __init__(self, *, lanes: int, secured: bool = False, verbose: bool = False) -> None:
+    def __init__(
+        self, *, lanes: int, secured: bool = False, with_spark: bool = False, verbose: bool = False
+    ) -> None:
         self._verbose = verbose
+        self._kind = {"secured": secured, "spark": with_spark}
         self.report = Report()
         self.directory = Path(tempfile.mkdtemp(prefix="soak-"))
         self.processes = multiprocessing.get_context("forkserver")
         self.processes.set_forkserver_preload(["tests.soak.worker"])
         with ExitStack() as undo:
             undo.callback(shutil.rmtree, self.directory, ignore_errors=True)
-            self.cluster = Cluster(secured=secured)
+            self.cluster = Cluster(lanes=lanes, secured=secured)
             undo.callback(self.cluster.close)
-            self.lanes = [Lane(f"soak-{number}", [0] * PARTITIONS) for number in range(lanes)]
+            self.lanes = [Lane(number, f"soak-{number}", [0] * PARTITIONS) for number in range(lanes)]
             for lane in self.lanes:
                 self.cluster.make_topic(lane.topic, PARTITIONS)
             config = {"bootstrap.servers": self.cluster.servers, "log_level": 0, "linger.ms": 1}
             self._producer = Producer(config | {"enable.idempotence": True})
+            self.spark = Spark(self.cluster.servers, self.directory)
+            undo.callback(self.spark.close)
             self.history = History(self.cluster.consumer("history"), OFFSETS)
             undo.callback(self.history.close)
             self._undo = undo.pop_all()
@@ -121,12 +131,13 @@ class Soak:
 
         def work(lane: Lane) -> None:
             while (number := next_number()) is not None:
-                self._play_one(draw(seed, number), lane)
+                self._play_one(draw(seed, number, **self._kind), lane)
 
         with ThreadPoolExecutor(len(self.lanes)) as pool:
             for done in [pool.submit(work, lane) for lane in self.lanes]:
                 done.result()
         self.report.seconds = time.monotonic() - began
+        self.report.spark = self.spark.figures()
         if self.cluster.broken is not None:
             raise self.cluster.broken
 
@@ -136,7 +147,10 @@ class Soak:
             played.play()
         except Exception as error:  # noqa: BLE001  # whatever it is, the schedule that led there is printed
             lines = [f"FAILED: {type(error).__name__}: {error}", str(schedule), *played.log]
-            replay = f"replay: python tests/soak/run.py --seed {schedule.seed} --only {schedule.number}"
+            options = "".join(f" --{option}" for option, given in self._kind.items() if given)
+            replay = (
+                f"replay: python tests/soak/run.py --seed {schedule.seed} --only {schedule.number}{options}"
+            )
             text = "\n".join([*lines, replay])
             with self.report.lock:
                 self.report.failed.append(text)

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.tidying import THREAD as TIDYING
 from tests.soak import actions
 from tests.soak.faults import FAULT_THREAD, Steps
 
@@ -52,16 +54,25 @@ def run(connection: Connection, order: actions.Order, fault: Fault | None, mark:
     except (KafkaOffsetsError, actions.CommandError) as error:
         outcome |= {"error": type(error).__name__, "text": str(error)}
         outcome["retriable"] = getattr(error, "retriable", None)
+    except AirflowTaskTimeout as error:
+        # Nobody can say more about a storage that no longer answers.
+        outcome |= {"error": type(error).__name__, "text": "", "retriable": True}
     except BaseException as error:  # noqa: BLE001  # whatever else comes out is a defect, and named as one
         outcome |= {"error": f"foreign {type(error).__name__}", "text": str(error), "retriable": None}
+    stalled = steps.stalled
     steps.end()
     outcome |= {"seconds": time.monotonic() - began, "steps": steps.count, "struck": steps.struck}
-    outcome["left"] = _left(before, temporary, Path(order.checkpoint or home), order.name)
+    root = Path(order.checkpoint or home)
+    outcome["left"] = _left(before, temporary, root, order.name, stalled=stalled)
     connection.send(("outcome", outcome))
 
 
-def _left(threads: int, temporary: Path, checkpoint: Path, name: str) -> list[str]:
-    """Return what an action has left behind."""
+def _left(threads: int, temporary: Path, checkpoint: Path, name: str, *, stalled: bool) -> list[str]:
+    """
+    Return what an action has left behind.
+
+    :param stalled: whether the storage does not answer: nobody can tidy up there, or be stopped from trying.
+    """
     me = psutil.Process()
     deadline = time.monotonic() + (_SETTLE_POLLER if name == "wait" else _SETTLE)
     while True:
@@ -71,9 +82,13 @@ def _left(threads: int, temporary: Path, checkpoint: Path, name: str) -> list[st
             f"open file {each.path}" for each in me.open_files() if each.path.startswith(str(checkpoint))
         ]
         left += [f"file {path}" for path in temporary.iterdir()]
-        left += [f"file {path}" for path in checkpoint.rglob(".*.tmp")]
         # Airflow's bridge between threads and event loops keeps one.
-        more = [each.name for each in threading.enumerate()[threads:] if not _is_others(each, name)]
+        others = [each.name for each in threading.enumerate()[threads:] if not _is_others(each, name)]
+        if stalled:
+            more = [each for each in others if each != TIDYING]
+        else:
+            more = others
+            left += [f"file {path}" for path in checkpoint.rglob(".*.tmp")]
         left += [f"thread {each}" for each in more]
         if not left or time.monotonic() > deadline:
             return left

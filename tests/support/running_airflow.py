@@ -173,6 +173,18 @@ class RunningAirflow:
                 ending.kill()
         process.end_all()
 
+    def kill(self, component: str) -> None:
+        """End one component by SIGKILL, with all that it has started; :meth:`start` starts another one."""
+        process = self._running.pop(component)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            killed = psutil.Process(process.pid)
+            started = killed.children(recursive=True)
+            killed.kill()
+            for each in started:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+        process.end_all()
+
     def restart_triggerer(self) -> None:
         """Stop the triggerer, start another one, and return when that one is there."""
         self.stop(TRIGGERER)
@@ -194,9 +206,9 @@ class RunningAirflow:
         """Pause a DAG, or let it run. What watches for it ends, or begins, when its file is read again."""
         self.api("PATCH", f"dags/{dag_id}", json={"is_paused": paused})
 
-    def trigger(self, dag_id: str) -> str:
+    def trigger(self, dag_id: str, **conf: Any) -> str:
         """Start a run by hand and return its id."""
-        body = {"logical_date": datetime.now(tz=timezone.utc).isoformat()}
+        body = {"logical_date": datetime.now(tz=timezone.utc).isoformat(), "conf": conf}
         return str(self.api("POST", f"dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from airflow_kafka_offsets import tidying
 from airflow_kafka_offsets.checkpoint import reader
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -194,6 +197,29 @@ def test_a_write_that_fails_half_way_leaves_no_temporary_file(
     with pytest.raises(CheckpointUnavailableError, match="No space left"):
         replace_file(LocalFileSystem(), str(tmp_path / "7"), b"after")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"7": b"before"}
+
+
+def test_a_time_limit_ends_a_write_though_the_storage_does_not_answer_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class TimeIsOverError(BaseException):
+        """As Airflow's, which is no Exception."""
+
+    class Silent(LocalFileSystem):
+        def rm_file(self, path: str) -> None:
+            answers.wait()
+
+    def over(_: int) -> None:
+        raise TimeIsOverError
+
+    answers = threading.Event()
+    monkeypatch.setattr(os, "fsync", over)
+    monkeypatch.setattr(tidying, "LIMIT", 0.1)
+    began = time.monotonic()
+    with pytest.raises(TimeIsOverError):
+        replace_file(Silent(), str(tmp_path / "7"), b"after")
+    assert time.monotonic() - began < 5
+    answers.set()
 
 
 @pytest.mark.parametrize("kind", [LocalFileSystem, MemoryFileSystem])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from checkpoint_moves import carry_out, offset_of, seek, undo
 from interleaving import ALL, Interleaving
 
+from airflow_kafka_offsets import tidying
+from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.archive import read_archives
 from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
@@ -90,3 +93,32 @@ def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three: Path) -> N
 
 def _die(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("step", ["_check_planned", "write_archive"])
+def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(
+    three: Path, monkeypatch, step: str
+) -> None:
+    class TimeIsOverError(BaseException):
+        """As Airflow's, which is no Exception."""
+
+    def over() -> None:
+        monkeypatch.setattr(SparkCheckpoint, "write_file", hang)
+        monkeypatch.setattr(SparkCheckpoint, "remove_file", hang)
+        raise TimeIsOverError
+
+    def hang(*_: object) -> None:
+        answers.wait()
+
+    answers = threading.Event()
+    planned = seek(three, 3)
+    monkeypatch.setattr(tidying, "LIMIT", 0.1)
+    if step == "_check_planned":
+        monkeypatch.setattr(apply_move, step, lambda *_: over())
+    with pytest.raises(TimeIsOverError):
+        carry_out(three, planned, last_check=over)
+    answers.set()
+    monkeypatch.undo()
+
+    assert offset_of(three) == 7
+    assert (unfinished_move(SparkCheckpoint(str(three))) is None) == (step == "_check_planned")

@@ -1,0 +1,208 @@
+"""Queries of a real Spark for the soak, whose driver is killed now and then, and what they have read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_session import QUICK_JAVA, connector_setting, fetch_connector
+
+from tests.soak.model import PARTITIONS, BrokenPromiseError, Checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import IO
+
+    from tests.soak.model import Offsets
+
+Read = dict[str, list[int]]
+"""What a batch has read: partition -> first offset, last offset, number of records."""
+
+_STARTS = 180.0
+_ANSWERS = 120.0
+_TRIES = 5
+"""How often a query is started again, after an error such as a leader that is away."""
+
+
+class DriverKilledError(Exception):
+    """The driver has ended."""
+
+
+class Spark:
+    """
+    One Spark for all schedules, which run their queries one after the other; a driver that died is replaced.
+
+    :param home: for its files.
+    """
+
+    def __init__(self, servers: str, home: Path) -> None:
+        self._servers = servers
+        self._home = home
+        self._driver: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] | None = None
+        self._turn = threading.Lock()
+        self.queries = self.batches = self.records = self.killed = 0
+
+    def figures(self) -> str:
+        """Return what was run, as text; empty if nothing was."""
+        if not self.queries:
+            return ""
+        return (
+            f"Spark: {self.queries} runs of queries, {self.batches} batches, {self.records} records read, "
+            f"{self.killed} drivers killed"
+        )
+
+    def close(self) -> None:
+        """End the driver."""
+        if self._driver is not None:
+            assert self._driver.stdin is not None
+            with contextlib.suppress(OSError):
+                self._driver.stdin.close()
+            try:
+                self._driver.wait(30)
+            except subprocess.TimeoutExpired:
+                self._driver.kill()
+                self._driver.wait()
+        if self._output is not None:
+            self._output.close()
+
+    def run(self, topic: str, location: Path, *, dies: bool = False) -> list[Read]:
+        """
+        Run a query to the end of the topic; return what each batch has read.
+
+        :param dies: kill the driver in the first batch.
+        :raises DriverKilledError: if it was.
+        """
+        with self._turn:
+            order = {"topic": topic, "location": str(location), "dies": dies}
+            batches: dict[str, Read] = {}
+            for _ in range(_TRIES):
+                self.queries += 1
+                answer = self._ask(order)
+                # A batch that has failed is run again.
+                batches |= answer["batches"]
+                if "error" not in answer:
+                    self.batches += len(batches)
+                    self.records += sum(count for read in batches.values() for _, _, count in read.values())
+                    return [batches[batch] for batch in sorted(batches, key=int)]
+                time.sleep(1)
+            raise BrokenPromiseError(f"the query does not run: {answer}")
+
+    def _ask(self, order: dict[str, Any]) -> Any:
+        if self._driver is None:
+            self._start()
+        driver = self._driver
+        assert driver is not None
+        assert driver.stdin is not None
+        driver.stdin.write(json.dumps(order).encode() + b"\n")
+        driver.stdin.flush()
+        try:
+            return self._answer(_ANSWERS)
+        except DriverKilledError:
+            self.killed += 1
+            driver.wait()
+            self._driver = None
+            raise
+
+    def _answer(self, seconds: float) -> Any:
+        assert self._driver is not None
+        assert self._driver.stdout is not None
+        if not select.select([self._driver.stdout], [], [], seconds)[0]:
+            raise BrokenPromiseError(f"Spark did not answer within {seconds:g} s")
+        line = self._driver.stdout.readline()
+        if not line:
+            raise DriverKilledError
+        return json.loads(line)
+
+    def _start(self) -> None:
+        connector = connector_setting()
+        if packages := connector.get("spark.jars.packages"):
+            fetch_connector(packages, self._home)
+        settings = connector | {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "512m",
+            "spark.sql.warehouse.dir": str(self._home / "warehouse"),
+            "spark.driver.extraJavaOptions": QUICK_JAVA,
+        }
+        environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+        if self._output is None:
+            self._output = (self._home / "spark.log").open("ab")
+        self._driver = subprocess.Popen(
+            [
+                sys.executable,
+                str(Path(__file__).with_name("spark_job.py")),
+                self._servers,
+                json.dumps(settings),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._output,
+            cwd=self._home,
+            env=environment | {"PYSPARK_PYTHON": sys.executable},
+        )
+        try:
+            self._answer(_STARTS)
+        except DriverKilledError:
+            raise BrokenPromiseError(f"Spark did not start; see {self._home / 'spark.log'}") from None
+
+
+class SparkQuery(Checkpoint):
+    """
+    A checkpoint that a query of a real Spark writes, which must read each record that it should, and once.
+
+    :param note: takes lines for the log of the schedule.
+    """
+
+    def __init__(self, directory: Path, topic: str, spark: Spark, note: Callable[[str], None]) -> None:
+        self.directory = directory
+        self._topic = topic
+        self._spark = spark
+        self._log = note
+
+    def run_batch(self, ends: Offsets, *, finish: bool = True) -> None:
+        """Run the query to the end of the topic, or until its driver is killed in the middle of a batch."""
+        begun = (self.directory / "commits").exists() and self.finished()
+        start = self.read() if begun else [0] * PARTITIONS
+        pending = self._pending() if begun else None
+        if start == ends and pending is None:
+            return
+        try:
+            batches = self._spark.run(self._topic, self.directory, dies=not finish)
+        except DriverKilledError:
+            self._log(f"    query killed at {start}")
+            for path in self.directory.rglob(".*.tmp"):
+                path.unlink()
+            if self._pending() is None:
+                raise BrokenPromiseError("the driver was killed in a batch, and none is pending") from None
+            return
+        self._log(f"    query from {start}: {batches}")
+        last = self.at_batch(pending) if pending is not None else start
+        if pending is not None:
+            self._check_read(batches[:1], start, last)
+            batches = batches[1:]
+        self._check_read(batches, last, ends)
+        if self.read() != ends:
+            raise BrokenPromiseError(f"the query has ended at {self.read()}, expected {ends}")
+
+    def _check_read(self, batches: list[Read], start: Offsets, ends: Offsets) -> None:
+        """Check that some batches have read just the records of some ranges."""
+        for partition, (first, end) in enumerate(zip(start, ends, strict=True)):
+            read = [found[str(partition)] for found in batches if str(partition) in found]
+            count = sum(each[2] for each in read)
+            bounds = (min(each[0] for each in read), max(each[1] for each in read) + 1) if read else None
+            expected = (first, end) if first < end else None
+            if bounds != expected or count != end - first:
+                raise BrokenPromiseError(
+                    f"the query has read {bounds} ({count} records) of partition {partition}, expected "
+                    f"{expected}: {batches}"
+                )
