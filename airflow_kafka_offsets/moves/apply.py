@@ -170,6 +170,7 @@ def commit_groups(
             raise
         written[plan.group_id] = carried_out
         log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
+    return written
 
 
 def _prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always: bool) -> None:
