@@ -27,14 +27,15 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, BaseHook, task
 from airflow.timetables.interval import CronDataIntervalTimetable
 from tenacity import retry, stop_after_delay, wait_fixed
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.spark import spark_py_files
 
 HOME = Path(
     os.environ.get("FLIGHTS_HOME")
@@ -178,9 +179,11 @@ with DAG(
         return {"day": day.isoformat(), "records": len(events), "written": len(missing)}
 
     # --8<-- [start:process]
-    process = SparkSubmitOperator(
+    process = KafkaSparkSubmitOperator(
         task_id="process",
+        kafka_config_id=flights.kafka_config_id,
         application=str(Path(__file__).parent / "jobs" / "flights_job.py"),
+        py_files=spark_py_files(),
         packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
         conf={
             **flights.spark_conf(),
@@ -190,8 +193,6 @@ with DAG(
             "spark.sql.shuffle.partitions": "2",
         },
         application_args=[
-            "--bootstrap-servers",
-            f"{{{{ conn.{flights.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}",
             "--output",
             f"{HOME}/output",
         ],

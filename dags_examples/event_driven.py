@@ -73,11 +73,15 @@ with DAG(
             "spark.ui.enabled": "false",
         },
     )
-    def spark(servers: str, spark: SparkSession) -> None:
+    def spark(spark: SparkSession) -> None:
         """Write the new clicks to the lake, and stop."""
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+        from airflow_kafka_offsets.spark import spark_kafka_options
+
+        connection = KafkaOffsetsHook(clicks.kafka_config_id)
         records = (
             spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", servers)
+            .options(**spark_kafka_options(connection.client_config()))
             .option("subscribe", "clicks")
             .option("startingOffsets", "earliest")
             .load()
@@ -94,5 +98,5 @@ with DAG(
 
     commit = CommitOffsetsOperator(task_id="commit", outlets=[clicks.asset], **clicks)
 
-    spark(f"{{{{ conn.{clicks.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}") >> commit  # type: ignore[call-arg, misc]  # Airflow passes spark
+    spark() >> commit  # type: ignore[call-arg, misc]  # Airflow passes spark
     # --8<-- [end:tasks]

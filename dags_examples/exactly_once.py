@@ -15,11 +15,11 @@ from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, BaseHook
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.spark import spark_py_files
 
@@ -53,8 +53,9 @@ with DAG(
     doc_md=__doc__,
 ) as dag:
     # --8<-- [start:count]
-    count = SparkSubmitOperator(
+    count = KafkaSparkSubmitOperator(
         task_id="count",
+        kafka_config_id=departures.kafka_config_id,
         application=str(Path(__file__).parent / "jobs" / "exactly_once_job.py"),
         py_files=spark_py_files(),
         packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
@@ -67,10 +68,6 @@ with DAG(
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
         },
-        application_args=[
-            "--bootstrap-servers",
-            f"{{{{ conn.{departures.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}",
-        ],
     )
     # --8<-- [end:count]
 

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, Param, task
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
+from airflow_kafka_offsets.spark import spark_py_files
 
 HOME = Path(
     os.environ.get("FLIGHTS_HOME")
@@ -66,7 +67,7 @@ with DAG(
     # --8<-- [end:range]
 
     # --8<-- [start:process]
-    process = SparkSubmitOperator(
+    process = KafkaSparkSubmitOperator(
         task_id="process",
         application=str(Path(__file__).parent / "jobs" / "flights_day_job.py"),
         packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
@@ -76,10 +77,8 @@ with DAG(
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
         },
-        py_files=str(Path(__file__).parent / "jobs" / "flights_job.py"),
+        py_files=f"{spark_py_files()},{Path(__file__).parent / 'jobs' / 'flights_job.py'}",
         application_args=[
-            "--bootstrap-servers",
-            "{{ conn.kafka_default.extra_dejson['bootstrap.servers'] }}",
             "--output",
             f"{HOME}/output",
             "--range",

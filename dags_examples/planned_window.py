@@ -18,11 +18,11 @@ from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.spark import spark_py_files
@@ -52,8 +52,9 @@ with DAG(
     # --8<-- [end:plan]
 
     # --8<-- [start:process]
-    process = SparkSubmitOperator(
+    process = KafkaSparkSubmitOperator(
         task_id="process",
+        kafka_config_id=flights.kafka_config_id,
         application=str(JOBS / "window_job.py"),
         py_files=f"{spark_py_files()},{JOBS / 'flights_job.py'}",
         packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
@@ -65,8 +66,6 @@ with DAG(
             "spark.sql.shuffle.partitions": "2",
         },
         application_args=[
-            "--bootstrap-servers",
-            f"{{{{ conn.{flights.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}",
             "--output",
             f"{HOME}/planned",
         ],

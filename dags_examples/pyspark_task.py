@@ -47,10 +47,12 @@ with DAG(
             "spark.ui.enabled": "false",
         },
     )
-    def count_orders(servers: str, spark: SparkSession) -> dict[str, Any]:
+    def count_orders(spark: SparkSession) -> dict[str, Any]:
         """Count the new orders of each shop, batch by batch."""
-        from airflow_kafka_offsets.spark import committing
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+        from airflow_kafka_offsets.spark import committing, spark_kafka_options
 
+        connection = KafkaOffsetsHook(shops.kafka_config_id)
         counted: dict[str, int] = {}
 
         def count(batch: DataFrame, batch_id: int) -> None:  # noqa: ARG001
@@ -59,7 +61,7 @@ with DAG(
 
         orders = (
             spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", servers)
+            .options(**spark_kafka_options(connection.client_config()))
             .option("subscribe", "shop-orders")
             .option("startingOffsets", "earliest")
             .option("consumer.commit.groupid", shops.group_id)
@@ -81,4 +83,4 @@ with DAG(
         task_id="caught_up", max_lag=1_000, deferrable=True, poke_interval=10, timeout=600, **shops
     )
 
-    count_orders(f"{{{{ conn.{shops.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}") >> caught_up  # type: ignore[call-arg, misc]  # Airflow passes spark
+    count_orders() >> caught_up  # type: ignore[call-arg, misc]  # Airflow passes spark

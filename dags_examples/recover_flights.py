@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, Param, task
 from airflow.timetables.interval import CronDataIntervalTimetable
@@ -32,8 +31,10 @@ from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.spark import spark_py_files
 
 HOME = Path(
     os.environ.get("FLIGHTS_HOME")
@@ -107,9 +108,11 @@ with DAG(
     # --8<-- [start:recover]
     reset = ResetOffsetsOperator(task_id="reset", to_datetime=since(), retries=3, **flights)
 
-    process = SparkSubmitOperator(
+    process = KafkaSparkSubmitOperator(
         task_id="process",
+        kafka_config_id=flights.kafka_config_id,
         application=str(Path(__file__).parent / "jobs" / "flights_job.py"),
+        py_files=spark_py_files(),
         packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
         conf={
             **flights.spark_conf(),
@@ -119,8 +122,6 @@ with DAG(
             "spark.sql.shuffle.partitions": "2",
         },
         application_args=[
-            "--bootstrap-servers",
-            f"{{{{ conn.{flights.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}",
             "--output",
             f"{HOME}/output",
         ],

@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, Param
 
+from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.spark import spark_py_files
 
@@ -46,8 +46,9 @@ with DAG(
     )
     # --8<-- [end:plan]
 
-    process = SparkSubmitOperator(
+    process = KafkaSparkSubmitOperator(
         task_id="process",
+        kafka_config_id=plan.kafka_config_id,
         application=str(JOBS / "window_job.py"),
         py_files=f"{spark_py_files()},{JOBS / 'flights_job.py'}",
         packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
@@ -59,8 +60,6 @@ with DAG(
             "spark.sql.shuffle.partitions": "2",
         },
         application_args=[
-            "--bootstrap-servers",
-            f"{{{{ conn.{plan.kafka_config_id}.extra_dejson['bootstrap.servers'] }}}}",
             "--output",
             f"{HOME}/planned",
         ],

@@ -297,17 +297,20 @@ class OffsetsClient:
 
         :param window: the ranges; where the group is at the end already, there is nothing to do.
         :param metadata: a text that is kept with each offset.
-        :param fenced: join the group, so that comparing and writing are one step. Without it every end is
-            written, and another commit could come between the two.
-        :return: what was written.
+        :param fenced: join the group, so that comparing and writing are one step. Without it another commit
+            could come between the two; what is at the end already is written again, since Kafka counts the
+            age of such a commit from its last write.
+        :return: what has moved: the ends of the partitions in which the group was at the start.
         :raises WindowMismatchError: if the group is elsewhere; nothing was written.
         :raises GroupActiveError: if the group has other members.
         """
         if fenced:
             with self._session.calling(f"committing a window to group {group_id!r}") as call:
                 return FencedCommit(self._session, self._admin, group_id, window, metadata).run(call)
-        self.commit(group_id, window.end, metadata, check=partial(compare, window, group_id))
-        return window.end
+        moves: Offsets = {}
+        check = partial(compare, window, group_id)
+        self.commit(group_id, window.end, metadata, check=lambda found: moves.update(check(found)))
+        return moves
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return state and members of groups; one that does not exist is ``Dead``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +11,7 @@ from airflow_kafka_offsets.local.broker_config import LOOPBACK, listener_ports
 from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
 from airflow_kafka_offsets.local.jars import silent
 from airflow_kafka_offsets.local.kafka import READY_TIMEOUT, EmbeddedKafka
-from airflow_kafka_offsets.local.process import end_process
+from airflow_kafka_offsets.local.process import end_processes
 from airflow_kafka_offsets.local.secured import SecuredKafka, clients_directory
 
 if TYPE_CHECKING:
@@ -82,9 +81,7 @@ def stop_background(directory: Path | None = None) -> bool:
         return False
     with _lock(directory):
         brokers = find_brokers(directory)
-        # All at once: the last ones would wait for a quorum of controllers that is gone.
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(end_process, brokers))
+        end_processes(brokers)
     return bool(brokers)
 
 

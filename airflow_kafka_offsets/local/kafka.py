@@ -16,9 +16,10 @@ from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local import broker_config
-from airflow_kafka_offsets.local.broker import Broker, broker_command
+from airflow_kafka_offsets.local.broker import Broker, broker_command, find_brokers
 from airflow_kafka_offsets.local.broker_config import CONTROLLER, LOOPBACK, free_port, is_free
 from airflow_kafka_offsets.local.jars import silent
+from airflow_kafka_offsets.local.process import end_processes
 from airflow_kafka_offsets.local.tools import run_tool
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -127,9 +128,13 @@ class EmbeddedKafka:
 
     def stop(self) -> None:
         """Stop all brokers, by SIGKILL if that takes too long, and remove a temporary directory."""
-        for broker in self.brokers.values():
-            # All at once: the last ones would wait for a quorum of controllers that is gone.
-            broker.signal(signal.SIGKILL if self._temporary else signal.SIGTERM)
+        running = [broker for broker in self.brokers.values() if broker.running]
+        if self._temporary:
+            for broker in running:
+                broker.signal(signal.SIGKILL)
+        else:
+            own = {broker.process.pid for broker in running}
+            end_processes([process for process in find_brokers(self.directory) if process.pid in own])
         for broker in self.brokers.values():
             broker.end()
         if self._temporary:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+_REST = 3.0
+
 
 class SupervisedProcess:
     """
@@ -104,14 +106,36 @@ def find_processes(*wanted: str) -> list[psutil.Process]:
     ]
 
 
-def end_process(process: psutil.Process) -> None:
-    """End a process that is not a child of this one: SIGTERM, then SIGKILL."""
-    with contextlib.suppress(psutil.NoSuchProcess):  # also a zombie
-        for end in (process.terminate, process.kill):
-            end()
+def end_processes(processes: Sequence[psutil.Process]) -> None:
+    """
+    End processes that are not children of this one, all at once: SIGTERM, then SIGKILL.
+
+    Once half of them have ended the others get :data:`_REST` seconds more: brokers without a majority wait
+    for a controller that is gone.
+    """
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
             # A stopped process receives SIGTERM only when it continues.
             process.resume()
-            deadline = time.monotonic() + supervisor.GRACE
-            # psutil's wait() would also wait for a zombie that its parent never reaps.
-            while process.cmdline() and time.monotonic() < deadline:
-                time.sleep(0.05)
+    for process in _wait(processes, supervisor.GRACE):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    _wait(processes, supervisor.GRACE)
+
+
+def _wait(processes: Sequence[psutil.Process], seconds: float) -> Sequence[psutil.Process]:
+    """Wait for the ends of processes; return those that have not ended."""
+    deadline = time.monotonic() + seconds
+    while (left := [process for process in processes if _lives(process)]) and time.monotonic() < deadline:
+        if 2 * len(left) <= len(processes):
+            deadline = min(deadline, time.monotonic() + _REST)
+        time.sleep(0.05)
+    return left
+
+
+def _lives(process: psutil.Process) -> bool:
+    # psutil's wait() would also wait for a zombie that its parent never reaps.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.cmdline())
+    return False

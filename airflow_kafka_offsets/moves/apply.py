@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.table import RecordTimes
     from airflow_kafka_offsets.moves.known_moves import KnownMoves
 
-    Write = Callable[[OffsetsClient, OffsetPlan, str], None]
-    """Commits one group's plan with a text of metadata, and reads it back."""
+    Write = Callable[[OffsetsClient, OffsetPlan, str], OffsetPlan]
+    """Commits one group's plan with a text of metadata, reads it back, and returns it as carried out."""
 
 log = logging.getLogger(__name__)
 
@@ -66,16 +67,18 @@ def times_at(
     return times
 
 
-def write_offsets(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> None:
+def write_offsets(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> OffsetPlan:
     """Commit a plan's offsets to a group that is where it was when the plan was made, and read them back."""
     client.commit(plan.group_id, plan.after, metadata, check=plan.check_unmoved)
     read_back(client, plan)
+    return plan
 
 
-def _overwrite(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> None:
+def _overwrite(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> OffsetPlan:
     """Commit the offsets that a checkpoint was moved to, whatever the group holds, and read them back."""
     client.commit(plan.group_id, plan.after, metadata)
     read_back(client, plan)
+    return plan
 
 
 def read_back(client: OffsetsClient, plan: OffsetPlan) -> None:
@@ -140,7 +143,8 @@ def apply(
             commit=commit,
         )
     elif client is not None:
-        commit_groups(client, groups, metadata, write)
+        written = commit_groups(client, groups, metadata, write)
+        plan = replace(plan, groups=[written.get(each.group_id, each) for each in plan.groups])
     if known_moves is not None:
         known_moves.check("what was committed may be from before the move, and is to be committed again")
     return plan.receipt(verified=not plan.empty)
@@ -148,20 +152,25 @@ def apply(
 
 def commit_groups(
     client: OffsetsClient, plans: Sequence[OffsetPlan], metadata: CommitMetadata, write: Write = write_offsets
-) -> None:
-    """Commit plans that were checked, one after another; an error says which groups were written."""
-    written: list[str] = []
+) -> dict[str, OffsetPlan]:
+    """
+    Commit plans that were checked, one after another; an error says which groups were written.
+
+    :return: group -> its plan as it was carried out.
+    """
+    written: dict[str, OffsetPlan] = {}
     for plan in plans:
         try:
-            write(client, plan, metadata.text(len(plan.after)))
+            carried_out = write(client, plan, metadata.text(len(plan.after)))
         except (BrokerError, CheckpointMovedError, PlanRefusedError) as error:
             if written:
                 error.append(
                     f"written before: group {', '.join(written)}; running it again finishes the rest"
                 )
             raise
-        written.append(plan.group_id)
+        written[plan.group_id] = carried_out
         log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
+    return written
 
 
 def _prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always: bool) -> None:

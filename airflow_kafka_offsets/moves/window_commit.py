@@ -80,11 +80,17 @@ class WindowWrite:
     window: OffsetWindow
     fenced: bool = True
 
-    def __call__(self, client: OffsetsClient, plan: OffsetPlan, metadata: str) -> None:
-        """Commit the part of the window that a plan is of; a fenced commit reads it back by itself."""
-        client.commit_window(plan.group_id, _part(self.window, plan), metadata, fenced=self.fenced)
+    def __call__(self, client: OffsetsClient, plan: OffsetPlan, metadata: str) -> OffsetPlan:
+        """
+        Commit the part of the window that a plan is of; a fenced commit reads it back by itself.
+
+        :return: the plan, in which what somebody else has committed since it was made is no move of its own.
+        """
+        part = _part(self.window, plan)
+        moved = client.commit_window(plan.group_id, part, metadata, fenced=self.fenced)
         if not self.fenced:
             read_back(client, plan)
+        return plan.with_before({tp: end for tp, end in part.end.items() if tp not in moved})
 
 
 def _done(

@@ -27,7 +27,7 @@ from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.parameters import choice, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.apply import apply, look_up_times
-from airflow_kafka_offsets.operators.outlets import GroupOutlets
+from airflow_kafka_offsets.operators.outlets import GroupMove, GroupOutlets
 from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.clears import clear_mark
 from airflow_kafka_offsets.task.failures import failing_at_once
@@ -198,16 +198,25 @@ class OffsetsOperator(GivenOptions, BaseOperator):
             plan = look_up_times(client, plan)
         for table in plan.tables():
             self.log.info("%s", table)
-        push_result(context, plan.receipt(plan_only=plan_only))
+        planned = plan.receipt(plan_only=plan_only)
+        push_result(context, planned)
+        batch_id = plan.stamped(metadata).batch
         if not plan_only:
-            self._group_outlets.send(context, self.kafka_config_id, written, plan.stamped(metadata))
+            self._group_outlets.send(context, self.kafka_config_id, self._moves(planned), batch_id)
         receipt = apply(client, plan, metadata, plan_only=plan_only, **how)
         if plan.empty:
             self.log.warning("Nothing was written: no partition is left of the plan")
         if not plan_only:
+            if self._moves(receipt) != self._moves(planned):
+                self._group_outlets.send(context, self.kafka_config_id, self._moves(receipt), batch_id)
             self.count_move(self._moving)
             self.outlets = self._group_outlets.present
         return receipt
+
+    def _moves(self, receipt: Mapping[str, Any]) -> list[GroupMove]:
+        """Return what a receipt says of the groups that are written."""
+        groups = receipt.get("groups", [receipt])
+        return [GroupMove.of(group) for group in groups if group["group_id"] in self._moving]
 
     def _named_groups(self) -> list[str]:
         with suppress(UsageError):

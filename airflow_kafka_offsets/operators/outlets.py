@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
@@ -13,14 +13,28 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from typing import Self
 
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-    from airflow_kafka_offsets.model.plan import OffsetPlan
+    from airflow.sdk import Context
 
 log = logging.getLogger(__name__)
 
 _SHOWN = 5
+
+
+class GroupMove(NamedTuple):
+    """The totals of one group's move."""
+
+    group_id: str
+    partitions: int
+    changed: int
+    records: int
+
+    @classmethod
+    def of(cls, receipt: Mapping[str, Any]) -> Self:
+        """Return the totals of one group's receipt."""
+        partitions = sum(map(len, receipt["after"].values()))
+        return cls(receipt["group_id"], partitions, receipt["changed"], receipt["records"])
 
 
 class GroupOutlets:
@@ -62,7 +76,7 @@ class GroupOutlets:
             )
 
     def send(
-        self, context: Context, kafka_config_id: str, plans: Sequence[OffsetPlan], metadata: CommitMetadata
+        self, context: Context, kafka_config_id: str, moves: Iterable[GroupMove], batch_id: int | None
     ) -> None:
         """
         Let the task send the events of the groups that it is about to commit to, with their totals.
@@ -72,10 +86,13 @@ class GroupOutlets:
         """
         if "outlet_events" not in context:
             return
-        by_uri = {group_uri(kafka_config_id, plan.group_id): plan for plan in plans}
+        by_uri = {
+            group_uri(kafka_config_id, move.group_id): {"version": 1, **move._asdict(), "batch_id": batch_id}
+            for move in moves
+        }
         self.sent = [outlet for outlet in self.groups if _uri(outlet) in by_uri]
         for outlet in self.sent:
-            context["outlet_events"][outlet].extra = _totals(by_uri[_uri(outlet)], metadata)
+            context["outlet_events"][outlet].extra = by_uri[_uri(outlet)]
         for alias in self.declared:
             if isinstance(alias, AssetAlias):
                 events = context["outlet_events"][alias]
@@ -83,8 +100,8 @@ class GroupOutlets:
                 events.asset_alias_events = [
                     event for event in events.asset_alias_events if not _uri(event.dest_asset_key)
                 ]
-                for uri, plan in by_uri.items():
-                    _add(events, uri, _totals(plan, metadata))
+                for uri, totals in by_uri.items():
+                    _add(events, uri, totals)
 
     def log_unsent(self) -> None:
         """Log the groups' assets for which there is no event."""
@@ -102,17 +119,6 @@ def _uri(outlet: Any) -> str:
 def _shown(uris: Sequence[str]) -> str:
     more = f" and {len(uris) - _SHOWN} more" if len(uris) > _SHOWN else ""
     return ", ".join(uris[:_SHOWN]) + more
-
-
-def _totals(plan: OffsetPlan, metadata: CommitMetadata) -> dict[str, Any]:
-    return {
-        "version": 1,
-        "group_id": plan.group_id,
-        "partitions": len(plan.moves),
-        "changed": plan.changed,
-        "records": plan.records,
-        "batch_id": metadata.batch,
-    }
 
 
 def _add(events: Any, uri: str, extra: dict[str, Any]) -> None:

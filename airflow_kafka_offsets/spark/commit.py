@@ -55,7 +55,7 @@ def commit_ranges(
     :param allow_new_query: whether the query may take over a group that another query followed.
     :param fenced: join the group, so that comparing and writing are one step.
     :param timeout: seconds for each of two steps: reading group and log, and the commit.
-    :return: what was written: what the group was not at yet, or every end without ``fenced``.
+    :return: what has moved: the ends of the ranges at whose starts the group was.
     :raises WindowMismatchError: if the group is elsewhere.
     :raises PlanRefusedError: if the group follows another query, or a range ends beyond the log.
     :raises GroupActiveError: if the group has members.

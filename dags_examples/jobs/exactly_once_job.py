@@ -7,7 +7,6 @@ transaction was committed or not: the store knows.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 
@@ -16,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from sqlalchemy import Engine, create_engine, text
 
-from airflow_kafka_offsets.spark import SqlOffsetStore, batch_ranges
+from airflow_kafka_offsets.spark import SqlOffsetStore, batch_ranges, spark_kafka_options
 
 CREATE = text(
     "CREATE TABLE IF NOT EXISTS departures (day TEXT, origin TEXT, flights BIGINT, late BIGINT, PRIMARY KEY "
@@ -47,10 +46,6 @@ def add(engine: Engine, pipeline: dict[str, str], batch: DataFrame, batch_id: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap-servers", required=True)
-    arguments = parser.parse_args()
-
     engine = create_engine(os.environ["DATABASE_URL"])
     SqlOffsetStore(engine).create_table()
     with engine.begin() as connection:
@@ -60,7 +55,7 @@ def main() -> None:
     pipeline = json.loads(spark.conf.get("spark.kafka_offsets.pipeline"))
     events = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", arguments.bootstrap_servers)
+        .options(**spark_kafka_options())
         .option("subscribe", ",".join(pipeline["topics"]))
         .option("startingOffsets", "earliest")
         .load()

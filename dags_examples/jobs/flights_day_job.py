@@ -14,10 +14,11 @@ from flights_job import parse, write_day
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from airflow_kafka_offsets.spark import spark_kafka_options
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--range", required=True, type=json.loads)
     arguments = parser.parse_args()
@@ -27,7 +28,7 @@ def main() -> None:
     # --8<-- [start:read]
     records = (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", arguments.bootstrap_servers)
+        .options(**spark_kafka_options())
         .option(
             "assign",
             json.dumps({topic: [int(number) for number in numbers] for topic, numbers in start.items()}),

@@ -17,6 +17,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from airflow_kafka_offsets.spark import spark_kafka_options
+
 SCHEMA = (
     "id long, day string, event_time timestamp, carrier string, flight int, origin string, dest string, "
     "dep_delay double"
@@ -66,7 +68,6 @@ def write_days(output: Path, batch: DataFrame) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()
 
@@ -75,7 +76,7 @@ def main() -> None:
     pipeline = json.loads(spark.conf.get("spark.kafka_offsets.pipeline"))
     events = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", arguments.bootstrap_servers)
+        .options(**spark_kafka_options())
         .option("subscribe", ",".join(pipeline["topics"]))
         .option("startingOffsets", "earliest")
         .load()

@@ -12,20 +12,18 @@ from pathlib import Path
 from flights_job import parse, write_days
 from pyspark.sql import SparkSession
 
-from airflow_kafka_offsets.spark import reading_window
+from airflow_kafka_offsets.spark import reading_window, spark_kafka_options
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()
 
     spark = SparkSession.builder.appName("flights of a window").getOrCreate()
     # --8<-- [start:read]
-    options = {"kafka.bootstrap.servers": arguments.bootstrap_servers}
     # Fails at the end if retention took records of the window meanwhile: then it must not be committed.
-    with reading_window(spark, options=options) as records:
+    with reading_window(spark, options=spark_kafka_options()) as records:
         write_days(arguments.output, parse(records))
     # --8<-- [end:read]
     spark.stop()

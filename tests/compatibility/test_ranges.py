@@ -312,7 +312,8 @@ def test_the_same_ranges_are_committed_once_and_late_ones_not_at_all(
     produce(topic, {0: 9})
     assert commit_ranges(group, ranges(topic, p0=(0, 3)), options=options) == {partition: 3}
     assert commit_ranges(group, ranges(topic, p0=(3, 6)), options=options, fenced=False) == {partition: 6}
-    assert commit_ranges(group, ranges(topic, p0=(3, 6)), options=options) == {}
+    for fenced in (True, False):
+        assert commit_ranges(group, ranges(topic, p0=(3, 6)), options=options, fenced=fenced) == {}
     for late in ((0, 3), (7, 9)):
         with pytest.raises(WindowMismatchError, match="found 6"):
             commit_ranges(group, ranges(topic, p0=late), options=options)

@@ -35,7 +35,7 @@ _CLEAR = re.compile(
     r"while its move was being prepared|while its position was being committed|would go backwards"
     r"|another (process|move)|begun and not finished|has changed since|was written to within|has members"
     r"|neither at the beginning nor at the end|is ahead of|somebody else|only they may commit"
-    r"|is occupied|a window is being committed|moved it before"
+    r"|is occupied|a window is being committed|moved it before|was taken back while it was under way"
 )
 """What an error must say: that somebody else is at work, or has been, and where."""
 

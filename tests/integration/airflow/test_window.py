@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.sdk import DAG
+from airflow.sdk.execution_time.context import OutletEventAccessors
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.operators import window as planning
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.task import window_file as files
 
 pytestmark = pytest.mark.integration
@@ -390,6 +393,29 @@ def test_a_stale_window_is_refused_and_one_that_is_committed_is_done(topic, grou
         commit(stale, group_id=group)
     again = commit(window, group_id=group)
     assert again["changed"] == 0
+    assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_window_that_somebody_else_commits_meanwhile_is_not_called_moved_by_this_task(
+    run, topic, group, broker, holds, monkeypatch, fenced
+):
+    window = plan(run, group_id=group)
+    real, events = OffsetsClient.commit_window, OutletEventAccessors()
+
+    def after_another(client, group_id, part, metadata, *, fenced):
+        broker.commit(group_id, part.only([TopicPartition(topic, 0)]).end)
+        return real(client, group_id, part, metadata, fenced=fenced)
+
+    monkeypatch.setattr(OffsetsClient, "commit_window", after_another)
+    asset = KafkaPipeline(group_id=group).asset
+    operator = CommitOffsetWindowOperator(
+        task_id="commit", window=window, fenced=fenced, group_id=group, outlets=[asset]
+    )
+    receipt = operator.execute({**Run("2").context(), "outlet_events": events})
+    assert receipt["before"] == {topic: {"0": 10, "1": 2, "2": 0}}
+    assert (receipt["changed"], receipt["records"], receipt["verified"]) == (1, 2, True)
+    assert (events[asset].extra["changed"], events[asset].extra["records"]) == (1, 2)
     assert holds(group) == {0: 10, 1: 4, 2: 0}
 
 

@@ -105,7 +105,7 @@ def test_the_end_is_written_with_its_metadata_and_once(client, group, window, ho
     assert client.commit_window(group, first, "mine", fenced=is_fenced) == first.end
     assert holds(group) == [5, 5, 5, 5]
     assert set(client.committed(group, first.end).values()) == {Commit(5, "mine")}
-    client.commit_window(group, first, "mine", fenced=is_fenced)
+    assert client.commit_window(group, first, "mine", fenced=is_fenced) == {}
     client.commit_window(group, window(5, 9), fenced=is_fenced)
     assert holds(group) == [9, 9, 9, 9]
     assert client.describe_groups([group])[group].state == "Empty"

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
+import pyspark
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -14,6 +21,8 @@ from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.spark import launcher_path, spark_kafka_options, spark_py_files
+from airflow_kafka_offsets.spark.kafka_options import OPTIONS_FILE
 from airflow_kafka_offsets.spark.listener.listener import committing
 from airflow_kafka_offsets.spark.read import read_window
 
@@ -24,6 +33,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
 ]
 
+JOB = Path(__file__).parents[3] / "dags_examples" / "jobs" / "secured_job.py"
 NOT_ALLOWED = "(Not authorized to access|Topic authorization failed|TopicAuthorization)"
 """What Spark's own clients say."""
 
@@ -72,6 +82,23 @@ def follow(secured_cluster, spark, stream, run, topic, tmp_path):
     return query
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["certificate", "token"])
+def test_a_window_is_read_and_a_query_followed_also_without_a_password(
+    secured_cluster, spark, stream, run, topic, new_group, held, location, kind
+):
+    group = new_group()
+    user = f"spark-{group}"
+    makes = {"certificate": secured_cluster.by_certificate, "token": secured_cluster.by_token}
+    secured_cluster.grant(user, *rights_of("KafkaOffsetCommitterListener", group, topic))
+    options = spark_kafka_options(makes[kind](user))
+    window = OffsetWindow({TopicPartition(topic, 0): OffsetRange(1, 3)})
+    assert [bytes(row["value"]) for row in read_window(spark, window, options).collect()] == [b"1", b"2"]
+    with committing(spark, raise_errors=True):
+        run(stream(topic, **options, **{"consumer.commit.groupid": group}), location)
+    assert held(group) == {(topic, 0): 3}
+
+
 def test_a_window_is_read_and_a_query_followed_with_the_rights_of_the_table(
     secured_cluster, read, follow, topic, new_group, held, caplog
 ):
@@ -113,3 +140,57 @@ def test_a_query_is_not_followed_without_one_of_them(secured_cluster, follow, to
             assert refused.match(NOT_ALLOWED)
         assert held(group) == {}
     assert PASSWORD not in caplog.text
+
+
+@pytest.fixture
+def launch(spark_settings, topic, tmp_path):
+    """launch(user, group) -> how the example's job has ended under the launcher, and what it has printed."""
+    numbers = itertools.count()
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    settings = [word for name, value in spark_settings.items() for word in ("--conf", f"{name}={value}")]
+
+    def run(user, group):
+        home = tmp_path / f"launched-{next(numbers)}"
+        home.mkdir()
+        (home / "options.json").write_text(json.dumps(spark_kafka_options(user)))
+        places = ["--checkpoint", str(home / "checkpoint"), "--output", str(home / "output")]
+        done = subprocess.run(
+            [
+                *(submit, "--master", "local[1]", *settings, "--py-files", spark_py_files(), launcher_path()),
+                *("--group-id", group, str(JOB), "--topic", topic, *places),
+            ],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, OPTIONS_FILE: str(home / "options.json")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert PASSWORD not in done.stdout
+        return done.returncode, done.stdout
+
+    return run
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_job_under_the_launcher_is_followed_with_the_rights_of_the_table_and_not_without_one(
+    secured_cluster, launch, topic, new_group, held
+):
+    group = new_group()
+    rights = rights_of("KafkaOffsetCommitterListener", group, topic)
+    user = secured_cluster.user("spark", *rights)
+    for lacking in each_lacking(rights):
+        with secured_cluster.without(user, *lacking):
+            status, printed = launch(user, group)
+        if lacking.right.resource == "group":
+            # The job itself needs no right on the group.
+            assert status == 0, printed
+            assert is_named(lacking, printed)
+        else:
+            assert status != 0
+            assert re.search(NOT_ALLOWED, printed)
+        assert held(group) == {}
+    status, printed = launch(user, group)
+    assert status == 0, printed
+    assert held(group) == {(topic, 0): 3}

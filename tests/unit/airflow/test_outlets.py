@@ -10,10 +10,10 @@ from airflow.sdk.execution_time.comms import AssetResult, ErrorResponse
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
-from airflow_kafka_offsets.operators.outlets import GroupOutlets
+from airflow_kafka_offsets.model.receipt import receipt
+from airflow_kafka_offsets.operators.outlets import GroupMove, GroupOutlets
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 PIPELINES = [KafkaPipeline(group_id=f"orders-{number}") for number in range(40)]
@@ -43,14 +43,15 @@ def supervisor(monkeypatch):
     )
 
 
-def plan(group):
-    return OffsetPlan(group, (PartitionMove(TopicPartition("orders", 0), 5, 8, LogRange(0, 9)),))
+def move(group):
+    plan = OffsetPlan(group, (PartitionMove(TopicPartition("orders", 0), 5, 8, LogRange(0, 9)),))
+    return GroupMove.of(receipt([plan]))
 
 
 def told(outlets, group_id, context, *committed):
-    plans = [plan(group) for group in committed or (group_id,)]
+    moves = [move(group) for group in committed or (group_id,)]
     outlets.check(context, "kafka_default", [group_id])
-    outlets.send(context, "kafka_default", plans, CommitMetadata(batch=7))
+    outlets.send(context, "kafka_default", moves, 7)
     return outlets.present
 
 
@@ -89,7 +90,7 @@ def test_the_asset_of_another_group_is_refused_where_the_task_is_not_mapped():
 def test_a_group_of_the_task_that_has_nothing_to_commit_this_time_is_not_told():
     outlets = GroupOutlets(ASSETS[:2])
     outlets.check(context(), "kafka_default", ["orders-0", "orders-1"])
-    outlets.send(context(), "kafka_default", [plan("orders-1")], CommitMetadata())
+    outlets.send(context(), "kafka_default", [move("orders-1")], None)
     assert outlets.present == [ASSETS[1]]
 
 
@@ -105,10 +106,10 @@ def test_an_alias_stands_for_the_groups_that_are_committed(supervisor):
     )
     alias, run = AssetAlias("all orders"), context()
     outlets = GroupOutlets([alias])
-    plans = [plan("orders-3"), plan("orders-4")]
-    outlets.send(run, "kafka_default", plans, CommitMetadata(batch=1))
+    moves = [move("orders-3"), move("orders-4")]
+    outlets.send(run, "kafka_default", moves, 1)
     # A commit that finds its checkpoint moved begins again.
-    outlets.send(run, "kafka_default", plans, CommitMetadata(batch=2))
+    outlets.send(run, "kafka_default", moves, 2)
     assert outlets.present == [alias]
     assert [event.extra["batch_id"] for event in run["outlet_events"][alias].asset_alias_events] == [2, 2]
     added = {

@@ -4,10 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from breakable_kafka import freeze
+
+from airflow_kafka_offsets.local.process import end_processes
 
 BUSY = """
 import threading
@@ -33,3 +37,35 @@ def test_a_frozen_process_has_stopped_with_all_its_threads_at_once():
         process.kill()
         process.wait(timeout=10)
         process.stdout.close()
+
+
+DEAF = (
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
+)
+HEARING = "import signal; print('hears', flush=True); signal.pause()"
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_of_processes_that_are_ended_together_the_rest_is_killed_soon_after_most_have_ended(frozen):
+    started = [
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+        for program in (HEARING, DEAF, HEARING)
+    ]
+    try:
+        for process in started:
+            assert process.stdout
+            process.stdout.readline()
+        if frozen:
+            freeze(started[0].pid)
+        since = time.monotonic()
+        end_processes([psutil.Process(process.pid) for process in started])
+        assert time.monotonic() - since < 10
+        assert [process.wait(10) for process in started] == [
+            -signal.SIGTERM,
+            -signal.SIGKILL,
+            -signal.SIGTERM,
+        ]
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
