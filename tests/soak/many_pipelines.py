@@ -12,11 +12,12 @@ import time
 import uuid
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
 import psutil
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -40,6 +41,9 @@ INTERVAL = 10.0
 
 TARGETS = 10
 """Groups that are also waited for with a frozen target."""
+
+READY = 60.0
+"""Seconds within which new partitions can be read."""
 
 KEPT_BATCHES = 100
 """Spark's default of ``spark.sql.streaming.minBatchesToRetain``."""
@@ -122,6 +126,7 @@ class ManyPipelines:
 
     def run(self, seconds: float) -> None:
         """Move and await the pipelines for some seconds, and print each minute what they take."""
+        self._wait_for_leaders()
         began = time.monotonic()
         self._end = began + seconds
         loops = [threading.Thread(target=self._wait_for_all), threading.Thread(target=self._check_drift)]
@@ -136,6 +141,18 @@ class ManyPipelines:
         self._over.set()
         for loop in loops:
             loop.join()
+
+    def _wait_for_leaders(self) -> None:
+        deadline = time.monotonic() + READY
+        while True:
+            try:
+                self._ends(self._topics)
+            except (KafkaException, KeyError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
 
     def finish(self, written: dict[str, int]) -> list[str]:
         """Let each pipeline read what is left, print the figures, and return what is wrong."""
@@ -153,11 +170,7 @@ class ManyPipelines:
                 self._broken.append(f"{each.group} is not at the log end: {_differences(found, wanted)}")
             if each.reached != wanted:
                 self._broken.append(f"{each.group} has not read all: {_differences(each.reached, wanted)}")
-        gaps = [
-            later - earlier
-            for times in self._readings.values()
-            for earlier, later in zip(times, times[1:], strict=False)
-        ]
+        gaps = [later - earlier for times in self._readings.values() for earlier, later in pairwise(times)]
         if (mute := len(self._pipelines) - len(self._readings)) > 0:
             self._broken.append(f"{mute} waits had no reading")
         total = sum(written.values())
@@ -308,9 +321,10 @@ class ManyPipelines:
                 if "admin_worker" in " ".join(child.cmdline()):
                     others += 1
         written = _total(self._ends(self._topics))
+        calls = sum(map(len, self._seconds.values()))
         return (
-            f"{rss / 1e6:.0f} MB, {me.num_threads()} threads, {me.num_fds()} files, {others} admin processes; "
-            f"{written:,} records, {sum(map(len, self._seconds.values())):,} calls, {len(self._broken)} broken"
+            f"{rss / 1e6:.0f} MB, {me.num_threads()} threads, {me.num_fds()} files, {others} children; "
+            f"{written:,} records, {calls:,} calls, {len(self._broken)} broken"
         )
 
 

@@ -78,7 +78,6 @@ def main(minutes: float, topics: int, partitions: int, groups: int, rate: int, w
 def broker(topics: list[str], partitions: int) -> Iterator[str]:
     """Start a broker with the topics, and return its address."""
     from confluent_kafka.admin import AdminClient, NewTopic
-    from deadlines import until
 
     from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
@@ -86,17 +85,6 @@ def broker(topics: list[str], partitions: int) -> Iterator[str]:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         for made in admin.create_topics([NewTopic(name, partitions, 1) for name in topics]).values():
             made.result(60)
-
-        def have_leaders() -> bool:
-            found = admin.list_topics(timeout=10).topics
-            return all(
-                name in found
-                and len(found[name].partitions) == partitions
-                and all(each.leader >= 0 for each in found[name].partitions.values())
-                for name in topics
-            )
-
-        until(have_leaders, "the leaders of all partitions")
         yield kafka.bootstrap_servers
 
 
