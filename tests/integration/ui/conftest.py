@@ -157,7 +157,13 @@ class Metadata:
             )
             times = [began + timedelta(minutes=number) for number in range(count)]
             runs = [
-                {"dag_id": dag_id, "run_id": run_id, "run_type": "manual", "state": "success", "run_after": at}
+                {
+                    "dag_id": dag_id,
+                    "run_id": run_id,
+                    "run_type": "manual",
+                    "state": "success",
+                    "run_after": at,
+                }
                 for run_id, at in zip(run_ids, times, strict=True)
             ]
             table = DagRun.__table__
