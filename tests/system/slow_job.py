@@ -7,11 +7,12 @@ import time
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, udf
+from pyspark.sql.types import StringType
 
 servers, topic, group, checkpoint, output = sys.argv[1:]
 
 
-@udf("string")
+@udf(StringType())
 def slowly(value: str) -> str:
     """Take a while for each record."""
     time.sleep(0.1)

@@ -125,9 +125,10 @@ def executors(worker):
     return [each for each in worker.children(recursive=True) if EXECUTOR in " ".join(each.cmdline())]
 
 
-def kill_one_in_the_middle_of_a_batch(cluster, checkpoint):
+def kill_one_in_the_middle_of_a_batch(cluster, job, checkpoint):
     planned, finished = (checkpoint / name / str(KILLED_BATCH) for name in ("offsets", "commits"))
-    until(planned.exists, f"batch {KILLED_BATCH}", 180)
+    until(lambda: planned.exists() or job.poll() is not None, f"batch {KILLED_BATCH}", 180)
+    assert job.poll() is None, "the job has ended early"
     (one, other) = cluster.workers
     assert executors(one)
     assert executors(other)
@@ -155,7 +156,7 @@ def test_the_batch_ends_on_the_other_worker_and_its_offsets_are_committed(
     cluster, start, pipeline, tmp_path, held, follows
 ):
     job = start() if follows == "operator" else start("launcher")
-    kill_one_in_the_middle_of_a_batch(cluster, Path(pipeline["checkpoint_location"]))
+    kill_one_in_the_middle_of_a_batch(cluster, job, Path(pipeline["checkpoint_location"]))
 
     assert job.wait(180) == 0, (tmp_path / "job.log").read_text()[-5000:]
 
