@@ -24,6 +24,14 @@ class OwnPostgres(NamedTuple):
         """For SQLAlchemy."""
         return f"postgresql+psycopg://postgres@/postgres?host={self.socket_directory}"
 
+    def new_database(self, name: str) -> str:
+        """Create a database for an Airflow, and return its URL."""
+        import psycopg
+
+        with psycopg.connect(host=self.socket_directory, user="postgres", autocommit=True) as connection:
+            connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+        return f"postgresql+psycopg2://postgres@/{name}?host={self.socket_directory}"
+
     @property
     def airflow_connection(self) -> dict[str, object]:
         """For the variable AIRFLOW_CONN_..., as JSON."""

@@ -25,6 +25,7 @@ from airflow_kafka_offsets.local.process import SupervisedProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+    from typing import Self
 
 READY = 180.0
 DEADLINE = 90.0
@@ -37,8 +38,12 @@ API_SERVER, SCHEDULER, DAG_PROCESSOR, TRIGGERER = COMPONENTS = (
     "dag-processor",
     "triggerer",
 )
-# The log servers of these two would listen on every interface.
-SKIP_SERVE_LOGS = (SCHEDULER, TRIGGERER)
+WORKER = "worker"
+SECOND = "-2"
+"""Appended to the name of a component of which there are two."""
+
+# The log servers of these would listen on every interface.
+SKIP_SERVE_LOGS = (SCHEDULER, TRIGGERER, WORKER)
 HEALTH = {"scheduler": SCHEDULER, "triggerer": TRIGGERER, "dag_processor": DAG_PROCESSOR}
 
 QUICK = {
@@ -124,8 +129,8 @@ class RunningAirflow:
         self._running: dict[str, SupervisedProcess] = {}
         self._client: httpx.Client | None = None
 
-    def __enter__(self) -> RunningAirflow:
-        make_database(self.environment, self.home)
+    def __enter__(self) -> Self:
+        self.make_database()
         try:
             for component in self.components:
                 self.start(component)
@@ -139,9 +144,14 @@ class RunningAirflow:
         if self._client is not None:
             self._client.close()
         # The api-server last: tasks that are still running report to it.
-        with ThreadPoolExecutor(len(COMPONENTS)) as at_the_same_time:
-            list(at_the_same_time.map(self.stop, COMPONENTS[1:]))
+        others = [component for component in self.components if component != API_SERVER]
+        with ThreadPoolExecutor(len(others)) as at_the_same_time:
+            list(at_the_same_time.map(self.stop, others))
         self.stop(API_SERVER)
+
+    def make_database(self) -> None:
+        """Create its database."""
+        make_database(self.environment, self.home)
 
     def log_file(self, component: str) -> Path:
         """What a component says."""
@@ -149,8 +159,11 @@ class RunningAirflow:
 
     def start(self, component: str) -> None:
         """Start one component, without waiting for it."""
-        command = [sys.executable, "-m", "airflow", component]
-        if component in SKIP_SERVE_LOGS:
+        kind = component.removesuffix(SECOND)
+        command = [sys.executable, "-m", "airflow", *(["celery"] if kind == WORKER else []), kind]
+        if kind == WORKER:
+            command += ["--celery-hostname", f"{component}@{LOOPBACK}"]
+        if kind in SKIP_SERVE_LOGS:
             command.append("--skip-serve-logs")
         with pytest.MonkeyPatch.context() as ours:
             for name, value in self.environment.items():
@@ -163,7 +176,7 @@ class RunningAirflow:
         if process is None:
             return
         with contextlib.suppress(psutil.NoSuchProcess):
-            if component == TRIGGERER:
+            if component.removesuffix(SECOND) == TRIGGERER:
                 # It may overlook for ten seconds that its triggers have ended, which they do in a process of
                 # their own.
                 ending = psutil.Process(process.pid)
@@ -184,6 +197,10 @@ class RunningAirflow:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
         process.end_all()
+
+    def pid(self, component: str) -> int:
+        """Return the process id of a component."""
+        return self._running[component].pid
 
     def restart_triggerer(self) -> None:
         """Stop the triggerer, start another one, and return when that one is there."""
@@ -268,7 +285,7 @@ class RunningAirflow:
     def said(self) -> str:
         """Return the end of what each component has said, for a test that fails."""
         texts = []
-        for component in COMPONENTS:
+        for component in self.components:
             if (file := self.log_file(component)).exists():
                 tail = file.read_text(errors="replace").splitlines()[-LINES:]
                 texts.append("\n".join([f"=== {component}", *(line[:WIDTH] for line in tail)]))

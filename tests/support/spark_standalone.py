@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine: a master and a worker, which starts executors."""
+"""A Spark standalone cluster on this machine: a master and workers, which start executors."""
 
 from __future__ import annotations
 
@@ -26,28 +26,39 @@ class StandaloneSpark(NamedTuple):
     """As a Spark connection of Airflow has it: ``spark://127.0.0.1``."""
     port: int
     directory: Path
-    """With ``work``, where the executors write, and ``logs`` of master and worker."""
+    """With ``work``, where the executors write, and ``logs`` of master and workers."""
+    workers: list[psutil.Process]
+    """Their executors are their children."""
+
+    @property
+    def master(self) -> str:
+        """As ``spark-submit --master`` has it."""
+        return f"{self.host}:{self.port}"
 
 
 @contextmanager
-def standalone_spark(directory: Path, environment: Mapping[str, str]) -> Iterator[StandaloneSpark]:
-    """Start a cluster and end it with all that it has started."""
+def standalone_spark(
+    directory: Path, environment: Mapping[str, str], workers: int = 1
+) -> Iterator[StandaloneSpark]:
+    """Start a cluster and end it with all that it has started; a worker has one core."""
     import pyspark
 
     spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     port = free_port()
     web = free_port({port})
-    workers_web = free_port({port, web})
     (directory / "logs").mkdir(parents=True)
     environment = {**environment, "SPARK_DAEMON_MEMORY": "256m"}
     url = f"spark://{LOOPBACK}:{port}"
     commands = {
         "master": ["master.Master", "--host", LOOPBACK, "--port", str(port), "--webui-port", str(web)],
-        "worker": [
+    }
+    taken = {port, web}
+    for number in range(workers):
+        taken.add(workers_web := free_port(taken))
+        commands[f"worker-{number}"] = [
             *("worker.Worker", "--host", LOOPBACK, "--webui-port", str(workers_web)),
             *("--cores", "1", "--memory", "1g", "--work-dir", str(directory / "work"), url),
-        ],
-    }
+        ]
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for name, (module, *arguments) in commands.items():
@@ -56,8 +67,9 @@ def standalone_spark(directory: Path, environment: Mapping[str, str]) -> Iterato
                 processes.append(
                     subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=directory)
                 )
-        until(lambda: _workers(web) == 1, "Spark's worker")
-        yield StandaloneSpark(f"spark://{LOOPBACK}", port, directory)
+        until(lambda: _workers(web) == workers, "Spark's workers")
+        started = [psutil.Process(process.pid) for process in processes[1:]]
+        yield StandaloneSpark(f"spark://{LOOPBACK}", port, directory, started)
     finally:
         for process in processes:
             _end(process)

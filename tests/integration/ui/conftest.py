@@ -7,25 +7,46 @@ import os
 import shutil
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from running_airflow import QUICK, make_database
 
-from airflow_kafka_offsets.local.demo import demo_environment
+from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DATABASE = "AIRFLOW_DATABASE"
+SQL_ALCHEMY_CONN = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture(scope="session")
-def database(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The database of this process's Airflow."""
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The database of this process's Airflow: SQLite, or with AIRFLOW_DATABASE=postgresql a PostgreSQL."""
     scratch = tmp_path_factory.mktemp("empty")
     (scratch / "dags").mkdir()
-    make_database(demo_environment(scratch, scratch / "dags", "127.0.0.1:1"), scratch)
+    environment = demo_environment(scratch, scratch / "dags", "127.0.0.1:1")
+    kind = os.environ.get(DATABASE, "sqlite")
+    if kind == "postgresql":
+        from airflow import settings
+
+        url = request.getfixturevalue("postgres").new_database("tab")
+        migrate_airflow({**environment, SQL_ALCHEMY_CONN: url}, scratch)
+        with pytest.MonkeyPatch.context() as ours:
+            ours.setenv(SQL_ALCHEMY_CONN, url)
+            settings.configure_vars()
+            settings.configure_orm()
+            yield kind
+            settings.dispose_orm()
+        return
+    make_database(environment, scratch)
     home = Path(os.environ["AIRFLOW_HOME"])
     shutil.copy(scratch / "airflow" / "airflow.db", home / "airflow.db")
+    yield kind
 
 
 class Metadata:
@@ -126,23 +147,32 @@ class Metadata:
         from airflow.models.taskinstance import TaskInstance
         from airflow.models.xcom import XComModel
         from airflow.utils.session import create_session
-        from sqlalchemy import func, insert, select
+        from sqlalchemy import insert, select
 
         began = datetime.now(tz=timezone.utc) - timedelta(minutes=count)
+        run_ids = [f"many__{number}" for number in range(count)]
         with create_session() as session:
             version = session.scalar(
                 select(SerializedDagModel.dag_version_id).where(SerializedDagModel.dag_id == dag_id)
             )
-            first = (session.scalar(select(func.max(DagRun.id))) or 0) + 1
-            runs, instances, values = [], [], []
-            for number in range(count):
-                at, run_id = began + timedelta(minutes=number), f"many__{number}"
-                same = {"dag_id": dag_id, "run_id": run_id}
-                runs.append(
-                    {**same, "id": first + number, "run_type": "manual", "state": "success", "run_after": at}
-                )
+            times = [began + timedelta(minutes=number) for number in range(count)]
+            runs = [
+                {
+                    "dag_id": dag_id,
+                    "run_id": run_id,
+                    "run_type": "manual",
+                    "state": "success",
+                    "run_after": at,
+                }
+                for run_id, at in zip(run_ids, times, strict=True)
+            ]
+            table = DagRun.__table__
+            adding = insert(table).returning(table.c.id, sort_by_parameter_order=True)
+            numbers = session.scalars(adding, runs).all()
+            instances, values = [], []
+            for run_id, number, at in zip(run_ids, numbers, times, strict=True):
                 for task_id, value in results.items():
-                    its = {**same, "task_id": task_id, "map_index": -1}
+                    its = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": -1}
                     instances.append(
                         {
                             **its, "id": uuid4(), "state": "success", "try_number": 1, "pool": "default_pool",
@@ -150,18 +180,12 @@ class Metadata:
                         }
                     )  # fmt: skip
                     values.append(
-                        {
-                            **its,
-                            "dag_run_id": first + number,
-                            "key": "return_value",
-                            "value": value,
-                            "timestamp": at,
-                        }
+                        {**its, "dag_run_id": number, "key": "return_value", "value": value, "timestamp": at}
                     )
-            for model, rows in ((DagRun, runs), (TaskInstance, instances), (XComModel, values)):
+            for model, rows in ((TaskInstance, instances), (XComModel, values)):
                 session.execute(insert(model.__table__), rows)
         self._runs += count
-        return [f"many__{number}" for number in range(count)]
+        return run_ids
 
     def run_again(self, dag_id: str, run_id: str, task_id: str, value: Any) -> None:
         """Leave what clearing a task and running it again leaves."""
