@@ -25,7 +25,12 @@ from airflow_kafka_offsets.cli.options import (
     scenario_options,
     topics_option,
 )
-from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
+from airflow_kafka_offsets.errors import (
+    KafkaOffsetsError,
+    OffsetsFormatError,
+    PlanRefusedError,
+    UsageError,
+)
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import Groups
@@ -137,7 +142,11 @@ def reset(
         plan = plan_reset(client, checkpoint, groups, scenario, policy=execution.policy, **policies)
     else:
         names = [check_group(name, "GROUP") for name in group_ids]
-        names = [found.group_id for found in client.list_groups()] if all_groups else names
+        if all_groups and not (names := [found.group_id for found in client.list_groups()]):
+            raise PlanRefusedError(
+                "--all-groups: found no group that this user may see; expected one: correct the broker, or "
+                "grant the user Describe on the groups"
+            )
         scopes = dict.fromkeys(names, TopicScope.parse(topics))
         plan = PipelinePlan(plan_resets(client, scopes, scenario, **policies))
     execution.finish(plan, client, checkpoint, save=save, export=export)

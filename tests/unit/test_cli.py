@@ -14,6 +14,7 @@ import pytest
 from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.cli.execution import Execution, save_offsets
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -268,6 +269,13 @@ def test_a_state_that_no_group_has_is_exit_2(cli):
     assert status == 2
     assert "'Emptyy'" in error
     assert "'Empty'" in error
+
+
+def test_all_groups_where_there_is_none_is_no_success(cli, monkeypatch):
+    monkeypatch.setattr(OffsetsClient, "list_groups", lambda _: [])
+    status, error = cli("reset", "--all-groups", "--all-topics", "--to-earliest", "--execute")
+    assert status == 1
+    assert "nothing was changed: --all-groups: found no group that this user may see" in error
 
 
 def test_a_plan_that_is_refused_is_not_exported(capsys):
