@@ -137,16 +137,17 @@ def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:
     return read
 
 
-def _location(value: Any, parameter: str) -> str:
+def parse_location(value: object, parameter: str, conn_parameter: str | None = "checkpoint_conn_id") -> str:
+    """Read a location, see :func:`check_location`."""
     location = parse_text(value, parameter)
-    check_location(location, parameter)
+    check_location(location, parameter, conn_parameter)
     return location
 
 
 NAME_READERS: Mapping[str, Callable[[Any, str], Any]] = {
     "group_id": _checked(parse_group_id),
     "topics": _checked(TopicScope.parse),
-    "checkpoint_location": _location,
+    "checkpoint_location": parse_location,
     "checkpoint_conn_id": parse_text,
     "kafka_config_id": parse_text,
 }
@@ -167,19 +168,24 @@ def group_uri(kafka_config_id: str, group_id: str) -> str:
 
 
 def check_location(
-    location: object, parameter: str = "checkpoint_location", conn_parameter: str = "checkpoint_conn_id"
+    location: object,
+    parameter: str = "checkpoint_location",
+    conn_parameter: str | None = "checkpoint_conn_id",
 ) -> None:
     """
     Refuse a location with a password in it.
 
     :param parameter: what the location was given as, for the error text.
-    :param conn_parameter: what names the connection of its storage.
+    :param conn_parameter: what names the connection of its storage, ``None`` if nothing does.
     :raises UsageError: without repeating the password.
     """
     # Old Hadoop wrote s3a://KEY:SECRET@bucket; a secret may hold slashes.
     if isinstance(location, str) and re.match(r"[A-Za-z0-9+.-]+://[^/@]*:[^@]*@", location):
         scheme = location.partition(":")[0]
+        where = "the configuration of the storage's driver"
+        if conn_parameter is not None:
+            where = f"an Airflow connection and name it with {conn_parameter}"
         raise UsageError(
             f"{parameter} ({scheme}://...) holds a password, which logs and the UI would show: put the "
-            f"credentials into an Airflow connection and name it with {conn_parameter}"
+            f"credentials into {where}"
         )

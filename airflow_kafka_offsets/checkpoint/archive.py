@@ -194,10 +194,11 @@ def find_archive(checkpoint: SparkCheckpoint, name: str | None) -> Archive:
     for archive in reversed(archives):
         if archive.name == name or (name is None and not archive.undone and "-undo" not in archive.name):
             return archive
-    there = ", ".join(f"{a.name} ({'undone' if a.undone else a.created})" for a in archives) or "none"
+    there = ", ".join(f"{a.name} ({'undone' if a.undone else a.created})" for a in archives)
+    remedy = "name one of them, or give" if there else "correct the location, or restore the group with"
     raise CheckpointError(
         f"{checkpoint.location}: found no {f'archive {name}' if name else 'move to take back'}; there are: "
-        f"{there}: name one of them, or give the offsets from a receipt or a CSV file"
+        f"{there or 'none'}: {remedy} the offsets from a receipt or a CSV file"
     )
 
 

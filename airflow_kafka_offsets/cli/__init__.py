@@ -17,6 +17,7 @@ from airflow_kafka_offsets.cli.options import (
     broker_options,
     combined,
     output_option,
+    refuse_unused,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
@@ -56,8 +57,10 @@ def doctor(packages: Sequence[str], jars: Sequence[str], broker: dict[str, Any],
     """Check this machine, and a broker if one is named."""
     from airflow_kafka_offsets.local.environment import check_broker, check_environment
 
-    checks = check_environment(packages=packages, jars=jars)
     timeout = broker.pop("timeout")
+    if not any(broker.values()):
+        refuse_unused("without a broker", "timeout")
+    checks = check_environment(packages=packages, jars=jars)
     if any(broker.values()):
         checks += check_broker(broker_config(**broker), timeout)
     lines = []

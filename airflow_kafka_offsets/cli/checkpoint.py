@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.execution import REFUSED, Execution, move_options, print_result
+from airflow_kafka_offsets.cli.execution import (
+    REFUSED,
+    Execution,
+    move_options,
+    print_result,
+    truncate_options,
+)
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     StrictCommand,
@@ -99,7 +105,7 @@ def checkpoint_seek(
 @checkpoint.command("truncate")
 @checkpoint_argument
 @click.option("--to-batch", type=click.IntRange(0), required=True, help="The batch that becomes the newest.")
-@move_options
+@truncate_options
 def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: Execution) -> None:
     """
     Remove all batches after one from the checkpoint at URI.

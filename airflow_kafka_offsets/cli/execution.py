@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from airflow_kafka_offsets.cli.options import choice_option, combined, duration_option, output_option
+from airflow_kafka_offsets.cli.options import (
+    Option,
+    choice_option,
+    combined,
+    duration_option,
+    output_option,
+)
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPolicy, PendingBatch, Sink
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -87,7 +93,9 @@ class Execution:
         from airflow_kafka_offsets.moves.apply import apply, look_up_times
 
         if export:
-            click.echo(format_csv({group.group_id: group.after for group in plan.groups}), nl=False)
+            # What is refused is no plan for others to carry out.
+            if not plan.refused:
+                click.echo(format_csv({group.group_id: group.after for group in plan.groups}), nl=False)
         elif self.output == "table":
             self.show(*(look_up_times(client, plan) if client else plan).tables())
         if not plan.refused:
@@ -156,33 +164,42 @@ _execution_options = (
 
 execution_options = combined("execution", Execution, *_execution_options)
 
-move_options = combined(
-    "execution",
-    Execution,
-    *_execution_options,
-    combined(
-        "policy",
-        CheckpointPolicy.parse,
-        choice_option(
-            "--pending-batch",
-            PendingBatch,
-            "fail",
-            "For a batch that was not finished; to discard needs --sink.",
-        ),
-        click.option(
-            "--sink",
-            metavar="|".join(get_args(Sink)),
-            help="Where the query writes to; idempotent: a foreachBatch that overwrites by the records' own "
-            "key. "
-            "For any other sink: seek only.",
-        ),
-        click.option("--sink-location", metavar="URI", help="Directory that a file sink writes to."),
-        click.option("--allow-state", is_flag=True, help="Move a query although its state stays as it is."),
+_sink_options = (
+    click.option(
+        "--sink",
+        metavar="|".join(get_args(Sink)),
+        help="Where the query writes to; idempotent: a foreachBatch that overwrites by the records' own key. "
+        "For any other sink: seek only.",
     ),
-    duration_option(
-        "--quiet-period",
-        int(QUIET_PERIOD),
-        "without a write to the checkpoint after which its query counts as stopped.",
+    click.option("--sink-location", metavar="URI", help="Directory that a file sink writes to."),
+)
+
+
+def _move_options(*policy: Option) -> Option:
+    return combined(
+        "execution",
+        Execution,
+        *_execution_options,
+        combined("policy", CheckpointPolicy.parse, *policy),
+        duration_option(
+            "--quiet-period",
+            int(QUIET_PERIOD),
+            "without a write to the checkpoint after which its query counts as stopped.",
+        ),
+    )
+
+
+move_options = _move_options(
+    choice_option(
+        "--pending-batch",
+        PendingBatch,
+        "fail",
+        "For a batch that was not finished; to discard needs --sink.",
     ),
+    *_sink_options,
+    click.option("--allow-state", is_flag=True, help="Move a query although its state stays as it is."),
 )
 """Those of :data:`execution_options`, and what may happen to a checkpoint."""
+
+truncate_options = _move_options(*_sink_options)
+"""Those of :data:`move_options` that removing batches reads: it always discards, and takes state back too."""

@@ -25,7 +25,12 @@ from airflow_kafka_offsets.cli.options import (
     scenario_options,
     topics_option,
 )
-from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.errors import (
+    KafkaOffsetsError,
+    OffsetsFormatError,
+    PlanRefusedError,
+    UsageError,
+)
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import Groups
@@ -115,6 +120,8 @@ def reset(
     if isinstance(scenario, ToBatch) and not checkpoint:
         raise UsageError("--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well")
     named = scenario.named is not None or isinstance(scenario, FromFile)
+    if named:
+        refuse_unused("with offsets that name their partitions", "all_topics")
     if not (topics or all_topics or checkpoint or named):
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if checkpoint and len(group_ids) != 1:
@@ -135,7 +142,11 @@ def reset(
         plan = plan_reset(client, checkpoint, groups, scenario, policy=execution.policy, **policies)
     else:
         names = [check_group(name, "GROUP") for name in group_ids]
-        names = [found.group_id for found in client.list_groups()] if all_groups else names
+        if all_groups and not (names := [found.group_id for found in client.list_groups()]):
+            raise PlanRefusedError(
+                "--all-groups: found no group that this user may see; expected one: correct the broker, or "
+                "grant the user Describe on the groups"
+            )
         scopes = dict.fromkeys(names, TopicScope.parse(topics))
         plan = PipelinePlan(plan_resets(client, scopes, scenario, **policies))
     execution.finish(plan, client, checkpoint, save=save, export=export)
@@ -208,6 +219,9 @@ def _read_receipt(uri: str) -> Any:
     if text is None:
         raise UsageError(f"--receipt {uri}: there is no such file")
     value = load_json(text, uri, show=kind_of)
-    read_receipt(value, show=kind_of)
-    read_checkpoint_receipt(value, show=kind_of)
+    try:
+        read_receipt(value, show=kind_of)
+        read_checkpoint_receipt(value, show=kind_of)
+    except OffsetsFormatError as error:
+        raise OffsetsFormatError(f"--receipt {uri}: {error}") from None
     return value

@@ -56,7 +56,7 @@ class StrictCommand(click.Command):
         found = re.compile(
             rf"""(?<![\w'"./-])(?:({"|".join(names.keys() - plain)})\b(?![-.])"""
             rf"""|({"|".join(plain)})(?==| names | to '| is (?:missing|empty)|: found))"""
-            r"""(?:=True\b|=(?![\w'"{[-]))?"""
+            r"""(?:=True\b|=(?=[\s,;:).]|$))?"""
         )
         return found.sub(lambda match: names[match[1] or match[2]], text)
 

@@ -138,7 +138,7 @@ def show_ui(home: Path, environment: Mapping[str, str], page: str) -> None:
         address = f"{airflow.url}/{page}"
         click.echo(
             f"\nAirflow is at  {address}\nlog in as      {USER}\nwith password  {airflow.password}\n"
-            "Press Ctrl-C to end Airflow and Kafka."
+            "Press Ctrl-C to end it."
         )
         if _has_display():
             webbrowser.open(address)

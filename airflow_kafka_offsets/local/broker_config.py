@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+LAST_PORT = 65_535
 CONTROLLER = "CONTROLLER"
 
 _PORTS = range(20_000, 32_000)

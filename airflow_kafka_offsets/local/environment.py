@@ -10,12 +10,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from airflow_kafka_offsets.errors import BrokerError, SetupError
+from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.config import RETENTION
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.local.java import REMEDY, find_java
 from airflow_kafka_offsets.model.parameters import duration_text
+from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -196,14 +197,27 @@ def spark_in(jar_names: Iterable[str]) -> Spark | None:
 
 
 def libraries(packages: Iterable[str], jars: Iterable[str], source: str = "--jars") -> list[Library]:
-    """Return the connectors and kafka-clients of Maven coordinates, and of jar files by their names."""
-    coordinates = (coordinate.strip().split(":") for coordinate in packages)
-    files = (re.fullmatch(r"(?:.*/)?(.+?)-([0-9][^/]*)\.jar", jar.strip()) for jar in jars)
+    """
+    Return the connectors and kafka-clients of Maven coordinates, and of jar files by their names.
+
+    :param packages: each may be several, separated by commas as for Spark; likewise ``jars``.
+    :raises UsageError: for coordinates that Spark refuses.
+    """
+    coordinates = [_coordinate(each) for each in ",".join(packages).split(",") if each.strip()]
+    names = (jar.strip() for jar in ",".join(jars).split(","))
+    files = (re.fullmatch(r"(?:.*/)?(.+?)-([0-9][^/]*)\.jar", jar) for jar in names)
     found = [
-        *(Library(parts[1], parts[-1], "--packages") for parts in coordinates if len(parts) >= 3),
+        *(Library(artifact, version, "--packages") for _, artifact, version in coordinates),
         *(Library(file[1], file[2], source) for file in files if file),
     ]
     return [each for each in found if each.name == "kafka-clients" or each.name.startswith(f"{_CONNECTOR}_")]
+
+
+def _coordinate(text: str) -> list[str]:
+    parts = [part.strip() for part in text.replace("/", ":").split(":")]
+    if len(parts) != 3 or not all(parts):
+        raise UsageError(f"packages={shorten(text)}: expected group:artifact:version")
+    return parts
 
 
 def _version(distribution: str) -> str | None:

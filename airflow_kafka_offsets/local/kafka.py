@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import BrokerError, SetupError
+from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local import broker_config
@@ -57,6 +57,7 @@ class EmbeddedKafka:
     :param properties: broker properties that are added to, or replace, the default ones.
     :param heap: the Java heap of a broker, as in ``-Xmx``.
     :param progress: called with a line of text now and then while jars are fetched and the brokers start.
+    :raises UsageError: if there is no such port.
     """
 
     def __init__(
@@ -70,6 +71,9 @@ class EmbeddedKafka:
         heap: str = "512m",
         progress: Callable[[str], None] = silent,
     ) -> None:
+        last = broker_config.LAST_PORT + 1 - brokers
+        if port is not None and not 1 <= port <= last:
+            raise UsageError(f"port={port}: expected 1 to {last}, with a port for each of {brokers} brokers")
         self._temporary = directory is None
         temporary = Path(tempfile.gettempdir(), f"airflow-kafka-offsets-{secrets.token_hex(8)}")
         self.directory = (directory or temporary).absolute()
@@ -202,6 +206,12 @@ class EmbeddedKafka:
         return found | self._properties
 
     def _start(self) -> None:
+        if others := find_brokers(self.directory):
+            pids = ", ".join(str(each.pid) for each in others)
+            raise SetupError(
+                f"a Kafka runs in {self.directory} already (pid {pids}), expected none: stop it "
+                f"(airflow-kafka-offsets kafka stop --directory {self.directory}), or name another directory"
+            )
         there = len(list(self.directory.glob("broker-*/server.properties")))
         if there not in (0, len(self.brokers)):
             raise SetupError(

@@ -66,7 +66,11 @@ class CheckpointPolicy:
 
     @classmethod
     def parse(
-        cls, pending_batch: object, sink: object, sink_location: object, allow_state: object
+        cls,
+        pending_batch: object = "fail",
+        sink: object = None,
+        sink_location: object = None,
+        allow_state: object = False,
     ) -> CheckpointPolicy:
         """Read the parameters of an operator; errors name the parameter, what was found and the choices."""
         policy = cls(

@@ -248,9 +248,12 @@ def check_plans(plans: Iterable[Refusable]) -> None:
 
 def _outside_remedy(target: int, log: LogRange) -> str:
     if target < log.start:
+        found = f"{log.start - target} records were deleted by retention before they were asked for"
+        if target < 0:
+            found = "no offset is below 0"
         return (
-            f"{log.start - target} records were deleted by retention before they were asked for; set "
-            "on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
+            f"{found}; set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the "
+            "partition alone"
         )
     return (
         "the topic was recreated, or the offset belongs to another cluster or another system; check the "

@@ -188,16 +188,19 @@ class FromFile(_Scenario):
         Return the file's offsets for a group.
 
         :param groups: number of groups that are moved: lines of three columns need it to be one.
-        :raises OffsetsFormatError: if it has no line for the group, or is not Kafka's CSV.
+        :raises OffsetsFormatError: if it has no line for the group, or is not Kafka's CSV; names the file.
         """
-        if groups == 1:
-            return parse_csv(self.text, group_id)[group_id]
-        if self._of_one_group:
-            raise OffsetsFormatError(
-                f"{self.name} has lines of topic,partition,offset, and {groups} groups are moved: give lines "
-                "of group,topic,partition,offset"
-            )
-        return lines_of(self._by_group, group_id)
+        try:
+            if groups == 1:
+                return parse_csv(self.text, group_id)[group_id]
+            if self._of_one_group:
+                raise OffsetsFormatError(
+                    f"the file has lines of topic,partition,offset, and {groups} groups are moved: give "
+                    "lines of group,topic,partition,offset"
+                )
+            return lines_of(self._by_group, group_id)
+        except OffsetsFormatError as error:
+            raise OffsetsFormatError(f"{shorten(self.name)}: {error}") from None
 
     @cached_property
     def _of_one_group(self) -> bool:

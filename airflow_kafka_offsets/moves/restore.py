@@ -59,14 +59,14 @@ def plan_restore_receipt(
     before = {group.group_id: group.before for group in groups if group.before}
     plans = _plan_groups(client, before, named, "receipt", on_out_of_range, on_no_commit)
     kept = read_checkpoint_receipt(value)
-    if kept is None:
-        return PipelinePlan(plans)
-    if checkpoint is None:
-        remark = (
-            f"the checkpoint {shorten(kept.location)} moved with it, and is not moved back: no checkpoint is "
-            "given"
-        )
-        return PipelinePlan([replace(plan, notes=(*plan.notes, remark)) for plan in plans])
+    if kept is None or checkpoint is None:
+        remarks = []
+        if kept is not None:
+            moved = f"the checkpoint {shorten(kept.location)} moved with it"
+            remarks = [f"{moved}, and is not moved back: no checkpoint is given"]
+        elif checkpoint is not None:
+            remarks = [f"no checkpoint moved with it, so {checkpoint.location} stays as it is"]
+        return PipelinePlan([replace(plan, notes=(*plan.notes, *remarks)) for plan in plans])
     query_id = checkpoint.read().query_id
     if query_id != kept.query_id:
         raise PlanRefusedError(

@@ -55,14 +55,15 @@ def read_file(uri: str) -> FromFile:
     :raises CheckpointUnavailableError: if its storage does not answer.
     """
     try:
-        text, why = read_text(uri), "there is no such file"
+        text, why = read_text(uri), f"{shorten(uri)}: there is no such file"
     except KafkaOffsetsError as error:
         if error.retriable:
             raise
+        # It names the file, unless that holds a password.
         text, why = None, str(error)
     if text is None:
         raise UsageError(
-            f"from_file={shorten(uri)}: cannot be read ({why}): give a file of topic,partition,offset lines, "
+            f"from_file: cannot be read ({why}): give a file of topic,partition,offset lines, "
             "as kafka-consumer-groups --export prints them"
         )
     return FromFile(uri, text)

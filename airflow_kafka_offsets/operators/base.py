@@ -24,11 +24,11 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.parameters import choice, parse_switch, parse_text
+from airflow_kafka_offsets.model.parameters import choice, parse_switch
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.apply import apply, look_up_times
 from airflow_kafka_offsets.operators.outlets import GroupMove, GroupOutlets
-from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
+from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.clears import clear_mark
 from airflow_kafka_offsets.task.failures import failing_at_once
 from airflow_kafka_offsets.task.given import GivenOptions, check_literals, is_template
@@ -248,7 +248,7 @@ class MovingOperator(OffsetsOperator):
     readers: ClassVar[Mapping[str, Reader]] = {
         "pending_batch": choice(PendingBatch),
         "sink": parse_sink,
-        "sink_location": parse_text,
+        "sink_location": parse_location,
         "allow_state": parse_switch,
         "quiet_period": parse_quiet_period,
     }

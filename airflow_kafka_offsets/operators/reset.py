@@ -21,6 +21,7 @@ from airflow_kafka_offsets.moves.finished import plan_kept
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.scenario import parse_scenario
 from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
+from airflow_kafka_offsets.pipeline import check_location
 from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
@@ -143,6 +144,8 @@ class ResetOffsetsOperator(MovingOperator):
             for name, value in literals.items():
                 if name in LITERAL_SCENARIOS:
                     LITERAL_SCENARIOS[name](value)
+                else:
+                    check_location(value, name, None)
         except (UsageError, OffsetsFormatError) as error:
             raise self.misused(str(error)) from None
         if "to_batch" in given and self.checkpoint_location is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -22,6 +23,7 @@ from airflow_kafka_offsets.model.recovery import FAILED, Work
 from airflow_kafka_offsets.moves.finished import finished_since
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
+from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -96,7 +98,7 @@ class RestoreOffsetsOperator(MovingOperator):
         "receipt": lambda value, name: read_receipt(
             load_json(parse_text(value, name), name) if isinstance(value, str) else value
         ),
-        "from_file": parse_text,
+        "from_file": partial(parse_location, conn_parameter=None),
         "when": choice(When),
         "on_no_commit": choice(RestoreMissingCommitPolicy),
         "on_out_of_range": choice(OutOfRangePolicy),

@@ -25,6 +25,7 @@ from airflow_kafka_offsets.model.window_bounds import WindowBound, check_bounds
 from airflow_kafka_offsets.moves.window import plan_window, topics_like
 from airflow_kafka_offsets.moves.window_checks import check_window
 from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.window_file import MAX_ARGUMENT, handed_over
 from airflow_kafka_offsets.task.window_memory import WindowMemory, fingerprint
@@ -106,7 +107,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         "end": lambda value, _: WindowBound.end(value),
         "topics_pattern": parse_pattern,
         "max_records": partial(parse_count, least=1),
-        **dict.fromkeys(("window_file", "window_conn_id"), parse_text),
+        "window_file": partial(parse_location, conn_parameter="window_conn_id"),
+        "window_conn_id": parse_text,
         "on_no_commit": choice(MissingCommitPolicy),
         "on_empty": choice(OnEmpty),
     }

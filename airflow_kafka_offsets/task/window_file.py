@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.parameters import parse_text
 from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.pipeline import check_location
+from airflow_kafka_offsets.pipeline import check_location, parse_location
 from airflow_kafka_offsets.storage import open_location, read_text, replace_file
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def split_window(value: object) -> tuple[OffsetWindow | Mapping[str, Any] | None
     """Return a window as :func:`load_window` takes it, unread if it is in a file, and the file's URI."""
     if isinstance(value, str):
         if not value.strip().startswith("{"):
-            return None, parse_text(value.strip(), "window")
+            return None, parse_location(value.strip(), "window", "window_conn_id")
         value = load_json(value, "window")
     if isinstance(value, Mapping) and value.get("window_file"):
         return value, str(value["window_file"])

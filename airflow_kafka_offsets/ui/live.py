@@ -12,6 +12,7 @@ import time
 import zlib
 from collections import OrderedDict
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Literal
@@ -99,8 +100,8 @@ class Live:
             child.end()
 
     def warm(self) -> None:
-        """Start the child process: somebody is about to ask."""
-        with self._lock:
+        """Start the child process: somebody is about to ask, and hears why it cannot be started."""
+        with self._lock, suppress(OSError):
             self._running()
 
     def ask(self, question: Question, pipeline: Pipeline, **more: Any) -> Future[Answer]:

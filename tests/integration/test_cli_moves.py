@@ -88,6 +88,19 @@ def test_a_reset_of_both_is_executed_and_restored_from_the_receipt_that_it_print
     assert (query.sparks_files(), committed()) == (before, READ)
 
 
+def test_a_receipt_of_groups_alone_says_that_the_checkpoint_stays(
+    cli, at, topic, group, query, committed, tmp_path
+):
+    before, file = query.files(), tmp_path / "receipt.json"
+    reset = ("group", "reset", group, "--topic", topic, "--to-earliest", "--execute", "--output", "json")
+    file.write_text(cli(*reset, *at).out)
+    flags = ("--receipt", file, "--checkpoint", query.location, "--execute", *QUIET, *at)
+    done = cli("group", "restore", group, *flags)
+    assert done.code == 0
+    assert f"no checkpoint moved with it, so {query.location} stays as it is" in done.out
+    assert (query.files(), committed()) == (before, READ)
+
+
 def test_both_are_restored_from_the_archives_csv(cli, at, group, query, committed):
     flags = ("--checkpoint", query.location, *QUIET, *at)
     cli("group", "reset", group, "--to-earliest", "--execute", *flags)

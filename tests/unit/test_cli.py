@@ -12,9 +12,13 @@ import sys
 import pytest
 
 from airflow_kafka_offsets.cli import main
-from airflow_kafka_offsets.cli.execution import save_offsets
-from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.cli.execution import Execution, save_offsets
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.plan import OffsetPlan
 
 COMMAND = [sys.executable, "-m", "airflow_kafka_offsets.cli"]
 
@@ -83,6 +87,7 @@ def test_what_is_in_a_file_that_is_no_receipt_is_not_shown(cli, tmp_path, conten
     status, error = cli("restore", "g", "--receipt", str(file))
     assert status == 1
     assert error.startswith("Error: ")
+    assert str(file) in error
     assert "hunter2" not in error
 
 
@@ -179,12 +184,67 @@ def test_an_extra_that_is_not_json_is_exit_2_and_a_sentence():
             "--on-no-commit would be ignored",
         ),
         (["restore", "g", "--from-file", "f", "--allow-state"], "--allow-state would be ignored without"),
+        (["reset", "g", "--all-topics", "--to-offset", '{"t": {"0": 1}}'], "--all-topics would be ignored"),
+        (["reset", "g", "--all-topics", "--from-file", __file__], "--all-topics would be ignored"),
     ],
 )
 def test_an_option_that_nothing_would_read_is_exit_2(cli, arguments, text):
     status, error = cli(*arguments)
     assert status == 2
     assert text in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["doctor", "--timeout", "5"], "--timeout would be ignored without a broker"),
+        (
+            ["doctor", "--package", "org.apache.spark:spark-sql-kafka-0-10_2.13"],
+            "expected group:artifact:ver",
+        ),
+        (["doctor", "--package", "a:b:1,nonsense"], "--package=nonsense: expected group:artifact:version"),
+        (["checkpoint", "truncate", "cp", "--to-batch", "1", "--pending-batch", "fail"], "No such option"),
+        (["checkpoint", "truncate", "cp", "--to-batch", "1", "--allow-state"], "No such option"),
+        (
+            ["checkpoint", "truncate", "cp", "--to-batch", "1", "--sink", "noop", "--sink-location", "/out"],
+            "--sink-location=/out would be ignored",
+        ),
+        (["kafka", "start", "--directory", "cp", "--port", "65536"], "--port=65536: expected 1 to 65535"),
+        (["kafka", "start", "--directory", "cp", "--port", "-1"], "--port=-1: expected 1 to 65535"),
+        (
+            ["kafka", "start", "--directory", "cp", "--port", "65535", "--brokers", "3"],
+            "--port=65535: expected 1 to 65533, with a port for each of 3 brokers",
+        ),
+    ],
+)
+def test_other_commands_too_refuse_what_nothing_would_read_or_nobody_could_use(
+    run, monkeypatch, tmp_path, arguments, text
+):
+    monkeypatch.chdir(tmp_path)
+    status, error = run(*arguments)
+    assert status == 2
+    assert text in error
+
+
+@pytest.mark.parametrize("command", ["reset", "restore"])
+@pytest.mark.parametrize(
+    ("uri", "text"),
+    [
+        (
+            "/no/such/file.csv",
+            "Error: --from-file: cannot be read (/no/such/file.csv: there is no such file)",
+        ),
+        (
+            "s3://key:hunter2@bucket/f.csv",
+            "Error: --from-file: cannot be read (the location (s3://...) holds a",
+        ),
+    ],
+)
+def test_a_file_of_offsets_that_cannot_be_read_is_named_without_a_password(cli, command, uri, text):
+    status, error = cli(command, "g", "--from-file", uri)
+    assert status == 2
+    assert text in error
+    assert "hunter2" not in error
 
 
 @pytest.mark.parametrize(
@@ -209,6 +269,22 @@ def test_a_state_that_no_group_has_is_exit_2(cli):
     assert status == 2
     assert "'Emptyy'" in error
     assert "'Empty'" in error
+
+
+def test_all_groups_where_there_is_none_is_no_success(cli, monkeypatch):
+    monkeypatch.setattr(OffsetsClient, "list_groups", lambda _: [])
+    status, error = cli("reset", "--all-groups", "--all-topics", "--to-earliest", "--execute")
+    assert status == 1
+    assert "nothing was changed: --all-groups: found no group that this user may see" in error
+
+
+def test_a_plan_that_is_refused_is_not_exported(capsys):
+    tp = TopicPartition("orders", 0)
+    group = OffsetPlan.make("g", {tp: -950}, {tp: 50}, {tp: LogRange(0, 100)}, source={})
+    execution = Execution(dry_run=True, execute=False, output="table")
+    with pytest.raises(PlanRefusedError, match="offset -950 of orders-0 is outside its log"):
+        execution.finish(PipelinePlan((group,)), metadata=CommitMetadata(), export=True)
+    assert capsys.readouterr().out == ""
 
 
 BEFORE = {"g": {TopicPartition("orders", 0): 7, TopicPartition("orders", 1): None}}

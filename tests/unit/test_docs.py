@@ -141,6 +141,12 @@ def _lines(code):
     return "\n".join(line for line in code.splitlines() if line.strip())
 
 
+def test_the_sdist_has_the_files_that_its_tests_read():
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    included = set(targets["targets"]["sdist"]["include"])
+    assert {page.relative_to(ROOT).parts[0] for page in [*PAGES, *EXAMPLES]} <= included
+
+
 def test_the_readme_on_pypi_has_no_relative_link():
     hook = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["metadata"][
         "hooks"

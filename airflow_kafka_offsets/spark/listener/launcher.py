@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import logging
 import runpy
 import sys
 from collections.abc import Callable
@@ -46,10 +47,16 @@ def main(arguments: list[str]) -> None:
 
     :param arguments: options of the launcher, the job's file, and the job's own arguments.
     """
+    from airflow_kafka_offsets.spark.listener.refusals import topic_groups
+
     about = "Run a Spark job whose Kafka offsets are committed."
     parser = argparse.ArgumentParser(prog="launcher.py", description=about)
     add = parser.add_argument
-    add("--group-id", help="the group of sources that name none in their options")
+    add(
+        "--group-id",
+        type=_explained(topic_groups),
+        help="the group of sources that name none in their options",
+    )
     add("--allow-new-query", action="store_true", help="take over a group that another query followed")
     add("--timeout", type=float, default=60.0, help="seconds for the last commits when the job has ended")
     add("job", help="the job's Python file")
@@ -71,10 +78,24 @@ def main(arguments: list[str]) -> None:
             listener.stop(options.timeout)
 
 
-def _attach_before_each_start(
-    listeners: list[tuple[Any, Any]], group_id: str | None, allow_new_query: bool
-) -> None:
-    """Attach a listener to each session before its first query starts, and append both to ``listeners``."""
+def _explained(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader of an option of which argparse shows the error."""
+
+    def explained(text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return explained
+
+
+def _attach_before_each_start(listeners: list[tuple[Any, Any]], group_id: Any, allow_new_query: bool) -> None:
+    """
+    Attach a listener to each session before its first query starts, and append both to ``listeners``.
+
+    The query starts also where that fails.
+    """
     from pyspark.sql.streaming import DataStreamWriter
 
     def attach(session: Any) -> None:
@@ -92,7 +113,12 @@ def _attach_before_each_start(
     def attaching(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def start(writer: Any, *args: Any, **kwargs: Any) -> Any:
-            attach(writer._spark)
+            try:
+                attach(writer._spark)
+            except Exception:
+                logging.getLogger(f"{PACKAGE}.spark.listener.launcher").exception(
+                    "Kafka offsets: the listener cannot be attached, so nothing of this session is committed"
+                )
             return method(writer, *args, **kwargs)
 
         return start

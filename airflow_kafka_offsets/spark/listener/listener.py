@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
-from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.groups import SOURCE_PREFIX, GroupIds, parse_group_id
+from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError, PlanRefusedError
+from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.spark.group_commit import GroupClient
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.listener.attaching import attach, detach
@@ -41,6 +41,7 @@ from airflow_kafka_offsets.spark.listener.refusals import (
     check_connect,
     refuse_delegation_tokens,
     token_targets,
+    topic_groups,
 )
 from airflow_kafka_offsets.spark.listener.threads import DaemonCall, LimitedCalls, NoThreadError, Worker
 
@@ -57,6 +58,9 @@ REQUEST = 10.0
 
 _GRACE = 1.0
 """Seconds by which the end may be late."""
+
+_LONGEST = 604_800.0
+"""Seconds of a timeout at most: a lock takes neither infinity nor what is no number."""
 
 _UNKNOWN_END = (
     "the Spark Connect server does not answer, so that what it has finished last is not known: what is "
@@ -98,12 +102,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         config: Mapping[str, Any] | None = None,
         allow_new_query: bool = False,
     ) -> None:
-        groups = None if group_id is None else parse_group_id(group_id)
-        if isinstance(groups, Mapping) and any(key.startswith(SOURCE_PREFIX) for key in groups):
-            raise UsageError(
-                f"group_id has a key {SOURCE_PREFIX}...: here, name topics; a source names its group in its "
-                "own options"
-            )
+        groups = None if group_id is None else topic_groups(group_id)
         self._session = spark
         self._config = dict(config or {})
         self._jvm: Any = getattr(spark, "_jvm", None)
@@ -140,6 +139,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
 
         :param timeout: seconds, approximately: an attempt in progress is not interrupted.
         """
+        timeout = min(_LONGEST, timeout)
         deadline = time.monotonic() + timeout
         unknown: list[RunningQuery] = []
         if self._jvm is not None:
@@ -166,6 +166,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             return
         atexit.unregister(self._at_exit)
         self._at_exit = None
+        timeout = min(_LONGEST, timeout)
         deadline = time.monotonic() + timeout
         try:
             DaemonCall(lambda: self._end(deadline), "kafka-offset-committer-ends").wait(timeout + _GRACE)

@@ -9,12 +9,23 @@ from importlib import metadata
 from typing import Any
 
 from airflow_kafka_offsets.errors import SetupError, UsageError
-from airflow_kafka_offsets.model.groups import GroupIds
+from airflow_kafka_offsets.model.groups import SOURCE_PREFIX, GroupIds, parse_group_id
 from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 
 _CLUSTER = re.compile(r"spark\.kafka\.clusters\.(.+)\.auth\.bootstrap\.servers")
 _TARGETS = "spark.kafka.clusters.{}.target.bootstrap.servers.regex"
 _GLOBAL_LOGIN = "java.security.auth.login.config"
+
+
+def topic_groups(value: object) -> GroupIds:
+    """Read the group, or ``{topic: group}``, of sources that name none in their own options."""
+    groups = parse_group_id(value)
+    if isinstance(groups, Mapping) and any(key.startswith(SOURCE_PREFIX) for key in groups):
+        raise UsageError(
+            f"group_id has a key {SOURCE_PREFIX}...: here, name topics; a source names its group in its "
+            "own options"
+        )
+    return groups
 
 
 def token_targets(conf: Mapping[str, str]) -> dict[str, str]:

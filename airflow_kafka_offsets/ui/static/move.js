@@ -124,7 +124,7 @@ function progressOf({ wait, read_at: at, problems }) {
 
 const plain = (value) => (typeof value === "number" ? count(value) : typeof value === "boolean" ? (value ? "yes" : "no")
   : typeof value === "string" ? name(value) : value);
-const label = (key) => key[0].toUpperCase() + key.slice(1).replaceAll("_", " ");
+const label = (key) => key.charAt(0).toUpperCase() + key.slice(1).replaceAll("_", " ");
 
 /** Turn rows of a report into a table with a column for each key. */
 function rowsTable(caption, rows) {

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.background import running, start_background, stop_background
 from airflow_kafka_offsets.local.broker import find_brokers
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
 
@@ -57,6 +58,9 @@ def test_starting_twice_finds_the_first_one(directory):
         start_background(directory, port=int(beginning))
     with pytest.raises(SetupError, match=r"already runs on .* with 1 brokers, expected 3:"):
         start_background(directory, brokers=3)
+    with pytest.raises(SetupError, match=rf"a Kafka runs in {directory} already \(pid {first.pids[0]}\)"):
+        EmbeddedKafka(directory).start()
+    assert running(directory) == first
 
 
 def test_another_port_is_found_when_the_last_one_was_taken_meanwhile(directory, make_topic):

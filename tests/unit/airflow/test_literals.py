@@ -75,6 +75,30 @@ WRONG = [
         r" \(s3a://...\) holds a password, .* name it with checkpoint_conn_id",
     ),
     (
+        ResetOffsetsOperator,
+        RESET | {"sink": "file"},
+        "sink_location",
+        "s3a://key:a-secret@bucket/out",
+        r" \(s3a://...\) holds a password, .* name it with checkpoint_conn_id",
+    ),
+    *(
+        (operator, names, "from_file", "s3a://key:a-secret@bucket/f", r" \(s3a://...\) holds a password, ")
+        for operator, names in ((ResetOffsetsOperator, GROUP), (RestoreOffsetsOperator, GROUP))
+    ),
+    *(
+        (
+            operator,
+            GROUP,
+            parameter,
+            "s3a://key:a-secret@bucket/w",
+            r" \(s3a://...\) holds a password, .* name it with window_conn_id",
+        )
+        for operator, parameter in (
+            (PlanOffsetWindowOperator, "window_file"),
+            (CommitOffsetWindowOperator, "window"),
+        )
+    ),
+    (
         CommitOffsetsOperator,
         {"checkpoint_location": "/cp"},
         "group_id",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.local.environment import (
     Spark,
     check_connector,
@@ -20,6 +21,19 @@ def status(spark, artifacts):
 
 def test_the_connector_of_the_installed_spark_fits():
     assert status(SPARK_4, libraries([FITS], [])) == [("Spark's Kafka connector", "ok")]
+
+
+def test_several_packages_in_one_text_are_taken_apart_as_spark_does():
+    several = f"org.postgresql:postgresql:42.7.4,{FITS}, org.slf4j/slf4j-api/2.0.16"
+    assert status(SPARK_4, libraries([several], [])) == [("Spark's Kafka connector", "ok")]
+    jars = "/jars/spark-sql-kafka-0-10_2.13-4.0.0.jar,/jars/postgresql-42.7.4.jar"
+    assert status(SPARK_4, libraries([], [jars])) == [("Spark's Kafka connector", "ok")]
+
+
+@pytest.mark.parametrize("coordinate", ["nonsense", "a:b", "a:b:", "a:b:1:2"])
+def test_coordinates_that_spark_refuses_are_refused(coordinate):
+    with pytest.raises(UsageError, match=f"packages={coordinate}: expected group:artifact:version"):
+        libraries([coordinate], [])
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,14 @@ def test_a_plan_lays_before_and_after_beside_the_log():
     check_plans([plan])
 
 
-@pytest.mark.parametrize(("offset", "says"), [(9, "1 records were deleted by retention"), (101, "recreated")])
+@pytest.mark.parametrize(
+    ("offset", "says"),
+    [
+        (9, "1 records were deleted by retention"),
+        (101, "recreated"),
+        (-1, "holds 10 to 100: no offset is below 0; set on_out_of_range='clamp'"),
+    ],
+)
 def test_an_offset_outside_the_log_is_refused_by_default(offset, says):
     with pytest.raises(PlanRefusedError, match=says):
         check_plans([make({A: offset})])

@@ -130,6 +130,12 @@ def test_a_file_for_one_group_is_not_taken_for_several():
         FromFile("f", "t,0,3\n").offsets("g", 2)
 
 
+@pytest.mark.parametrize("text", ["", "t,0,three\n", "h,t,0,4\n"])
+def test_a_file_that_does_not_fit_is_named(text):
+    with pytest.raises(OffsetsFormatError, match="^s3://lake/before.csv: "):
+        FromFile("s3://lake/before.csv", text).offsets("g", 1)
+
+
 def test_a_partition_with_nothing_that_new_is_at_its_log_end():
     assert offsets_at_time({A: None, B: None}, LOGS) == {A: 9, B: 0}
     assert offsets_at_time({A: 4}, LOGS) == {A: 4}

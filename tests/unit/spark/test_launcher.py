@@ -5,11 +5,15 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyspark.sql.streaming import DataStreamWriter
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.spark.listener import launcher
+from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener
+from airflow_kafka_offsets.spark.listener.outcomes import Counts
 from airflow_kafka_offsets.spark.listener.py_files import package_zip
 from airflow_kafka_offsets.spark.listener.refusals import refuse_delegation_tokens, token_targets
 
@@ -85,6 +89,35 @@ def test_a_job_that_is_not_there_is_said():
     done = python(launcher.launcher_path(), "/no/such/job.py")
     assert done.returncode == 1
     assert "there is no file /no/such/job.py" in done.stderr
+
+
+@pytest.mark.parametrize("group", ["", "padded ", '{"source:0": "g"}'])
+def test_a_group_that_cannot_be_is_refused_before_the_job_runs(group, tmp_path):
+    job = tmp_path / "job.py"
+    job.write_text("print('it ran')")
+    done = python(launcher.launcher_path(), "--group-id", group, str(job))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "argument --group-id: group_id" in done.stderr
+
+
+def test_a_listener_that_cannot_be_attached_keeps_no_query_from_starting(monkeypatch, caplog):
+    monkeypatch.setattr(DataStreamWriter, "start", lambda writer: "started")
+    monkeypatch.setattr(DataStreamWriter, "toTable", DataStreamWriter.toTable)
+    launcher._attach_before_each_start([], "g", allow_new_query=False)
+    writer = DataStreamWriter.__new__(DataStreamWriter)
+    writer._spark = object()
+    assert writer.start() == "started"
+    assert "the listener cannot be attached, so nothing of this session is committed" in caplog.text
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), -1.0])
+def test_a_listener_stops_whatever_its_timeout_is(timeout):
+    session = SimpleNamespace(streams=SimpleNamespace(removeListener=lambda listener: None))
+    config = {"bootstrap.servers": "127.0.0.1:1"}
+    listener = KafkaOffsetCommitterListener(session, group_id="g", config=config)
+    listener.flush(timeout)
+    listener.stop(timeout)
+    assert listener.counts == Counts()
 
 
 def test_without_the_package_it_is_said_how_to_give_it(tmp_path):

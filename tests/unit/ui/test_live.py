@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -47,6 +48,16 @@ def test_a_hundred_viewers_ask_once(start):
 
     assert {answer.value["asked"] for answer in answers} == {1}
     assert ask(live, "other").value["asked"] == 2
+
+
+def test_a_process_that_cannot_be_started_is_the_answer_of_those_who_ask(start, monkeypatch):
+    def refused(*_):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("airflow_kafka_offsets.ui.live.Child", refused)
+    live = start()
+    live.warm()
+    assert ask(live).error == "the process that asks cannot be started (Resource temporarily unavailable)"
 
 
 def test_an_answer_is_asked_for_again_when_it_is_no_longer_fresh(start):
