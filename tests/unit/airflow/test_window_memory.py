@@ -34,5 +34,7 @@ def test_a_cleared_run_may_have_had_a_window_where_airflow_forgets_what_a_succes
     cleared, monkeypatch
 ):
     monkeypatch.setenv("AIRFLOW__STATE_STORE__CLEAR_ON_SUCCESS", "True")
-    with pytest.raises(PlanRefusedError, match=r"was cleared, and which records it read is not known any more"):
+    with pytest.raises(
+        PlanRefusedError, match=r"was cleared, and which records it read is not known any more"
+    ):
         cleared.refuse_other_records(NO_CLIENT, REPLAY)
