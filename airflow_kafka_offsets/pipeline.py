@@ -23,6 +23,9 @@ SPARK_CONF_KEY = "spark.kafka_offsets.pipeline"
 
 KAFKA_GROUP_SCHEME = "kafka-group"
 
+_PASSWORD = re.compile(r"(?i:s3[an]?)://[^/@]*:[^@]*@|[A-Za-z0-9+.-]+://[^/@]*:[^/@]*@")
+"""Old Hadoop wrote ``s3a://KEY:SECRET@bucket``, and such a secret may hold slashes."""
+
 
 @dataclass(frozen=True, eq=False)
 class KafkaPipeline(Mapping[str, Any]):
@@ -179,8 +182,7 @@ def check_location(
     :param conn_parameter: what names the connection of its storage, ``None`` if nothing does.
     :raises UsageError: without repeating the password.
     """
-    # Old Hadoop wrote s3a://KEY:SECRET@bucket; a secret may hold slashes.
-    if isinstance(location, str) and re.match(r"[A-Za-z0-9+.-]+://[^/@]*:[^@]*@", location):
+    if isinstance(location, str) and _PASSWORD.match(location):
         scheme = location.partition(":")[0]
         where = "the configuration of the storage's driver"
         if conn_parameter is not None:

@@ -64,6 +64,8 @@ _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 _KEY_AS_BUCKET = re.compile(r"//[^/]*:")
 """A bucket's name has no colon: what is there is old Hadoop's ``s3a://key:secret@``, whose secret may
 hold slashes."""
+_QUERY = re.compile(r"\?[^\s?=]+=\S*")
+"""The query of a URL in an error text: that of WebHDFS has the delegation token."""
 
 
 def open_location(
@@ -285,13 +287,15 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
             f"{_named(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, a directory or "
             "bucket above it is not there: correct the location, or create it"
         ) from error
-    except Exception as error:  # each driver has errors of its own, and few of them are OSErrors
-        raise storage_error(error, _named(fs, path), doing, _credentials.get(fs, _OWN)) from error
+    except Exception as error:  # noqa: BLE001  # each driver has errors of its own, and few of them are OSErrors
+        # A traceback would show what the text leaves out.
+        cause = None if _QUERY.search(str(error)) else error
+        raise storage_error(error, _named(fs, path), doing, _credentials.get(fs, _OWN)) from cause
 
 
 def storage_error(error: Exception, location: str, doing: str, credentials: str) -> CheckpointError:
     """Return what an error of a storage's driver means; ``credentials`` says where they come from."""
-    text, why = shorten(str(error)), refusal(error)
+    text, why = shorten(_QUERY.sub("?...", str(error))), refusal(error)
     reason = f"{type(error).__name__}: {text}"
     if why == "no permission":
         return CheckpointError(

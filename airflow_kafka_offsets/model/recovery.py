@@ -42,6 +42,11 @@ class Work:
         return sorted(set(self.states) - set(self.done))
 
     @property
+    def partly_done(self) -> list[str]:
+        """Tasks of which some instances have succeeded, and others have not."""
+        return [task for task in self.not_done if SUCCESS in self.states[task]]
+
+    @property
     def failed(self) -> list[str]:
         """Tasks of which an instance has failed, or could not run because another one had."""
         return sorted(task for task, states in self.states.items() if FAILED.intersection(states))

@@ -168,7 +168,8 @@ class ByDuration(_Scenario):
 
     def as_json(self) -> dict[str, object]:
         """Return plain JSON, for the receipt."""
-        return {"by_duration": f"PT{self.duration.total_seconds():g}S"}
+        seconds = f"{self.duration.total_seconds():.6f}".rstrip("0").rstrip(".")
+        return {"by_duration": f"PT{seconds}S"}
 
 
 @dataclass(frozen=True)

@@ -220,6 +220,13 @@ class ResetOffsetsOperator(MovingOperator):
         if not hasattr(context.get("ti"), "get_task_states") or not self.has_dag():  # type: ignore[no-untyped-call]
             return None, False
         work = work_between(context, self, None, without=self._movers())
+        mapped = (getattr(context["ti"], "map_index", -1) or 0) >= 0
+        if mapped and (parts := work.partly_done):
+            raise PlanRefusedError(
+                f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
+                "cleared: which of them read again what this index moves is not known. Clear all of them "
+                "(with Downstream), or trigger a new run"
+            )
         if not work.done:
             return None, bool(work.states)
         if work.cut_off:

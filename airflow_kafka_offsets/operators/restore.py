@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import XComArg
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
@@ -24,7 +26,7 @@ from airflow_kafka_offsets.moves.finished import finished_since
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
 from airflow_kafka_offsets.pipeline import parse_location
-from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
+from airflow_kafka_offsets.task.run_tasks import identities, states_of, tasks_that_move, work_between
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
@@ -138,6 +140,7 @@ class RestoreOffsetsOperator(MovingOperator):
         with self.refusing():
             work = self._work(context) if self.read("when") == "failed" else None
             if work is not None and not work.not_done:
+                self._check_not_taken_back(context)
                 self.log.info("Nothing to restore: every task since the reset has succeeded (when='failed')")
                 return None
             if self.is_teardown and not self.on_failure_fail_dagrun:
@@ -172,8 +175,9 @@ class RestoreOffsetsOperator(MovingOperator):
         return self
 
     def _restore(self, context: Context, work: Work | None) -> dict[str, Any] | None:
-        receipt = load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
+        receipt = self._loaded_receipt
         if receipt is None and self.from_file is None:
+            self._check_nothing_moved(context)
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return None
         if receipt is not None and any(group.plan_only for group in read_receipt(receipt)):
@@ -195,6 +199,39 @@ class RestoreOffsetsOperator(MovingOperator):
             quiet_period = self.read("quiet_period")
             return self.carry_out(
                 context, client, plan, metadata, checkpoint=checkpoint, quiet_period=quiet_period
+            )
+
+    @property
+    def _loaded_receipt(self) -> Any:
+        return load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
+
+    def _check_not_taken_back(self, context: Context) -> None:
+        """Refuse a recovery that looks finished when it is cleared, although its reset was taken back."""
+        moved = read_checkpoint_receipt(self._loaded_receipt)
+        if moved is None or (getattr(context.get("ti"), "try_number", 1) or 1) < 2:
+            return
+        checkpoint = self.open_checkpoint()
+        for archive in () if checkpoint is None else read_archives(checkpoint):
+            if archive.name == moved.archive and archive.undone:
+                raise PlanRefusedError(
+                    f"{moved.location}: move {archive} was taken back, and the reset has not run since, so "
+                    "that nothing was read again: clear the reset as well (with Downstream), or trigger a "
+                    "new run"
+                )
+
+    def _check_nothing_moved(self, context: Context) -> None:
+        """Refuse a missing receipt where the reset has succeeded: it has moved something."""
+        resets = [
+            name
+            for name in tasks_that_move(self)
+            if name in self.upstream_task_ids and self.dag.get_task(name).is_setup
+        ]
+        if done := states_of(context, self, resets).done:
+            raise PlanRefusedError(
+                f"{', '.join(done)} has succeeded and has left no receipt, so that nothing can be put back: "
+                "give receipt=, the reset's output, and let the reset push its XCom (do_xcom_push); until "
+                "then put the pipeline back with 'airflow-kafka-offsets group restore', from the archive "
+                "below its checkpoint"
             )
 
     def _plan(

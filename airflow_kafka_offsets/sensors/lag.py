@@ -39,7 +39,7 @@ class ConsumerGroupLagSensor(OffsetsSensor):
     :param tolerance: a partition that is at most so many records behind counts as caught up, for the markers
         that end transactions; one that is further behind counts with all its records. ``0``. (templated)
     :param on_no_commit: what a partition without a commit counts as: ``fail`` (default), ``earliest`` (its
-        whole log), ``latest`` (nothing), ``skip`` (left out). (templated)
+        whole log), ``latest`` (nothing), ``skip`` (left out; an error if no partition is left). (templated)
     :param position: the position that is read: ``group`` or ``checkpoint``; by default the group's where both
         are given. (templated)
     """

@@ -36,8 +36,9 @@ class OffsetsReachedSensor(OffsetsSensor):
     last record. With offsets or a receipt as the target it has no effect.
 
     :param target: a time, such as ``{{ data_interval_end }}``: each partition's first record at or after it,
-        else its log end when the wait begins; offsets, ``{"topic": {"0": 42}}``; the receipt of an operator
-        of this package; or ``latest``, the log end when the wait begins. (templated)
+        else its log end when the wait begins, and never a time in the future; offsets,
+        ``{"topic": {"0": 42}}``; the receipt of an operator of this package; or ``latest``, the log end when
+        the wait begins. (templated)
     :param tolerance: offsets that each partition may be short of the target, for the markers that end
         transactions. ``0``. (templated)
     :param position: the position that is read: ``group`` or ``checkpoint``; by default the group's where both

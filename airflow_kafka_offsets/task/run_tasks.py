@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +17,24 @@ if TYPE_CHECKING:
 def work_between(
     context: Context, first: BaseOperator | None, last: BaseOperator | None, *, without: Collection[str] = ()
 ) -> Work:
-    """Return the tasks between two (``None``: no bound), with their states in this run; no teardowns."""
+    """
+    Return the tasks between two (``None``: no bound), with their states in this run; no teardowns.
+
+    In a mapped task group those of the same map index count, and no other one's.
+    """
     after = None if first is None else _flat(first, upstream=False)
     before = None if last is None else _flat(last, upstream=True)
     named = after if before is None else before if after is None else after & before
     dag = (first or last).dag  # type: ignore[union-attr]
     named_tasks = {name: dag.get_task(name) for name in named or () if name not in without}
     tasks = {name: task for name, task in named_tasks.items() if not getattr(task, "is_teardown", False)}
-    return Work(_states(context, tasks), {name: _flat(task, upstream=False) for name, task in tasks.items()})
+    downstream = {name: _flat(task, upstream=False) for name, task in tasks.items()}
+    return Work(_states(context, tasks, first or last), downstream)
+
+
+def states_of(context: Context, of: BaseOperator, task_ids: Collection[str]) -> Work:
+    """Return tasks of a task's DAG with their states in this run, see :func:`work_between`."""
+    return Work(_states(context, {name: of.dag.get_task(name) for name in task_ids}, of), {})
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:
@@ -48,16 +58,29 @@ def _flat(task: Any, *, upstream: bool) -> set[str]:
     return set(task.get_flat_relative_ids(upstream=upstream))
 
 
-def _states(context: Context, task_ids: Iterable[str]) -> dict[str, list[str | None]]:
-    wanted = sorted(task_ids)
-    if not wanted:
-        return {}
+def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, list[str | None]]:
     ti: Any = context["ti"]
-    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=wanted, run_ids=[ti.run_id])
-    found: dict[str, list[str | None]] = {name: [] for name in wanted}
-    for key, state in by_run.get(ti.run_id, {}).items():
-        # Airflow names an instance of a mapped task "<task id>_<map index>".
-        name = key if key in found else key.rpartition("_")[0]
-        if name in found:
-            found[name].append(None if state is None else str(state))
+    found: dict[str, list[str | None]] = {name: [] for name in tasks}
+    group = _mapped_group(of)
+    for names in _told_apart(sorted(tasks)):
+        by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=names, run_ids=[ti.run_id])
+        for key, state in by_run.get(ti.run_id, {}).items():
+            # Airflow names an instance of a mapped task "<task id>_<map index>".
+            name = key if key in names else key.rpartition("_")[0]
+            if name not in names:
+                continue
+            if group is None or _mapped_group(tasks[name]) != group or key == f"{name}_{ti.map_index}":
+                found[name].append(None if state is None else str(state))
     return found
+
+
+def _mapped_group(task: Any) -> str | None:
+    group = task.get_closest_mapped_task_group()
+    return None if group is None else group.group_id
+
+
+def _told_apart(names: Sequence[str]) -> list[list[str]]:
+    """Return names in lists to ask for: none in a list is also what an instance of another one is called."""
+    alone = [name for name in names if (cut := name.rpartition("_"))[0] in names and cut[2].isdecimal()]
+    together = [name for name in names if name not in alone]
+    return [each for each in (together, *([name] for name in alone)) if each]

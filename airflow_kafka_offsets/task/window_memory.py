@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.common.compat.sdk import conf
+
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -89,11 +91,12 @@ class WindowMemory:
 
         A task that has not run before had none. One that is only tried again had none that anybody used,
         since what follows runs after it has succeeded. With the task's own state, what is not kept was never
-        planned.
+        planned, unless Airflow forgets it when the task succeeds.
 
         :raises PlanRefusedError: if the run was cleared, or has committed.
         """
-        if self._store is not None or not self._ran_before:
+        forgotten = conf.getboolean("state_store", "clear_on_success", fallback=False)
+        if (self._store is not None and not forgotten) or not self._ran_before:
             return
         dag, run = str(self.run["dag_id"]), str(self.run["run_id"])
         has_group = named.group_id is not None
@@ -105,7 +108,7 @@ class WindowMemory:
                 f"this run {found}, and which records it read is not known any more; those from 'committed' "
                 "or 'earliest', or until 'latest', are others now: trigger a new run for them. A run can be "
                 "cleared if start and end are times or offsets, or with window_file, or on Airflow 3.3 and "
-                "later"
+                "later without [state_store] clear_on_success"
             ]
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import NoCommitError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.kafka.retention import decide, retentions
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed, worse
@@ -68,6 +68,12 @@ class LagWait(Wait):
         if not lags:
             return self.no_batch_yet(
                 total_lag=None, max_partition_lag=None, lost=None, topics={}, partitions=[]
+            )
+        if all(partition.lag is None for lag in lags for partition in lag.partitions):
+            raise NoCommitError(
+                f"{', '.join(lag.name for lag in lags)} has no committed offset, and with "
+                "on_no_commit='skip' no partition is left to measure: correct the name of the group, or "
+                "commit first"
             )
         together = Lag(
             "all",

@@ -68,6 +68,7 @@ class Progress:
         if self._stalled_after is None or quiet < self._stalled_after:
             return None
         return (
-            f"nothing has moved for {duration_text(quiet)} (stalled_after={self._stalled_after:g}), and the "
-            "wait is not over: check whether what it waits for is running; then clear this task"
+            f"nothing has moved for {duration_text(quiet)} "
+            f"(stalled_after={duration_text(self._stalled_after)}), and the wait is not over: check whether "
+            "what it waits for is running; then clear this task"
         )

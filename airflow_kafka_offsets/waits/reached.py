@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,9 @@ from airflow_kafka_offsets.model.reset_targets import offsets_at_time
 from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.waits.wait import Reading, Wait, check_in_log, partition_table
+
+_SOON = 60_000
+"""Milliseconds for which a sensor waits: clocks differ, and a run may start at its target."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,12 @@ class ReachedWait(Wait):
             raise UsageError("target is missing: give 'latest', a time, offsets or a receipt")
 
     def freeze(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> ReachedWait:
-        """Return the wait with a target that no longer moves, without what ``topics`` leaves out."""
+        """
+        Return the wait with a target that no longer moves, without what ``topics`` leaves out.
+
+        :raises UsageError: for names that select nothing; for a time in the future, retriable where it is
+            about to come.
+        """
         scope = self.named.scope
         if isinstance(self.target, Mapping):
             named = {"target": self._target}
@@ -75,6 +84,7 @@ class ReachedWait(Wait):
         if self.target == "latest":
             return self._at({tp: log.end for tp, log in logs.items()})
         moment = timestamp_ms(parse_time(self.target, "target"))
+        _check_passed(moment)
         return self._at(offsets_at_time(client.offsets_for_time(partitions, moment), logs))
 
     def _at(self, target: Offsets) -> ReachedWait:
@@ -126,6 +136,17 @@ def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
     if isinstance(value, Mapping):
         return offsets_json(_moved_to(value) if "version" in value else parse_offsets(value, parameter))
     return "latest" if value == "latest" else iso_time(timestamp_ms(parse_time(value, parameter)))
+
+
+def _check_passed(moment: int) -> None:
+    """Refuse a time that lies ahead: the log end is not what will be before it."""
+    now = int(time.time() * 1000)
+    if moment > now:
+        raise UsageError(
+            f"target={iso_time(moment)} is in the future (it is {iso_time(now)}): records of before it may "
+            "still come; give a time that has passed, or put a sensor before this one that waits for it",
+            retriable=moment - now <= _SOON,
+        )
 
 
 def _moved_to(receipt: Mapping[str, Any]) -> Offsets:

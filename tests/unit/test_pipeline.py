@@ -108,7 +108,13 @@ def test_a_password_in_the_location_is_refused_and_not_repeated(location):
 
 
 @pytest.mark.parametrize(
-    "location", ["abfss://container@account.dfs.core.windows.net/cp", "/data/a@b:c@d", "file:/x"]
+    "location",
+    [
+        "abfss://container@account.dfs.core.windows.net/cp",
+        "/data/a@b:c@d",
+        "file:/x",
+        "hdfs://namenode:8020/user/jane@corp.com/cp",
+    ],
 )
 def test_other_locations_are_taken(location):
     assert KafkaPipeline(group_id="g", checkpoint_location=location).checkpoint_location == location

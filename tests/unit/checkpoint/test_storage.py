@@ -5,9 +5,11 @@ import os
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
@@ -106,6 +108,14 @@ def test_a_location_with_a_password_is_refused_without_repeating_it(location: st
 
     assert "SECRET" not in str(refused.value)
     assert "AKIA" not in str(refused.value)
+
+
+def test_a_token_in_the_url_of_a_request_is_not_repeated() -> None:
+    fs = fsspec.filesystem("webhdfs", host="localhost", port=1, token="SECRET")
+    with pytest.raises(CheckpointUnavailableError, match=r"/webhdfs/v1/cp/metadata\?\.\.\.") as refused:
+        SparkCheckpoint("webhdfs://localhost/cp", fs=fs).read()
+
+    assert "SECRET" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_a_directory_that_is_not_there_has_no_names(tmp_path: Path) -> None:

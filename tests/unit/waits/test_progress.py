@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition
 from airflow_kafka_offsets.waits import progress as progress_module
 from airflow_kafka_offsets.waits.lag import LagWait
@@ -126,6 +127,14 @@ def test_what_retention_deletes_is_not_counted_as_read(clock: Clock, wait: Wait)
 def test_partitions_without_a_commit_leave_it_open() -> None:
     assert judged(REACHED, {A: 5, B: None}).remaining == ()
     assert judged(REACHED, {A: 60_000, B: None}, start=20_000).remaining == (0, 0)
+
+
+def test_a_wait_that_leaves_every_partition_out_is_an_error() -> None:
+    wait = LagWait(group_id="elt", topics=["orders"], max_lag=0, on_no_commit="skip")
+    assert judged(wait, {A: 80_000, B: None}).done
+    assert judged(wait, {A: None, B: None}, 5, 5).done
+    with pytest.raises(NoCommitError, match="no partition is left to measure: correct the name of the group"):
+        judged(wait, {A: None, B: None})
 
 
 def test_the_pace_alone_is_no_news(clock: Clock) -> None:

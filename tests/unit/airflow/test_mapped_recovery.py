@@ -1,0 +1,112 @@
+"""What a reset and its restore conclude from other tasks of their run where tasks are mapped, or missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, task_group
+
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+
+NAMES: dict[str, Any] = {"topics": "orders", "kafka_config_id": "there_is_none"}
+
+
+class TaskInstance:
+    """One of a mapped task, in a run of which the states are given by their keys."""
+
+    dag_id, run_id, task_id = "d", "r", "t"
+
+    def __init__(self, map_index=-1, **states):
+        self.map_index, self.states = map_index, {key.replace("__", "."): at for key, at in states.items()}
+
+    def get_task_states(self, dag_id, task_ids, run_ids):
+        """Return the states of tasks and, as Airflow names them, of their instances."""
+        instances = {f"{name}_{index}" for name in task_ids for index in range(3)}
+        return {"r": {key: at for key, at in self.states.items() if key in instances.union(task_ids)}}
+
+
+@pytest.fixture
+def in_a_mapped_group():
+    """Give a task of ``reset >> job >> restore.as_teardown(setups=reset)`` in a mapped task group."""
+    with DAG("d") as dag:
+
+        @task_group
+        def recover(group_id):
+            reset = ResetOffsetsOperator(task_id="reset", group_id=group_id, shift_by=-3, **NAMES)
+            restore = RestoreOffsetsOperator(
+                task_id="restore", receipt=reset.output, group_id=group_id, **NAMES
+            )
+            reset >> EmptyOperator(task_id="job") >> restore.as_teardown(setups=reset)
+
+        recover.expand(group_id=["a", "b"])
+
+    def task(name):
+        found: Any = dag.get_task(f"recover.{name}")
+        found.group_id, found.receipt, found._templates = "b", None, {}
+        return found
+
+    return task
+
+
+def test_a_reset_in_a_mapped_group_is_refused_if_its_own_job_was_not_cleared(in_a_mapped_group):
+    ti: Any = TaskInstance(1, recover__job_0="failed", recover__job_1="success")
+    with pytest.raises(
+        AirflowFailException, match=r"recover\.job succeeded in this run, and was not cleared"
+    ):
+        in_a_mapped_group("reset").execute({"ti": ti})
+
+
+@pytest.mark.parametrize("other", [None, "running", "failed"])
+def test_a_restore_in_a_mapped_group_has_nothing_to_do_if_its_own_job_has_succeeded(
+    in_a_mapped_group, other, capsys
+):
+    states = {"recover__reset_0": "success", "recover__reset_1": "success"}
+    ti: Any = TaskInstance(1, **states, recover__job_0=other, recover__job_1="success")
+    assert in_a_mapped_group("restore").execute({"ti": ti}) is None
+    assert "every task since the reset has succeeded" in capsys.readouterr().out
+
+
+def test_a_mapped_reset_is_refused_if_its_job_was_cleared_for_some_of_its_indexes():
+    with DAG("d"):
+        reset = ResetOffsetsOperator(task_id="reset", group_id="b", shift_by=-3, **NAMES)
+        reset >> EmptyOperator(task_id="job")
+    ti: Any = TaskInstance(1, job_0=None, job_1="success")
+    with pytest.raises(
+        AirflowFailException, match="job succeeded for some of its map indexes .* all of them"
+    ):
+        reset.execute({"ti": ti})
+
+
+def recovery(*jobs):
+    with DAG("d"):
+        reset = ResetOffsetsOperator(task_id="reset", group_id="b", shift_by=-3, **NAMES)
+        restore = RestoreOffsetsOperator(task_id="restore", group_id="b", **NAMES)
+        reset >> [EmptyOperator(task_id=job) for job in jobs] >> restore.as_teardown(setups=reset)
+    return restore
+
+
+def test_a_failed_instance_is_not_taken_for_a_task_of_the_same_name():
+    restore = recovery("load", "load_0")
+
+    class Airflow(TaskInstance):
+        def get_task_states(self, dag_id, task_ids, run_ids):
+            # Both are called load_0, and the last one stays.
+            states = {"reset": {"reset": "success"}, "load": {"load_0": "failed", "load_1": "success"}}
+            states["load_0"] = {"load_0": "success"}
+            return {"r": {key: at for name in sorted(task_ids) for key, at in states[name].items()}}
+
+    ti: Any = Airflow()
+    with pytest.raises(AirflowFailException, match="reset has succeeded and has left no receipt"):
+        restore.execute({"ti": ti})
+
+
+def test_a_reset_that_has_succeeded_without_a_receipt_is_no_reset_that_moved_nothing():
+    ti: Any = TaskInstance(reset="success", job="skipped")
+    with pytest.raises(AirflowFailException, match="reset has succeeded and has left no receipt"):
+        recovery("job").execute({"ti": ti})
+    skipped: Any = TaskInstance(reset="skipped", job="skipped")
+    assert recovery("job").execute({"ti": skipped}) is None
