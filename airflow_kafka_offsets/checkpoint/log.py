@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from airflow_kafka_offsets.errors import CheckpointFormatError, OffsetsFormatError
 from airflow_kafka_offsets.model.formats import load_json, offsets_text, parse_offsets
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.text import excess, kind_of
 
 NO_OFFSET = "-"
 """What Spark writes for a source that had no offset yet (``OffsetSeqLog.SERIALIZED_VOID_OFFSET``)."""
@@ -126,8 +126,11 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
     """
     Read one file of ``offsets/``.
 
-    :raises CheckpointFormatError: if the version is not known, or lines are missing or malformed.
+    :raises CheckpointFormatError: if the version is not known, lines are missing or malformed, or the file is
+        too large.
     """
+    if refusal := excess(name, text, "\n,{["):
+        raise CheckpointFormatError(refusal)
     lines = text.split("\n")
     version = _version(lines[0], name)
     if len(lines) < 2:
@@ -226,6 +229,8 @@ def _split_named(line: str, where: str) -> tuple[str, str]:
 
 
 def _json_object(text: str, where: str, expected: str) -> dict[str, Any]:
+    if refusal := excess(where, text):
+        raise CheckpointFormatError(refusal)
     # Spark's own JSON may hold a key twice, which load_json refuses.
     try:
         value = json.loads(text)

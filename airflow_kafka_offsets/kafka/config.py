@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.kafka_security import PROBE, SERVERS, check_servers
-from airflow_kafka_offsets.model.text import MAX_SIZE, is_plain, shorten, too_large
+from airflow_kafka_offsets.model.text import MAX_SIZE, excess, is_plain, shorten
 
 RETENTION = "offsets.retention.minutes"
 """A broker's setting: how long it keeps the offsets of a group without members."""
@@ -120,8 +120,8 @@ def load_properties(path: str | Path) -> dict[str, str]:
         ) from error
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8: name a file of lines key=value") from None
-    if len(text) > MAX_SIZE:
-        raise UsageError(too_large(str(path), len(text)))
+    if refusal := excess(str(path), text, "\n"):
+        raise UsageError(refusal)
     settings: dict[str, str] = {}
     number, counted = 1, 0
     for line in _LINE.finditer(text):

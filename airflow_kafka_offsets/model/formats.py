@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
@@ -27,13 +28,14 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     is_topic_name,
 )
-from airflow_kafka_offsets.model.text import MAX_SIZE, Show, shorten, too_large
+from airflow_kafka_offsets.model.text import MAX_VALUES, Show, excess, shorten
 
 SPARK_FORM = '{"topic": {"0": 42}}'
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _OFFSET = re.compile(r"0|[1-9][0-9]{0,18}")
 _MOST_DIGITS = 1_000
+_CSV_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _PYTHON = re.compile(r"\s*[\[({][\s\[({]*'")
 """The beginning of a dict, a list or a tuple that Python wrote, and not a JSON writer."""
 
@@ -115,16 +117,19 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
     :raises OffsetsFormatError: naming the line and what was expected.
     """
     rows = _csv_rows(text)
-    columns = len(rows[0][1])
+    first = next(rows, None)
+    if first is None:
+        raise OffsetsFormatError("the file has no lines; expected topic,partition,offset on each line")
+    columns = len(first[1])
     if columns not in (3, 4):
-        raise _malformed_line(rows[0][0], f"{columns} columns")
+        raise _malformed_line(first[0], f"{columns} columns")
     if columns == 3 and group_id is None:
         raise OffsetsFormatError(
             "the file has lines of topic,partition,offset and no group was named: name one group, or give "
             "lines of group,topic,partition,offset"
         )
     groups: dict[str, Offsets] = {}
-    for number, row in rows:
+    for number, row in itertools.chain([first], rows):
         tp, offset = _csv_offset(number, row, columns)
         group = stored_group(row[0], f"line {number}, group") if columns == 4 else str(group_id)
         offsets = groups.setdefault(group, {})
@@ -146,18 +151,16 @@ def lines_of(groups: Mapping[str, Offsets], group_id: str) -> Offsets:
     return groups[group_id]
 
 
-def _csv_rows(text: str) -> list[tuple[int, list[str]]]:
-    if len(text) > MAX_SIZE:
-        raise OffsetsFormatError(too_large("the file", len(text)))
+def _csv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    if refusal := excess("the file", text, "\n,", 3 * MAX_VALUES):
+        raise OffsetsFormatError(refusal)
+    lines = (line[0] for line in _CSV_LINE.finditer(text))
     try:
-        rows = [(number, row) for number, row in enumerate(csv.reader(io.StringIO(text)), 1) if row]
+        yield from ((number, row) for number, row in enumerate(csv.reader(lines), 1) if row)
     except csv.Error as error:  # a field of more than 128 KiB, a lone carriage return
         raise OffsetsFormatError(
             f"the file is no CSV ({error}); expected lines of topic,partition,offset"
         ) from None
-    if not rows:
-        raise OffsetsFormatError("the file has no lines; expected topic,partition,offset on each line")
-    return rows
 
 
 def _csv_offset(number: int, row: list[str], columns: int) -> tuple[TopicPartition, int]:
@@ -191,11 +194,11 @@ def load_json(text: str, what: str, expected: str = SPARK_FORM, *, show: Show = 
 
     :param what: what the text is, for the error text.
     :param expected: what it should hold, likewise.
-    :raises OffsetsFormatError: if it is no JSON, holds a key twice, or is larger than
-        :data:`~airflow_kafka_offsets.model.text.MAX_SIZE`.
+    :raises OffsetsFormatError: if it is no JSON, holds a key twice, or is too large; see
+        :func:`~airflow_kafka_offsets.model.text.excess`.
     """
-    if len(text) > MAX_SIZE:
-        raise OffsetsFormatError(too_large(what, len(text)))
+    if refusal := excess(what, text):
+        raise OffsetsFormatError(refusal)
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_int=_number)
     except _TwiceError as error:

@@ -10,6 +10,9 @@ Show = Callable[[object], str]
 MAX_SIZE = 10_000_000
 """Bytes or characters of a text that is read from others: a window of 10,000 partitions has about 600,000."""
 
+MAX_VALUES = 300_000
+"""Values in such a text: a receipt of 50,000 partitions has 200,000. One takes up to 300 bytes of memory."""
+
 
 def is_plain(text: str) -> bool:
     """Whether a text can be handed to a C library: without NUL and lone surrogates."""
@@ -20,6 +23,24 @@ def too_large(what: str, size: int) -> str:
     """Return the error text for a file or a text that is larger than :data:`MAX_SIZE`."""
     return (
         f"{what}: is {size:,} bytes large; expected at most {MAX_SIZE:,}: it is probably another file than "
+        "was meant"
+    )
+
+
+def excess(what: str, text: str, marks: str = ",{[", most: int = MAX_VALUES) -> str | None:
+    """
+    Return the error text for a text that would take too much memory to read, ``None`` for any other.
+
+    :param marks: characters that there is one of for each value, at least; by default JSON's.
+    :param most: values that are accepted.
+    """
+    if len(text) > MAX_SIZE:
+        return too_large(what, len(text))
+    found = sum(map(text.count, marks))
+    if found <= most:
+        return None
+    return (
+        f"{what}: has about {found:,} values; expected at most {most:,}: it is probably another file than "
         "was meant"
     )
 

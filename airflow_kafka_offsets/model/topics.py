@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import load_json, repr_hint
 from airflow_kafka_offsets.model.offsets import MAX_PARTITION, TopicPartition, is_topic_name
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import excess, shorten
 
 _PARTITION = re.compile(r"[0-9]{1,10}")
 _FORM = "the name of a topic, 'topic:0,1' for some of its partitions, or a list of these"
@@ -48,6 +48,8 @@ class TopicScope:
             entry = load_names(entry, "topics", _FORM)
             if not isinstance(entry, str):
                 raise _bad_topics(entry)
+            if refusal := excess("topics", entry, ","):
+                raise UsageError(refusal)
             topic, colon, text = entry.strip().partition(":")
             cells = [cell.strip() for cell in text.split(",")] if colon else []
             numbers = {int(cell) for cell in cells if _PARTITION.fullmatch(cell)}

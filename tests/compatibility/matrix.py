@@ -14,6 +14,7 @@ did not run. ``uv`` installs the environments if it is on the PATH, else ``pip``
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -38,6 +39,7 @@ from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
 
 INSTALL_LIMIT = 1200
 DEFAULT_PYTHON = "3.11"
+AIRFLOW, PYTHON = ("3.3.2", "3.2.2", "3.1.8"), ("3.11", "3.12", "3.13")
 OF_AIRFLOW = (
     "tests/unit/airflow",
     "tests/unit/model",
@@ -73,11 +75,7 @@ class Cell(NamedTuple):
 CELLS = {
     cell.name: cell
     for cell in (
-        Cell("Airflow", "3.3.2", "3.11"),
-        Cell("Airflow", "3.3.2", "3.12"),
-        Cell("Airflow", "3.3.2", "3.13"),
-        Cell("Airflow", "3.2.2", "3.12"),
-        Cell("Airflow", "3.1.8", "3.11"),
+        *(Cell("Airflow", version, python) for version in AIRFLOW for python in PYTHON),
         Cell("Kafka", "3.9.1"),
         Cell("Kafka", "4.0.0"),
         Cell("Kafka", "4.1.0"),
@@ -158,16 +156,16 @@ def _environment(cell: Cell, directory: Path) -> Path:
 
 
 def _python(version: str) -> str:
-    """Return a Python of a version: pyenv's, since its programs on the PATH may refuse, or on the PATH."""
+    """Return a Python of a version that runs: pyenv's, or one on the PATH (a shim there may refuse)."""
     if f"{sys.version_info.major}.{sys.version_info.minor}" == version:
         return sys.executable
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = next(map(str, sorted(pyenv.glob(f"{version}.*/bin/python"))), None) or shutil.which(
-        f"python{version}"
-    )
-    if found is None:
-        raise RuntimeError(f"no Python {version} was found")
-    return found
+    candidates = [*map(str, sorted(pyenv.glob(f"{version}.*/bin/python"))), shutil.which(f"python{version}")]
+    for candidate in filter(None, candidates):
+        with contextlib.suppress(OSError, RuntimeError):
+            output_of([candidate, "--version"])
+            return candidate
+    raise RuntimeError(f"no Python {version} was found that runs")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,22 +13,27 @@ from hostile_inputs import damaged, grown, inputs
 from hostile_readers import CORPUS, READERS, HostileInputError, try_input, watch_writes
 from hypothesis import HealthCheck, example, given, settings
 
-from airflow_kafka_offsets.checkpoint.log import parse_offset_log
+from airflow_kafka_offsets.checkpoint.log import parse_offset_log, parse_query_id
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointFormatError,
     CheckpointNotFoundError,
+    KafkaOffsetsError,
     MisnamedError,
     OffsetsFormatError,
     UsageError,
 )
 from airflow_kafka_offsets.kafka.config import client_config, load_properties
+from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of, parse_count, parse_pattern
+from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_scenarios import FromFile
-from airflow_kafka_offsets.model.text import MAX_SIZE
+from airflow_kafka_offsets.model.text import MAX_SIZE, MAX_VALUES
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.ui.receipts import own_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -189,6 +196,92 @@ def test_a_file_of_settings_that_is_too_large_is_refused(tmp_path: Path):
     path.write_text("#" * (MAX_SIZE + 1))
     with pytest.raises(UsageError, match="expected at most 10,000,000"):
         load_properties(path)
+
+
+TOO_MANY = "[" + "{}," * MAX_VALUES + "{}]"
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (lambda text: load_json(text, "file"), TOO_MANY),
+        (lambda text: parse_offset_log(text, "offsets/7"), "v1\n" + TOO_MANY),
+        (lambda text: parse_offset_log(text, "offsets/7"), "v1\n{}" + "\n-" * MAX_VALUES),
+        (lambda text: parse_query_id(text, "metadata"), TOO_MANY),
+        (lambda text: parse_csv(text, "g"), "," * (3 * MAX_VALUES + 1)),
+        (lambda text: parse_csv(text, "g"), "a\n" * (3 * MAX_VALUES + 1)),
+        (TopicScope.parse, "orders:" + "0," * MAX_VALUES + "0,0"),
+    ],
+    ids=["JSON", "metadata of a batch", "sources", "metadata", "cells", "lines", "partitions"],
+)
+def test_more_values_than_any_file_of_ours_has_are_refused_before_they_take_memory(read, text):
+    tracemalloc.start()
+    try:
+        with pytest.raises(KafkaOffsetsError, match=r"has about .* values; expected at most .*00,000:"):
+            read(text)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_of_settings_with_too_many_lines_is_refused(tmp_path: Path):
+    path = tmp_path / "client.properties"
+    path.write_text("k=v\n" * (MAX_VALUES + 1))
+    with pytest.raises(UsageError, match="has about 300,001 values; expected at most 300,000"):
+        load_properties(path)
+
+
+def test_a_value_from_xcom_with_too_many_values_is_none_of_ours():
+    assert own_value('{"version": 1, "changed": 1, "groups": [1]}') is not None
+    assert own_value('{"version": 1, "changed": 1, "groups": [' + "1," * MAX_VALUES + "1]}") is None
+
+
+def large(partitions):
+    return {"orders": {str(number): 10**9 + number for number in range(partitions)}}
+
+
+def large_receipt():
+    offsets = large(50_000)
+    return {
+        "version": 1,
+        "group_id": "g",
+        "before": offsets,
+        "after": offsets,
+        "log_start": offsets,
+        "log_end": offsets,
+        "changed": 50_000,
+    }
+
+
+def large_window():
+    offsets = large(99_000)
+    return {"version": 1, "start": offsets, "end": offsets, "committed": offsets}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("make", "read"),
+    [
+        (lambda: json.dumps(large_receipt()), lambda text: read_receipt(load_json(text, "receipt"))),
+        (lambda: json.dumps(large_window()), OffsetWindow.parse),
+        (lambda: json.dumps(large(299_000)), parse_offsets),
+        (
+            lambda: "v1\n{}\n" + json.dumps(large(299_000), separators=(",", ":")),
+            lambda text: parse_offset_log(text, "offsets/7").kafka_offsets,
+        ),
+        (lambda: "".join(f"orders,{number},1\n" for number in range(299_000)), lambda t: parse_csv(t, "g")),
+        (lambda: "".join(f"g,orders,{number},1\n" for number in range(200_000)), parse_csv),
+    ],
+    ids=["receipt", "window", "offsets", "offset log", "CSV", "CSV of groups"],
+)
+def test_the_largest_files_are_read_with_less_than_100_mb(make, read):
+    text = make()
+    tracemalloc.start()
+    try:
+        assert read(text)
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path):

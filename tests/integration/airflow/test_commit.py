@@ -184,15 +184,18 @@ def test_offsets_may_come_as_text_from_a_template(topic, new_group, holds, conte
 
 
 @pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
-        ({"checkpoint_location": "/nowhere/at/all"}, "/nowhere/at/all"),
-        ({"checkpoint_location": "s3a://key:secret@bucket/x"}, "holds a password"),
-    ],
+    ("location", "says"),
+    [("/nowhere/at/all", "/nowhere/at/all"), ("s3a://key:secret@bucket/x", "holds a password")],
 )
-def test_bad_input_fails_at_once_with_a_plain_sentence(parameters, says, new_group, context):
+def test_a_bad_location_from_a_template_fails_at_once_with_a_plain_sentence(
+    location, says, new_group, context
+):
+    operator = CommitOffsetsOperator(
+        task_id="commit", group_id=new_group(), checkpoint_location="{{ location }}"
+    )
+    operator.checkpoint_location = location
     with pytest.raises(AirflowFailException, match=says) as error:
-        commit(context, group_id=new_group(), **parameters)
+        operator.execute(context)
     assert "secret" not in str(error.value)
 
 

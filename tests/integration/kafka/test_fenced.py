@@ -236,8 +236,9 @@ def test_a_reader_who_joins_between_two_requests_stops_the_commit_and_a_retry_fi
         with pytest.raises(GroupActiveError, match="2 of 4 partitions were written.*finishes it"):
             client.commit_window(group, window(None, 5))
         (reader,) = [joined.result() for joined in joining]
-    assert holds(group) == [5, 5, None, None]
+    # While the reader is in it, and Kafka 3.9 waits for its answer, the tool's rows change with the moment.
     reader.close()
+    assert holds(group) == [5, 5]
     monkeypatch.setattr(fenced, "send_commit", real)
     assert set(client.commit_window(group, window(None, 5)).values()) == {5}
     assert holds(group) == [5, 5, 5, 5]
