@@ -15,6 +15,7 @@ gives the same inputs. An input that is neither read nor refused as it must be i
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import mmap
@@ -28,6 +29,7 @@ import traceback
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -203,7 +205,7 @@ def _cpu(name: str, data: bytes) -> float:
     return time.process_time() - begun
 
 
-def _guided(name: str, number: int, path: Path) -> None:
+def _guided(name: str, number: int, chosen: int, path: Path) -> None:
     """Let atheris choose the inputs of a reader; it ends the process."""
     import atheris
 
@@ -217,8 +219,10 @@ def _guided(name: str, number: int, path: Path) -> None:
 
     for at, data in enumerate(READERS[name].seeds):
         (directory / str(at)).write_bytes(data)
-    atheris.instrument_all()
-    options = [f"-runs={number}", "-max_len=4096", f"-artifact_prefix={directory}/", "-print_final_stats=1"]
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and (each.__module__ or "").startswith("airflow_kafka_offsets"):
+            atheris.instrument_func(each)
+    options = [f"-runs={number}", f"-seed={chosen}", "-max_len=4096", f"-artifact_prefix={directory}/"]
     atheris.Setup([sys.argv[0], str(directory), *options], one)
     atheris.Fuzz()
 
@@ -274,7 +278,7 @@ def main(
     names = list(readers or READERS)
     if only is not None and current is not None:
         if coverage_guided:
-            _guided(only, number, current)
+            _guided(only, number, chosen or 1, current)
         print(json.dumps(_growth_of(only) if growth else _try_one(only, number, chosen or 0, current)))
         return
     chosen = random.randrange(2**32) if chosen is None else chosen
