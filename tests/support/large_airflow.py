@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LOCAL, CELERY = EXECUTORS = ("LocalExecutor", "CeleryExecutor")
 JOBS = {SCHEDULER: "SchedulerJob", TRIGGERER: "TriggererJob"}
+PROVIDER = "airflow.providers.celery"
 REDIS = "redis-server"
 
 SETTINGS = {
@@ -47,9 +48,9 @@ def missing_for(executor: str) -> str | None:
     """Return what this machine lacks for an executor, and how to install it."""
     if executor == LOCAL:
         return None
-    if find_spec("celery") is None:
+    if find_spec(PROVIDER) is None:
         packages = "'apache-airflow-providers-celery>=3.10' 'celery>=5.5,<5.7'"
-        return f"Celery is not installed: pip install -c constraints.txt {packages}"
+        return f"{PROVIDER} is not installed: pip install -c constraints.txt {packages}"
     if shutil.which(REDIS) is None:
         return f"{REDIS} is not installed: apt-get install redis-server"
     return None
