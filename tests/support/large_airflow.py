@@ -155,6 +155,17 @@ class LargeAirflow(RunningAirflow):
         with self._engine.connect() as connection:
             return {names.get(number) for number in connection.scalars(wanted)}
 
+    def figures(self) -> str:
+        """Return how many DAG runs there were, and how many tasks that ended."""
+        texts = []
+        for what, path in (("DAG runs", "dags/~/dagRuns"), ("tasks", "dags/~/dagRuns/~/taskInstances")):
+            done, failed = (
+                self.api("GET", path, params={"state": state, "limit": 1})["total_entries"]
+                for state in ("success", "failed")
+            )
+            texts.append(f"{done + failed} {what}, of which {failed} failed")
+        return "; ".join(texts)
+
     def tab(self, path: str) -> Any:
         """Ask the Offsets tab; JSON is parsed."""
         self.api("GET", "version")  # logs in
