@@ -34,7 +34,7 @@ _TRIES = 5
 
 
 class DriverKilledError(Exception):
-    """The driver has ended."""
+    """The driver has ended in the middle of an order."""
 
 
 class Spark:
@@ -191,6 +191,8 @@ class SparkQuery(Checkpoint):
         try:
             batches = self._spark.run(self._topic, self.directory, dies=not finish)
         except DriverKilledError:
+            if finish:
+                raise
             self._log(f"    query killed at {start}")
             for path in self.directory.rglob(".*.tmp"):
                 path.unlink()
