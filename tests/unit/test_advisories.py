@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.version import Version
@@ -29,10 +30,7 @@ affected:
 
 @pytest.fixture(scope="module")
 def advisories():
-    specification = importlib.util.spec_from_file_location("advisories", SCRIPT)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 
 def advisory(*events, name="made-up", **more):
