@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from xdist.scheduler import LoadScheduling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +54,8 @@ class Table:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: object) -> object:
+        from xdist.scheduler import LoadScheduling
+
         config.option.maxschedchunk = 1
         return LoadScheduling(config, log)
 
