@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-COUNTS = ("both done", "one refused", "both refused", "finished by the next", "in the gap")
-
 _CLEAR = re.compile(
     r"while its move was being prepared|while its position was being committed|would go backwards"
     r"|another (process|move)|begun and not finished|has changed since|was written to within|has members"
@@ -52,6 +50,8 @@ class Trial(NamedTuple):
     """What breaks the rules."""
     in_gap: bool
     """Whether what is wrong came from a write between a last look and the write after it."""
+    waited: bool
+    """Whether a mover had its turn and did not get on, so that the other one had it."""
 
     def outcome(self) -> str:
         """Return the column of the table that it counts in, besides that of the gap."""
@@ -95,6 +95,7 @@ def run_pair(
         trial = run_trial(pair, new_world(), monkeypatch, schedule)
         counts[trial.outcome()] += 1
         counts["in the gap"] += trial.in_gap
+        counts["waited"] += trial.waited
         counts["interleavings"] += 1
         if trial.wrong and not trial.in_gap:
             wrong.append(trial)
@@ -165,7 +166,7 @@ def run_trial(
     wrong += _backwards(movers, turns.trace, world)
     wrong += _wrong_before(movers, endings, turns.trace)
     in_gap = bool(wrong) and not errors and bool(_overtaken(movers, turns.trace))
-    return Trial(schedule, turns.trace, endings, final, finished_later, wrong, in_gap)
+    return Trial(schedule, turns.trace, endings, final, finished_later, wrong, in_gap, turns.waited)
 
 
 def look(world: World) -> State:

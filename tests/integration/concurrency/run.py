@@ -21,7 +21,15 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-COLUMNS = ("interleavings", "both done", "one refused", "both refused", "finished by the next", "in the gap")
+COLUMNS = (
+    "interleavings",
+    "both done",
+    "one refused",
+    "both refused",
+    "finished by the next",
+    "waited",
+    "in the gap",
+)
 
 
 class Table:

@@ -266,6 +266,13 @@ def test_half_of_a_commit_that_was_killed_is_finished(
     assert holds(group) == [5, 5, 5, 5]
 
 
+def test_half_of_a_commit_without_a_fence_is_finished(client, group, topic, window, holds):
+    client.commit(group, {TopicPartition(topic, number): 5 for number in (0, 1)})
+    written = client.commit_window(group, window(None, 5), fenced=False)
+    assert written == {TopicPartition(topic, number): 5 for number in (2, 3)}
+    assert holds(group) == [5, 5, 5, 5]
+
+
 def test_a_commit_whose_answer_was_lost_is_looked_up(client, group, window, holds, monkeypatch):
     real, sent = send_commit, []
 
