@@ -55,7 +55,8 @@ class Table:
         self.row("all", self._total)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str]:
-        return report.outcome, "", ""  # no dot in the table
+        counted = report.when == "call" or not report.passed
+        return report.outcome if counted else "", "", ""  # no dot in the table
 
     def row(self, name: str, counts: Mapping[str, int]) -> None:
         print("|", " | ".join([name, *(str(counts.get(column, 0)) for column in COLUMNS)]), "|", flush=True)
