@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -82,8 +84,13 @@ def run_pair(
     monkeypatch: pytest.MonkeyPatch,
     count: int,
     seed: int,
+    until: float = math.inf,
 ) -> tuple[Counter[str], list[Trial]]:
-    """Run a pair in so many interleavings; return how they ended, and the trials that broke a rule."""
+    """
+    Run a pair in so many interleavings; return how they ended, and the trials that broke a rule.
+
+    :param until: the time after which no interleaving is begun.
+    """
     alone = [run_trial(pair, new_world(), monkeypatch, [(first, ALL)]) for first in "AB"]
     traces = {
         name: [step for step in trial.trace if step.mover == name and step.offsets is None]
@@ -92,6 +99,8 @@ def run_pair(
     counts: Counter[str] = Counter()
     wrong: list[Trial] = []
     for schedule in schedules(traces, count, seed):
+        if time.time() > until:
+            break
         trial = run_trial(pair, new_world(), monkeypatch, schedule)
         counts[trial.outcome()] += 1
         counts["in the gap"] += trial.in_gap

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +76,7 @@ def main() -> int:
     parser.add_argument("--interleavings", type=int, default=50, help="of each pair")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pairs", default="", help="of which the name holds this, such as 'pipeline: reset'")
+    parser.add_argument("--minutes", type=float, default=1e6, help="after which no interleaving is begun")
     parser.add_argument("--processes", type=int, default=2, help="that share the pairs and one Kafka")
     given = parser.parse_args()
     os.environ |= {
@@ -82,6 +84,7 @@ def main() -> int:
         "INTERLEAVINGS": str(given.interleavings),
         "INTERLEAVINGS_SEED": str(given.seed),
         "INTERLEAVINGS_PAIRS": given.pairs,
+        "INTERLEAVINGS_UNTIL": str(time.time() + 60 * given.minutes),
     }
     tests = Path(__file__).with_name("test_interleavings.py")
     options = ["-q", "--no-header", "--tb=no", f"-n{given.processes}", "-p", "no:cacheprovider", "-m", "long"]
