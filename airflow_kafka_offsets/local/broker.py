@@ -108,7 +108,7 @@ def broker_command(home: Path, heap: str) -> list[str]:
 
 def find_brokers(home: Path) -> list[psutil.Process]:
     """Return the Java processes of the brokers that run in a directory, by number."""
-    return sorted(find_processes(_mark(home), _MAIN), key=lambda process: process.cmdline()[-1:])
+    return sorted(find_processes(_mark(home), _MAIN), key=lambda process: process.info["cmdline"][-1:])
 
 
 def _mark(home: Path) -> str:

@@ -54,7 +54,8 @@ _RUN_AGAIN = (
     .order_by(DagRun.id.desc())
     .limit(bindparam("most"))
 )
-# XCom has an index of DAG, task and run. By the run's number SQLite reads all that is called return_value.
+# XCom has an index of DAG, task and run. By the run's number, or where it may use the index of keys, SQLite
+# reads all that is called return_value: of two indexes that it knows nothing of it takes any.
 _RESULTS = select(
     XComModel.dag_run_id,
     XComModel.dag_id,
@@ -65,7 +66,7 @@ _RESULTS = select(
 ).where(
     XComModel.dag_id == bindparam("dag"),
     XComModel.task_id.in_(bindparam("tasks", expanding=True)),
-    XComModel.key == RESULT,
+    XComModel.key.concat("") == RESULT,
 )
 _IN_RUNS = XComModel.run_id.in_(bindparam("runs", expanding=True))
 

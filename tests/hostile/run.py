@@ -15,6 +15,7 @@ gives the same inputs. An input that is neither read nor refused as it must be i
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import mmap
@@ -28,7 +29,8 @@ import traceback
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
 import click
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -40,6 +42,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from hostile_inputs import damaged, grown, inputs
 from hostile_readers import CORPUS, READERS, HostileInputError, try_input
 
+from airflow_kafka_offsets.model.text import MAX_SIZE, MAX_VALUES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 MADE_UP = 3
 """One input in so many is hypothesis's."""
 SLOW = 5.0
@@ -49,7 +56,7 @@ MOST_MEMORY = 100
 MOST_KEPT = 5
 READER_LIMIT = 3_600
 SMALL, LARGE = 100_000, 400_000
-"""Bytes of the inputs of which time and memory are compared."""
+"""Bytes of the inputs that are compared with each other, and with the largest one that is not refused."""
 FAST = 0.02
 """Seconds below which an input cannot have used much memory."""
 
@@ -158,32 +165,38 @@ def _keep(name: str, data: bytes) -> str:
 
 
 def _growth_of(name: str) -> dict[str, Any]:
-    """Compare the time and the memory that inputs of two sizes take."""
-    failures, slowest, most = {}, 0.0, 0
+    """Compare the time that inputs of three sizes take, and measure the memory for the largest."""
+    failures, slowest, most, tried = {}, 0.0, 0, 0
     for family, make in grown(name).items():
-        seconds = [_cpu(name, make(size)) for size in (SMALL, LARGE)]
-        slowest = max(slowest, seconds[1])
-        if seconds[1] > 0.5 and seconds[1] > seconds[0] * LARGE / SMALL * 2.5:
-            failures[
-                f"{family}: {seconds[0]:.2f} s, and {seconds[1]:.2f} s for {LARGE // SMALL} times as much"
-            ] = ""
-        if seconds[1] < FAST:
+        largest = _largest(make, 3 * MAX_VALUES if name == "CSV" else MAX_VALUES)
+        data = make(SMALL)
+        before, first = _cpu(name, data), len(data)
+        for data in map(make, (min(LARGE, largest), largest)):
+            seconds = _cpu(name, data)
+            if seconds > 0.5 and seconds > before * len(data) / first * 2.5:
+                failures[
+                    f"{family}: {before:.2f} s for {first:,} bytes, {seconds:.2f} s for {len(data):,}"
+                ] = ""
+            before, first = seconds, len(data)
+            slowest = max(slowest, seconds)
+        tried += 3
+        if before < FAST:
             continue
         tracemalloc.start()
-        try_input(name, make(LARGE))
-        peak = tracemalloc.get_traced_memory()[1] >> 20
+        try_input(name, data)
+        peak = tracemalloc.get_traced_memory()[1] // 1_000_000
         tracemalloc.stop()
         most = max(most, peak)
         if peak > MOST_MEMORY:
-            failures[f"{family}: {peak} MB"] = ""
-    return {
-        "inputs": 3 * len(grown(name)),
-        "refused": 0,
-        "seconds": 0.0,
-        "slowest": slowest,
-        "grew": most,
-        "failures": failures,
-    }
+            failures[f"{family}: {peak} MB for {len(data):,} bytes"] = ""
+    return {**_NOTHING, "inputs": tried, "slowest": slowest, "grew": most, "failures": failures}
+
+
+def _largest(make: Callable[[int], bytes], most: int) -> int:
+    """Return the size of the largest input that is not refused for its size or its values."""
+    sample = make(SMALL)
+    marks = sum(map(sample.count, (b",", b"{", b"[", b"\n")))
+    return min(MAX_SIZE, len(sample) * most // max(marks, 1)) * 97 // 100
 
 
 def _cpu(name: str, data: bytes) -> float:
@@ -192,20 +205,25 @@ def _cpu(name: str, data: bytes) -> float:
     return time.process_time() - begun
 
 
-def _guided(name: str, number: int, current: _Current) -> None:
+def _guided(name: str, number: int, chosen: int, path: Path) -> None:
     """Let atheris choose the inputs of a reader; it ends the process."""
     import atheris
+
+    current = _Current(path)
+    directory = path.with_name("inputs")
+    directory.mkdir()
 
     def one(data: bytes) -> None:
         current.set(data)
         try_input(name, data)
 
-    directory = tempfile.mkdtemp()
     for at, data in enumerate(READERS[name].seeds):
-        Path(directory, str(at)).write_bytes(data)
-    atheris.instrument_all()
-    options = [f"-runs={number}", "-max_len=4096", f"-artifact_prefix={directory}/", "-print_final_stats=1"]
-    atheris.Setup([sys.argv[0], directory, *options], one)
+        (directory / str(at)).write_bytes(data)
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and (each.__module__ or "").startswith("airflow_kafka_offsets"):
+            atheris.instrument_func(each)
+    options = [f"-runs={number}", f"-seed={chosen}", "-max_len=4096", f"-artifact_prefix={directory}/"]
+    atheris.Setup([sys.argv[0], str(directory), *options], one)
     atheris.Fuzz()
 
 
@@ -242,7 +260,7 @@ def _reached(log: str) -> str:
 @click.option("--seed", "chosen", type=int, help="Default: another one each time.")
 @click.option("--reader", "readers", multiple=True, type=click.Choice(list(READERS)), help="Default: all.")
 @click.option("--processes", default=2, show_default=True, help="Readers that are tried at the same time.")
-@click.option("--growth", is_flag=True, help=f"Compare inputs of {SMALL:,} and of {LARGE:,} bytes.")
+@click.option("--growth", is_flag=True, help=f"Compare inputs of {SMALL:,} bytes to the largest.")
 @click.option("--coverage-guided", is_flag=True, help="Let atheris choose the inputs.")
 @click.option("--only", hidden=True)
 @click.option("--current", type=click.Path(path_type=Path), hidden=True)
@@ -260,7 +278,7 @@ def main(
     names = list(readers or READERS)
     if only is not None and current is not None:
         if coverage_guided:
-            _guided(only, number, _Current(current))
+            _guided(only, number, chosen or 1, current)
         print(json.dumps(_growth_of(only) if growth else _try_one(only, number, chosen or 0, current)))
         return
     chosen = random.randrange(2**32) if chosen is None else chosen

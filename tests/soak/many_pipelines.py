@@ -13,28 +13,31 @@ import uuid
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
 import psutil
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.triggers.poll import polls
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
+from tests.soak.positions import committed, differences, log_ends, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-Offsets = dict[str, dict[str, int]]
+    from tests.soak.positions import Offsets
 
 GRACE = "PT2M"
 INTERVAL = 10.0
@@ -43,13 +46,15 @@ INTERVAL = 10.0
 TARGETS = 10
 """Groups that are also waited for with a frozen target."""
 
+RESET_EVERY = 5
+"""Moves of a pipeline after which it is reset to the log start, and put back."""
+
 READY = 60.0
 """Seconds within which new partitions can be read."""
 
 KEPT_BATCHES = 100
 """Spark's default of ``spark.sql.streaming.minBatchesToRetain``."""
 
-_AT_ONCE = 500
 _HEAD = {"batchWatermarkMs": 0, "conf": {}}
 
 
@@ -63,6 +68,8 @@ class Pipeline:
         self.fenced = fenced
         self.reached: Offsets = {}
         """The end of what was committed so far."""
+        self.records = 0
+        """Those between where each of its moves began and ended."""
         self._batch = -1
         if checkpoint is not None:
             for name in ("offsets", "commits"):
@@ -118,17 +125,18 @@ class ManyPipelines:
         ]
         self._workers = workers
         self._over = threading.Event()
+        self._in_step = threading.Lock()
+        """Taken by drift checks and by resets, which move the checkpoint before the group."""
         self._broken: list[str] = []
         self._seconds: dict[str, list[float]] = defaultdict(list)
         self._readings: dict[str, list[float]] = defaultdict(list)
         self._lags: dict[str, int] = {}
-        self._records = 0
         logging.disable(logging.CRITICAL)
 
     def run(self, seconds: float) -> None:
         """Move and await the pipelines for some seconds, and print each minute what they take."""
         self._wait_for_leaders()
-        began = time.monotonic()
+        began = self._began = time.monotonic()
         self._end = began + seconds
         work = [partial(self._work, number) for number in range(self._workers)]
         loops = [
@@ -150,7 +158,7 @@ class ManyPipelines:
         deadline = time.monotonic() + READY
         while True:
             try:
-                self._ends(self._topics)
+                log_ends(self._config, self._topics)
             except (KafkaException, KeyError):
                 if time.monotonic() > deadline:
                     raise
@@ -160,25 +168,31 @@ class ManyPipelines:
 
     def finish(self, written: dict[str, int]) -> list[str]:
         """Let each pipeline read what is left, print the figures, and return what is wrong."""
-        failed = written.pop("", 0)
+        failed, seconds_written = written.pop("", 0), time.monotonic() - self._began
         with ThreadPoolExecutor(self._workers) as pool:
             list(pool.map(self._move, self._pipelines))
-        ends = self._ends(self._topics)
+        ends = log_ends(self._config, self._topics)
         self._call("drift at the end", partial(self._drift, "PT0S"))
         for topic, offsets in ends.items():
             if sum(offsets.values()) != written.get(topic):
                 self._broken.append(f"{topic}: {sum(offsets.values())} records, written {written.get(topic)}")
         for each in self._pipelines:
             wanted = {topic: ends[topic] for topic in each.topics}
-            if (found := self._committed(each)) != wanted:
-                self._broken.append(f"{each.group} is not at the log end: {_differences(found, wanted)}")
+            if (found := committed(self._config, each.group, each.reached)) != wanted:
+                self._broken.append(f"{each.group} is not at the log end: {differences(found, wanted)}")
             if each.reached != wanted:
-                self._broken.append(f"{each.group} has not read all: {_differences(each.reached, wanted)}")
+                self._broken.append(f"{each.group} has not read all: {differences(each.reached, wanted)}")
         gaps = [later - earlier for times in self._readings.values() for earlier, later in pairwise(times)]
         if (mute := len(self._pipelines) - len(self._readings)) > 0:
             self._broken.append(f"{mute} waits had no reading")
-        total = sum(written.values())
-        click.echo(f"records: {total:,} written ({failed} failed), {self._records:,} counted by all groups")
+        produced, wanted_by_all = sum(written.values()), sum(total(each.reached) for each in self._pipelines)
+        counted = sum(each.records for each in self._pipelines)
+        if counted != wanted_by_all:
+            self._broken.append(f"{counted:,} records counted, of {wanted_by_all:,}")
+        click.echo(
+            f"records: {produced:,} written ({failed} failed), {produced / seconds_written:,.0f} a second; "
+            f"{counted:,} of {wanted_by_all:,} counted by all groups"
+        )
         for name, seconds in sorted(self._seconds.items()):
             longest = f"median {statistics.median(seconds):.1f} s, longest {max(seconds):.1f} s"
             click.echo(f"{name}: {len(seconds):,}, {longest}")
@@ -196,17 +210,19 @@ class ManyPipelines:
 
     def _work(self, worker: int) -> None:
         mine = self._pipelines[worker :: self._workers]
-        while not self._over.is_set():
-            for each in mine:
+        for turn in count(1):
+            for number, each in enumerate(mine):
                 if self._over.is_set():
                     return
                 self._move(each)
+                if (turn + number) % RESET_EVERY == 0:
+                    self._move_there_and_back(each)
 
     def _move(self, each: Pipeline) -> None:
         """Read what is new, commit it, and compare with where the last move has ended."""
         before = each.reached
         if each.checkpoint is not None:
-            ends = self._ends(each.topics)
+            ends = log_ends(self._config, each.topics)
             each.run_batch(ends)
             committing = CommitOffsetsOperator(task_id="c", **each.names)
             receipt = self._call("commits of a checkpoint", partial(committing.execute, {}))
@@ -229,17 +245,30 @@ class ManyPipelines:
         }
         held = {topic: found for topic, found in held.items() if found}
         if held != before:
-            self._broken.append(f"{each.group} began at another place: {_differences(held, before)}")
+            self._broken.append(f"{each.group} began at another place: {differences(held, before)}")
         if receipt["after"] != ends:
-            self._broken.append(
-                f"{each.group} did not get to the end: {_differences(receipt['after'], ends)}"
-            )
-        self._records += _total(ends) - _total(before)
+            self._broken.append(f"{each.group} did not get to the end: {differences(receipt['after'], ends)}")
+        each.records += total(ends) - total(held)
         each.reached = ends
+
+    def _move_there_and_back(self, each: Pipeline) -> None:
+        """Reset a pipeline to the log start, put it back by the receipt, and compare."""
+        with_checkpoint: dict[str, Any] = {} if each.checkpoint is None else {"quiet_period": 0}
+        names = {**each.names, **with_checkpoint}
+        reset = ResetOffsetsOperator(task_id="r", to_offset="earliest", **names)
+        with self._in_step:
+            receipt = self._call("resets", partial(reset.execute, {}))
+            if receipt is None:
+                return
+            restore = RestoreOffsetsOperator(task_id="b", receipt=receipt, when="always", **names)
+            self._call("restores", partial(restore.execute, {}))
+        if (found := committed(self._config, each.group, each.reached)) != each.reached:
+            self._broken.append(f"{each.group} was not put back: {differences(found, each.reached)}")
 
     def _check_drift(self) -> None:
         while not self._over.is_set():
-            self._call("drift checks of all checkpoints", partial(self._drift, GRACE))
+            with self._in_step:
+                self._call("drift checks of all checkpoints", partial(self._drift, GRACE))
             self._over.wait(INTERVAL)
 
     def _drift(self, grace: str) -> Any:
@@ -294,32 +323,6 @@ class ManyPipelines:
         with OffsetsClient(self._config) as client:
             return ReachedWait(group_id=each.group, topics=each.topics, target="latest").freeze(client, None)
 
-    def _ends(self, topics: Sequence[str]) -> Offsets:
-        """Return the log ends, read without the package."""
-        with closing_consumer(self._config, "nobody") as consumer:
-            known = consumer.list_topics(timeout=30).topics
-            wanted = [
-                TopicPartition(topic, number, -1)
-                for topic in topics
-                for number in sorted(known[topic].partitions)
-            ]
-            found: Offsets = defaultdict(dict)
-            for first in range(0, len(wanted), _AT_ONCE):
-                for at in consumer.offsets_for_times(wanted[first : first + _AT_ONCE], timeout=30):
-                    assert at.error is None, at
-                    found[at.topic][str(at.partition)] = at.offset
-        return dict(found)
-
-    def _committed(self, each: Pipeline) -> Offsets:
-        """Return what a group has committed, read without the package."""
-        found: Offsets = defaultdict(dict)
-        with closing_consumer(self._config, each.group) as consumer:
-            for topic in each.topics:
-                wanted = [TopicPartition(topic, number) for number in range(len(each.reached[topic]))]
-                for at in consumer.committed(wanted, timeout=30):
-                    found[topic][str(at.partition)] = at.offset
-        return dict(found)
-
     def _taken(self) -> str:
         me = psutil.Process()
         children = [child for child in me.children(recursive=True) if "java" not in child.name()]
@@ -329,31 +332,9 @@ class ManyPipelines:
             with contextlib.suppress(psutil.Error):
                 if "admin_worker" in " ".join(child.cmdline()):
                     others += 1
-        written = _total(self._ends(self._topics))
-        calls = sum(map(len, self._seconds.values()))
+        written = total(log_ends(self._config, self._topics))
+        calls = sum(map(len, list(self._seconds.values())))
         return (
             f"{rss / 1e6:.0f} MB, {me.num_threads()} threads, {me.num_fds()} files, {others} children; "
             f"{written:,} records, {calls:,} calls, {len(self._broken)} broken"
         )
-
-
-@contextlib.contextmanager
-def closing_consumer(config: dict[str, str], group: str) -> Any:
-    consumer = Consumer({**config, "group.id": group, "log_level": 0})
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def _total(offsets: Offsets) -> int:
-    return sum(sum(each.values()) for each in offsets.values())
-
-
-def _differences(found: Offsets, wanted: Offsets) -> str:
-    flat = [
-        {(t, p): at for t, each in offsets.items() for p, at in each.items()} for offsets in (found, wanted)
-    ]
-    differ = sorted(key for key in flat[0].keys() | flat[1].keys() if flat[0].get(key) != flat[1].get(key))
-    shown = ", ".join(f"{t}-{p} {flat[0].get((t, p))}, expected {flat[1].get((t, p))}" for t, p in differ[:3])
-    return f"{len(differ)} partitions: {shown}"

@@ -337,12 +337,12 @@ class Played:
 
     def _check_left(self, order: Order, outcome: dict[str, Any] | None) -> None:
         """Check that nothing is left of a worker: it has checked itself, unless it was killed."""
-        if outcome is None:
-            # Nobody can take away what a process writes when it is killed.
+        if outcome is None or outcome["stalled"]:
+            # Nobody can take away what a process writes when it is killed, or where nothing answers.
             for path in self.home.rglob(".*.tmp"):
                 path.unlink()
             shutil.rmtree(self.home / "tmp", ignore_errors=True)
-        elif outcome["left"]:
+        if outcome is not None and outcome["left"]:
             raise BrokenPromiseError(f"{order.name} has left {outcome['left']}")
         deadline = time.monotonic() + _GONE
         while left := worker.marked(self._mark):

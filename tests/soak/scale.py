@@ -7,9 +7,10 @@ From the development environment::
 
 One broker has 20 topics of 100 partitions. Of 50 groups 48 follow one topic and two follow all of them; every
 fourth moves by planned windows, every second of those fenced, and the others follow a checkpoint in Spark's
-format, which this script writes. The operators run in threads of this process, with a client each, as tasks
-do; a lag wait for each group and a few waits for frozen targets share one poller, as in a triggerer. The exit
-status is 1 if a record was lost or read twice, or if anything has drifted.
+format, which this script writes. After every fifth move a pipeline is reset to the log start and put back by
+the receipt. The operators run in threads of this process, with a client each, as tasks do; a lag wait for
+each group and a few waits for frozen targets share one poller, as in a triggerer. The exit status is 1 if a
+record was lost or read twice, or if anything has drifted.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from spark_session import QUICK_JAVA, connector_setting, fetch_connector
 
 from tests.soak.model import PARTITIONS, BrokenPromiseError, Checkpoint
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 Read = dict[str, list[int]]
 """What a batch has read: partition -> first offset, last offset, number of records."""
 
-_STARTS = 180.0
-_ANSWERS = 120.0
+_STARTS = 400.0
+_ANSWERS = 200.0
 _TRIES = 5
 """How often a query is started again, after an error such as a leader that is away."""
 
 
 class DriverKilledError(Exception):
-    """The driver has ended."""
+    """The driver has ended in the middle of an order."""
 
 
 class Spark:
@@ -69,8 +70,7 @@ class Spark:
             try:
                 self._driver.wait(30)
             except subprocess.TimeoutExpired:
-                self._driver.kill()
-                self._driver.wait()
+                self._kill()
         if self._output is not None:
             self._output.close()
 
@@ -116,11 +116,22 @@ class Spark:
         assert self._driver is not None
         assert self._driver.stdout is not None
         if not select.select([self._driver.stdout], [], [], seconds)[0]:
+            self._kill()
             raise BrokenPromiseError(f"Spark did not answer within {seconds:g} s")
         line = self._driver.stdout.readline()
         if not line:
             raise DriverKilledError
         return json.loads(line)
+
+    def _kill(self) -> None:
+        """End the driver and its JVM; the next query starts another one."""
+        assert self._driver is not None
+        for process in psutil.Process(self._driver.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._driver.kill()
+        self._driver.wait()
+        self._driver = None
 
     def _start(self) -> None:
         connector = connector_setting()
@@ -153,6 +164,7 @@ class Spark:
         try:
             self._answer(_STARTS)
         except DriverKilledError:
+            self._driver = None
             raise BrokenPromiseError(f"Spark did not start; see {self._home / 'spark.log'}") from None
 
 
@@ -179,6 +191,8 @@ class SparkQuery(Checkpoint):
         try:
             batches = self._spark.run(self._topic, self.directory, dies=not finish)
         except DriverKilledError:
+            if finish:
+                raise
             self._log(f"    query killed at {start}")
             for path in self.directory.rglob(".*.tmp"):
                 path.unlink()

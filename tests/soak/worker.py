@@ -62,6 +62,7 @@ def run(connection: Connection, order: actions.Order, fault: Fault | None, mark:
     stalled = steps.stalled
     steps.end()
     outcome |= {"seconds": time.monotonic() - began, "steps": steps.count, "struck": steps.struck}
+    outcome["stalled"] = stalled
     root = Path(order.checkpoint or home)
     outcome["left"] = _left(before, temporary, root, order.name, stalled=stalled)
     connection.send(("outcome", outcome))

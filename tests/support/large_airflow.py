@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LOCAL, CELERY = EXECUTORS = ("LocalExecutor", "CeleryExecutor")
 JOBS = {SCHEDULER: "SchedulerJob", TRIGGERER: "TriggererJob"}
+PROVIDER = "airflow.providers.celery"
 REDIS = "redis-server"
 
 SETTINGS = {
@@ -47,9 +48,9 @@ def missing_for(executor: str) -> str | None:
     """Return what this machine lacks for an executor, and how to install it."""
     if executor == LOCAL:
         return None
-    if find_spec("celery") is None:
+    if find_spec(PROVIDER) is None:
         packages = "'apache-airflow-providers-celery>=3.10' 'celery>=5.5,<5.7'"
-        return f"Celery is not installed: pip install -c constraints.txt {packages}"
+        return f"{PROVIDER} is not installed: pip install -c constraints.txt {packages}"
     if shutil.which(REDIS) is None:
         return f"{REDIS} is not installed: apt-get install redis-server"
     return None
@@ -153,6 +154,17 @@ class LargeAirflow(RunningAirflow):
         wanted = text("SELECT DISTINCT triggerer_id FROM trigger WHERE classpath LIKE '%LagEventTrigger'")
         with self._engine.connect() as connection:
             return {names.get(number) for number in connection.scalars(wanted)}
+
+    def figures(self) -> str:
+        """Return how many DAG runs there were, and how many tasks that ended."""
+        texts = []
+        for what, path in (("DAG runs", "dags/~/dagRuns"), ("tasks", "dags/~/dagRuns/~/taskInstances")):
+            done, failed = (
+                self.api("GET", path, params={"state": state, "limit": 1})["total_entries"]
+                for state in ("success", "failed")
+            )
+            texts.append(f"{done + failed} {what}, of which {failed} failed")
+        return "; ".join(texts)
 
     def tab(self, path: str) -> Any:
         """Ask the Offsets tab; JSON is parsed."""

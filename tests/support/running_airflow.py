@@ -145,7 +145,7 @@ class RunningAirflow:
             self._client.close()
         # The api-server last: tasks that are still running report to it.
         others = [component for component in self.components if component != API_SERVER]
-        with ThreadPoolExecutor(len(others)) as at_the_same_time:
+        with ThreadPoolExecutor(max(1, len(others))) as at_the_same_time:
             list(at_the_same_time.map(self.stop, others))
         self.stop(API_SERVER)
 

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+READY = 180.0
 END = 20.0
 
 
@@ -67,7 +68,7 @@ def standalone_spark(
                 processes.append(
                     subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=directory)
                 )
-        until(lambda: _workers(web) == workers, "Spark's workers")
+        until(lambda: _workers(web) == workers, "Spark's workers", READY)
         started = [psutil.Process(process.pid) for process in processes[1:]]
         yield StandaloneSpark(f"spark://{LOOPBACK}", port, directory, started)
     finally:

@@ -54,6 +54,7 @@ def large(request, postgres, bootstrap_servers, make_topic, tmp_path_factory):
         )
         airflow.topics = topics
         yield stack.enter_context(airflow)
+        print(f"{executor}: {airflow.figures()}")
 
 
 @pytest.fixture(scope="module")

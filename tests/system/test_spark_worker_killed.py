@@ -122,7 +122,12 @@ def records(topic):
 
 
 def executors(worker):
-    return [each for each in worker.children(recursive=True) if EXECUTOR in " ".join(each.cmdline())]
+    found = []
+    for each in worker.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # Python's workers come and go
+            if EXECUTOR in " ".join(each.cmdline()):
+                found.append(each)
+    return found
 
 
 def kill_one_in_the_middle_of_a_batch(cluster, job, checkpoint):

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.spark.own_directory import own_directory
 
 ROOT = Path(airflow_kafka_offsets.__file__).parent
 
-_FILES = ("__init__.py", "errors.py", "storage.py", "storage_credentials.py")
+_FILES = ("__init__.py", "errors.py", "storage.py", "storage_credentials.py", "tidying.py")
 PARTS = (*_FILES, "model", "checkpoint", "kafka", "spark")
 """All that needs no Airflow; other packages are imported on use."""
 

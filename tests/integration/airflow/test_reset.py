@@ -176,7 +176,7 @@ def test_a_file_of_kafkas_own_tool_moves_the_group(topic, group, kafka_tools, ho
 
 
 def test_a_file_that_is_not_there_or_names_another_group_is_refused(group, context, tmp_path):
-    with pytest.raises(AirflowFailException, match=r"none\.csv: cannot be read"):
+    with pytest.raises(AirflowFailException, match=r"none\.csv: there is no such file"):
         reset(context, group_id=group, from_file=str(tmp_path / "none.csv"))
     (tmp_path / "other.csv").write_text("other,t,0,1\n")
     with pytest.raises(AirflowFailException, match="no line for group"):

@@ -36,12 +36,12 @@ def killed_once(checkpoint: Path) -> None:
     """Kill the reset between checkpoint and groups, once, if that is asked for."""
     written = apply.commit_groups
 
-    def commit_groups(*args: Any) -> None:
+    def commit_groups(*args: Any) -> Any:
         wish = checkpoint / "kill"
         if wish.exists():
             wish.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
-        written(*args)
+        return written(*args)
 
     vars(apply)["commit_groups"] = commit_groups
 

@@ -11,7 +11,8 @@ import psutil
 import pytest
 from breakable_kafka import freeze
 
-from airflow_kafka_offsets.local.process import end_processes
+from airflow_kafka_offsets.local import broker
+from airflow_kafka_offsets.local.process import end_processes, find_processes
 
 BUSY = """
 import threading
@@ -69,3 +70,26 @@ def test_of_processes_that_are_ended_together_the_rest_is_killed_soon_after_most
         for process in started:
             process.kill()
             process.communicate()
+
+
+def test_a_broker_that_ends_while_it_is_looked_for_is_no_error(monkeypatch, tmp_path):
+    def then_ends(*wanted):
+        def ended(self):
+            raise psutil.ZombieProcess(self.pid)
+
+        found = find_processes(*wanted)
+        monkeypatch.setattr(psutil.Process, "cmdline", ended)
+        return found
+
+    monkeypatch.setattr(broker, "find_processes", then_ends)
+    command = [
+        sys.executable,
+        "-c",
+        "import time; time.sleep(60)",
+        *broker.broker_command(tmp_path, "1m")[1:],
+    ]
+    with subprocess.Popen([*command, "kafka.Kafka"]) as process:
+        try:
+            assert [each.pid for each in broker.find_brokers(tmp_path)] == [process.pid]
+        finally:
+            process.kill()

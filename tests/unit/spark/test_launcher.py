@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,19 @@ def test_the_zip_holds_what_a_driver_needs_and_is_made_once(fresh):
     package_zip.cache_clear()
     assert launcher.spark_py_files() == str(path)
     assert path.stat().st_mtime_ns == made
+
+
+def test_what_is_in_the_zip_needs_nothing_else_of_this_package(fresh):
+    # Without the .pth files of the environment, so that the package is found in the zip only.
+    code = (
+        "import importlib, sys, zipfile; path, packages = sys.argv[1:]; sys.path += [packages];"
+        "sys.path.insert(0, path);"
+        "[importlib.import_module(name[:-3].replace('/', '.')) for name in zipfile.ZipFile(path).namelist()"
+        " if not name.endswith('__init__.py')]"
+    )
+    packages = sysconfig.get_path("purelib")
+    done = python("-I", "-S", "-c", code, launcher.spark_py_files(), packages)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_zip_with_other_content_is_made_anew(fresh):
