@@ -245,8 +245,8 @@ def _wrong_before(
     movers: dict[str, Mover], endings: dict[str, Ending], trace: Sequence[Step]
 ) -> Iterator[str]:
     """
-    A receipt shows what was there before the first write of its mover; who finishes the other one's open move
-    shows what was there before that.
+    A receipt shows what was there before the first write of its mover. Where one finishes the other's open
+    move, both receipts show what was there before that.
     """
     for name, end in endings.items():
         if end.error is not None or not isinstance(end.result, dict) or "before" not in end.result:
@@ -256,7 +256,8 @@ def _wrong_before(
             continue
         (before,) = end.result["before"].values()
         other = "AB".replace(name, "")
-        allowed = [at, _before_first_write(other, trace)] if _finishes_move_of(other, name, trace) else [at]
+        one_move = _finishes_move_of(other, name, trace) or _finishes_move_of(name, other, trace)
+        allowed = [at, _before_first_write(other, trace)] if one_move else [at]
         if before not in [
             {str(number): offset for number, offset in (each or {}).items()} for each in allowed
         ]:
