@@ -154,7 +154,8 @@ def new_group() -> Callable[[], str]:
 def _wait_until_visible(bootstrap_servers: str, topic: str, partitions: int) -> None:
     """Wait until the log end of every partition can be read: right after creation it cannot."""
     client = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "never-joined", "log_level": 0})
-    deadline = time.monotonic() + DEADLINE
+    limit = DEADLINE + partitions / 20  # the broker makes a directory for each
+    deadline = time.monotonic() + limit
     try:
         while time.monotonic() < deadline:
             try:
@@ -173,7 +174,7 @@ def _wait_until_visible(bootstrap_servers: str, topic: str, partitions: int) -> 
             client.poll(0.05)
     finally:
         client.close()
-    pytest.fail(f"topic {topic} was not visible within {DEADLINE:.0f} s")
+    pytest.fail(f"topic {topic} was not visible within {limit:.0f} s")
 
 
 @pytest.fixture(scope="session")

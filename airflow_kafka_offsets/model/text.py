@@ -10,8 +10,8 @@ Show = Callable[[object], str]
 MAX_SIZE = 10_000_000
 """Bytes or characters of a text that is read from others: a window of 10,000 partitions has about 600,000."""
 
-MAX_VALUES = 300_000
-"""Values in such a text: a receipt of 50,000 partitions has 200,000. One takes up to 300 bytes of memory."""
+MAX_VALUES = 200_000
+"""Values in such a text: a receipt of 49,000 partitions has 196,000. One takes up to 500 bytes of memory."""
 
 
 def is_plain(text: str) -> bool:
