@@ -307,10 +307,10 @@ class OffsetsClient:
         if fenced:
             with self._session.calling(f"committing a window to group {group_id!r}") as call:
                 return FencedCommit(self._session, self._admin, group_id, window, metadata).run(call)
-        moves: Offsets = {}
+        moves: list[Offsets] = []
         check = partial(compare, window, group_id)
-        self.commit(group_id, window.end, metadata, check=lambda found: moves.update(check(found)))
-        return moves
+        self.commit(group_id, window.end, metadata, check=lambda found: moves.append(check(found)))
+        return moves[-1] if moves else {}
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return state and members of groups; one that does not exist is ``Dead``."""

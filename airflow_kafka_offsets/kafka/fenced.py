@@ -68,7 +68,7 @@ class FencedCommit:
         self._group_id = group_id
         self._window = window
         self._metadata = metadata
-        self._todo: Offsets | None = None
+        self._todo: Offsets = {}
         self._written: Offsets = {}
         self._uncertain = False
         self._causes = Causes()
@@ -90,7 +90,7 @@ class FencedCommit:
                 failed=dict.fromkeys(left, "WINDOW_MISMATCH"),
                 written=sorted(self._written),
             ) from None
-        return self._todo or {}
+        return self._written
 
     def _attempt(self, call: Call) -> None:
         self._refuse_members(call)
@@ -102,13 +102,12 @@ class FencedCommit:
             member.join(sorted({tp.topic for tp in self._window.ranges}), call)
             member.check(self._window.ranges)
             commits = self._read(connection, call)
-            if self._todo is not None:
-                # What the attempt before has done, also where its response was lost.
-                found = committed_offsets(commits)
-                self._written = {tp: end for tp, end in self._todo.items() if found[tp] == end}
-                self._uncertain = False
+            # What the attempts before have done, also where a response was lost, and nobody else.
+            mine = {tp: Commit(end, self._metadata) for tp, end in self._todo.items()}
+            self._written = {tp: each.offset for tp, each in mine.items() if commits[tp] == each}
+            self._uncertain = False
             todo = self._compare(commits)
-            self._todo = todo if self._todo is None else self._todo
+            self._todo |= todo
             for part in commit_chunks(self._group_id, todo, self._metadata):
                 member.check(part)
                 self._commit(connection, part, call)

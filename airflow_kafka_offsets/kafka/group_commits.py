@@ -6,7 +6,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, SetupError
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    CheckpointMovedError,
+    PlanRefusedError,
+    SetupError,
+)
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.connection import Connection
@@ -26,7 +32,14 @@ from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.kafka.session import Session, ask_each
 from airflow_kafka_offsets.kafka.topics import OFFSETS_TOPIC, Topics
 from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, check_partitions
+from airflow_kafka_offsets.model.offsets import (
+    Commit,
+    Commits,
+    Offsets,
+    TopicPartition,
+    check_partitions,
+    summarize,
+)
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +51,10 @@ _NO_PARTITION = 2**31 - 1
 
 
 Check = Callable[[Commits], object] | None
-"""Is given what a group holds right before it is overwritten; raises to end the commit."""
+"""
+Is given what a group holds right before it is overwritten, and before each further attempt; raises to end the
+commit.
+"""
 
 
 class GroupCommits:
@@ -95,7 +111,7 @@ class GroupCommits:
         if check is not None:
             # Kafka writes whatever the group holds by then: this is the last look, and the one before it.
             check(found)
-        progress = self._commit(call, offsets, metadata)
+        progress = self._commit(call, offsets, metadata, found, check)
         if progress.pending or progress.refused:
             raise explain_commit(
                 self._group_id,
@@ -139,7 +155,14 @@ class GroupCommits:
             text = "this user may see no topic at all: grant it Describe on the topics that the group reads"
             raise BrokerAuthenticationError(f"{call.what}: {text}", code=error.code) from None
 
-    def _commit(self, call: Call, offsets: Mapping[TopicPartition, int], metadata: str) -> CommitProgress:
+    def _commit(
+        self,
+        call: Call,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str,
+        found: Commits,
+        check: Check,
+    ) -> CommitProgress:
         reading = call.about(f"reading back the offsets of group {self._group_id!r}")
 
         def read_back(offsets: Offsets) -> list[TopicPartition]:
@@ -154,6 +177,9 @@ class GroupCommits:
             progress.look_up()
             if not progress.pending:
                 return
+            if check is not None and progress.last:
+                # Others had time to commit since the last look.
+                check({**found, **self.read(reading, progress.pending)})
             connection = self._connection()
             connection.causes.clear()
             parts = list(commit_chunks(self._group_id, progress.pending, metadata))
@@ -175,6 +201,10 @@ class GroupCommits:
             until(call, attempt, lambda: connection.causes, also=[OCCUPIED])
         except Failed as error:
             progress.reason = call.explain(error.failure, "Read", connection.causes)
+        except (CheckpointMovedError, PlanRefusedError) as error:
+            if progress.written:
+                error.append(f"written before: {summarize(progress.written)}")
+            raise
         except BrokerError as error:
             progress.reason = error
         return progress

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 HANG = 90.0
 """Seconds after which a mover counts as hung: more than all deadlines of one."""
-PATIENCE = 0.7
-"""Seconds that one mover waits while the other has its turn: that one may be waiting for it."""
+PATIENCE, PER_STEP = 1.0, 0.1
+"""Seconds of a turn, and more for each step, after which a mover counts as waiting for the other one."""
 ALL = 10**9
 """Steps to the end of a mover."""
 
@@ -60,7 +60,7 @@ class Interleaving:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = list(segments)
         self._turn, self._left = self._segments.pop(0)
-        self._since = time.monotonic()
+        self._until = time.monotonic() + PATIENCE
         self._changed = threading.Condition()
         self._movers: dict[int, str] = {}
         self._ended: set[str] = set()
@@ -105,10 +105,11 @@ class Interleaving:
                 self._next()
             while self._turn != mover:
                 self._changed.wait(0.05)
-                if self._turn != mover and time.monotonic() - self._since > PATIENCE:
+                if self._turn != mover and time.monotonic() > self._until:
                     self.waited = True
                     self._give(mover, ALL)
             self._left -= 1
+            self._until += PER_STEP
             self.trace.append(Step(mover, kind))
         return mover
 
@@ -129,7 +130,8 @@ class Interleaving:
         return None
 
     def _give(self, mover: str, steps: int) -> None:
-        self._turn, self._left, self._since = mover, steps, time.monotonic()
+        self._turn, self._left = mover, steps
+        self._until = time.monotonic() + PATIENCE
         self._changed.notify_all()
 
     def reads(self, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections import Counter
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.integration
 
 INTERLEAVINGS = int(os.environ.get("INTERLEAVINGS", "50"))
 SEED = int(os.environ.get("INTERLEAVINGS_SEED", "1"))
+UNTIL = float(os.environ.get("INTERLEAVINGS_UNTIL", "inf"))
 PAIRS = [("group", Pair(*pair)) for pair in pairs_on_group()]
 PAIRS += [("pipeline", Pair(*pair)) for pair in pairs_on_pipeline()]
 CHOSEN = [
@@ -44,16 +45,6 @@ def _named(pairs):
     return pytest.mark.parametrize(
         ("where", "pair"), pairs, ids=[f"{where}: {pair}" for where, pair in pairs]
     )
-
-
-@pytest.fixture(scope="module")
-def table() -> Iterator[dict[tuple[str, str], Counter[str]]]:
-    """What was counted for each pair; written as JSON to the file that INTERLEAVINGS_TABLE names."""
-    rows: dict[tuple[str, str], Counter[str]] = {}
-    yield rows
-    if path := os.environ.get("INTERLEAVINGS_TABLE"):
-        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump([[*names, counts] for names, counts in rows.items()], file)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +113,9 @@ def test_a_few_pairs_end_where_one_of_them_has_put_them(where, pair, new_world, 
 @pytest.mark.timeout(1800)
 @pytest.mark.long
 @_named(CHOSEN)
-def test_each_pair_ends_where_one_of_them_has_put_it(where, pair, new_world, monkeypatch, table):
-    counts, wrong = run_pair(pair, lambda: new_world(where), monkeypatch, INTERLEAVINGS, SEED)
-    table[where, str(pair)] = counts
+def test_each_pair_ends_where_one_of_them_has_put_it(where, pair, new_world, monkeypatch, record_property):
+    if time.time() > UNTIL:
+        pytest.skip("no time is left")
+    counts, wrong = run_pair(pair, lambda: new_world(where), monkeypatch, INTERLEAVINGS, SEED, UNTIL)
+    record_property(f"{where}: {pair}", dict(counts))
     assert not wrong, f"{len(wrong)} of {counts['interleavings']}, the first: {wrong[0]}"

@@ -15,15 +15,16 @@ from py4j.protocol import Py4JJavaError
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
+    CheckpointMovedError,
     CommitError,
     GroupActiveError,
     WindowMismatchError,
 )
-from airflow_kafka_offsets.kafka import commits, fenced
+from airflow_kafka_offsets.kafka import commits, fenced, group_commits
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import Failed, Failure
 from airflow_kafka_offsets.kafka.groups import COMMITTER
-from airflow_kafka_offsets.kafka.requests import send_commit
+from airflow_kafka_offsets.kafka.requests import send_commit, send_commits
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
@@ -265,6 +266,13 @@ def test_half_of_a_commit_that_was_killed_is_finished(
     assert holds(group) == [5, 5, 5, 5]
 
 
+def test_half_of_a_commit_without_a_fence_is_finished(client, group, topic, window, holds):
+    client.commit(group, {TopicPartition(topic, number): 5 for number in (0, 1)})
+    written = client.commit_window(group, window(None, 5), fenced=False)
+    assert written == {TopicPartition(topic, number): 5 for number in (2, 3)}
+    assert holds(group) == [5, 5, 5, 5]
+
+
 def test_a_commit_whose_answer_was_lost_is_looked_up(client, group, window, holds, monkeypatch):
     real, sent = send_commit, []
 
@@ -276,6 +284,76 @@ def test_a_commit_whose_answer_was_lost_is_looked_up(client, group, window, hold
     assert client.commit_window(group, window(None, 5)) == window(None, 5).end
     assert len(sent) == 1
     assert holds(group) == [5, 5, 5, 5]
+
+
+def test_what_somebody_else_commits_between_two_attempts_is_not_moved_by_this_one(
+    client, group, topic, window, holds, monkeypatch
+):
+    first, *others = (TopicPartition(topic, number) for number in range(PARTITIONS))
+    real, look, sent = send_commit, fenced.FencedCommit._refuse_members, []
+
+    def send(*arguments):
+        sent.append(arguments)
+        if len(sent) == 1:
+            raise Failed(Failure("NOT_COORDINATOR", "moved"))
+        return real(*arguments)
+
+    def look_and_commit(self, call):
+        look(self, call)
+        if sent:
+            client.commit(group, {first: 5}, "another's")
+
+    monkeypatch.setattr(fenced, "send_commit", send)
+    monkeypatch.setattr(fenced.FencedCommit, "_refuse_members", look_and_commit)
+    assert client.commit_window(group, window(None, 5), "mine") == dict.fromkeys(others, 5)
+    assert holds(group) == [5, 5, 5, 5]
+
+
+@pytest.fixture
+def in_the_first_attempt(monkeypatch):
+    """in_the_first_attempt(do) does something, and lets the first commit without a fence fail."""
+    real = send_commits
+
+    def arrange(do):
+        calls = []
+
+        def send(*arguments):
+            calls.append(arguments)
+            if len(calls) > 1:
+                return real(*arguments)
+            do()
+            raise Failed(Failure("NOT_COORDINATOR", "moved"))
+
+        monkeypatch.setattr(group_commits, "send_commits", send)
+
+    return arrange
+
+
+def test_without_a_fence_the_group_is_compared_again_before_each_attempt(
+    client, bootstrap_servers, group, topic, window, holds, in_the_first_attempt
+):
+    first, *others = (TopicPartition(topic, number) for number in range(PARTITIONS))
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as another:
+        in_the_first_attempt(lambda: another.commit(group, {first: 5}))
+        moved = client.commit_window(group, window(None, 5), "mine", fenced=False)
+        assert moved == dict.fromkeys(others, 5)
+        in_the_first_attempt(lambda: another.commit(group, {first: 7}))
+        with pytest.raises(WindowMismatchError, match="-0: found 7, the range goes from 5 to 9"):
+            client.commit_window(group, window(5, 9), fenced=False)
+    assert holds(group) == [7, 5, 5, 5]
+
+
+def test_a_move_is_refused_where_the_group_is_committed_between_two_attempts(
+    client, bootstrap_servers, group, window, holds, in_the_first_attempt
+):
+    client.commit(group, window(None, 5).end)
+    now = datetime.now(tz=timezone.utc)
+    plans = plan_resets(client, {group: TopicScope()}, ToOffset.parse("earliest"), now=now)
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as another:
+        in_the_first_attempt(lambda: another.commit(group, window(None, 6).end))
+        with pytest.raises(CheckpointMovedError, match="while its move was being prepared"):
+            apply(client, PipelinePlan(plans), CommitMetadata())
+    assert holds(group) == [6, 6, 6, 6]
 
 
 def test_what_was_written_is_told_when_the_rest_is_refused(

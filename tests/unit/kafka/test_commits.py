@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.errors import BrokerError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka import group_commits
 from airflow_kafka_offsets.kafka.commits import (
     MAX_BYTES,
@@ -19,7 +19,7 @@ from airflow_kafka_offsets.kafka.commits import (
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commit, TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 OTHER = TopicPartition("payments", 0)
@@ -122,3 +122,33 @@ def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monk
     with pytest.raises(BrokerError, match="it is not known whether"):
         commits.commit(Call("committing", "kafka-1:9092", 1.0), offsets, "")
     assert sum("reading back" in what for what in reads) > 1
+
+
+def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written(monkeypatch):
+    connection = SimpleNamespace(causes=Causes())
+    connections = SimpleNamespace(get=lambda _: connection, discard=lambda _: None)
+    session, admin = SimpleNamespace(connections=connections), SimpleNamespace()
+    commits = group_commits.GroupCommits(session, admin, "g")  # type: ignore[arg-type]
+    held: dict[TopicPartition, Commit | None] = {A: None, B: None}
+    sent, checked = [], []
+
+    def read(_, offsets, __="Describe"):
+        return {tp: held[tp] for tp in offsets}
+
+    def send(_, parts, *__):
+        sent.append(parts)
+        held[A], held[B] = Commit(5, "mine"), Commit(9, "another's")
+        return {A: None, B: Failure("NOT_COORDINATOR", "moved")}
+
+    def check(found):
+        checked.append(found)
+        if found[B] is not None:
+            raise PlanRefusedError(["the group has moved"])
+
+    monkeypatch.setattr(commits, "read", read)
+    monkeypatch.setattr(group_commits, "send_commits", send)
+    with pytest.raises(PlanRefusedError, match="the group has moved; written before: orders-0"):
+        commits.commit(Call("committing", "kafka-1:9092", 5.0), {A: 5, B: 5}, "mine", check)
+    assert len(sent) == 1
+    # What it has written itself is not what the check is about.
+    assert checked == [{A: None, B: None}, {A: None, B: Commit(9, "another's")}]
