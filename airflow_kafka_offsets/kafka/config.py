@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,9 @@ _SHORTEST_SECRET = 3
 _SENT_AS_IT_IS = re.compile(r"client\.id|sasl\.(username|password|oauthbearer\.client\..*)|ssl\..*password")
 _NUMERIC = re.compile(r".*\.(ms|bytes|ttl|fails)")
 
-_LINE = re.compile(r"^[ \t\f]*(?![#!\s])((?:\\.?|[^\\\n])+)", re.MULTILINE | re.DOTALL)
-_CONTINUED = re.compile(r"(\\[^\n])|\\(?:\n[ \t\f]*|\Z)")
-_SETTING = re.compile(r"((?:\\.|[^\\\s=:])+)(?:\s*[=:]\s*|\s+)(.*)", re.DOTALL)
-_CUT_OFF = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})")
+_INDENT = " \t\f"
+# A name has a limit: the engine remembers hundreds of bytes for each repetition of a group.
+_SETTING = re.compile(r"((?:\\.|[^\\\s=:]){1,1000})(?:\s*[=:]\s*|\s+)(.*)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
@@ -123,20 +122,38 @@ def load_properties(path: str | Path) -> dict[str, str]:
     if refusal := excess(str(path), text, "\n"):
         raise UsageError(refusal)
     settings: dict[str, str] = {}
-    number, counted = 1, 0
-    for line in _LINE.finditer(text):
-        number, counted = number + text.count("\n", counted, line.start()), line.start()
+    for number, line in _logical_lines(text):
         where = f"{path}, line {number}"
-        found = _SETTING.fullmatch(_CONTINUED.sub(r"\1", line[1]).rstrip())
+        found = _SETTING.fullmatch(line.rstrip())
         if found is None:
             raise UsageError(f"{where}: expected key=value")
-        if _CUT_OFF.search(found[0]):
-            raise UsageError(f"{where}: expected four hexadecimal digits after \\u")
-        key, value = (_ESCAPED.sub(_unescaped, part) for part in found.groups())
+        try:
+            key, value = (_ESCAPED.sub(_unescaped, part) for part in found.groups())
+        except ValueError:
+            raise UsageError(f"{where}: expected four hexadecimal digits after \\u") from None
         if key in _JAVA_ONLY:
             raise UsageError(f"{where}: {_java_only(key)}")
         settings[key] = value
     return settings
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Return each setting's line, with the lines that continue it, and the number of its first line."""
+    parts: list[str] = []
+    began = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        part = line.lstrip(_INDENT)
+        if not parts:
+            if not part or part[0] in "#!" or part[0].isspace():
+                continue
+            began = number
+        goes_on = (len(part) - len(part.rstrip("\\"))) % 2
+        parts.append(part[:-1] if goes_on else part)
+        if not goes_on:
+            yield began, "".join(parts)
+            parts.clear()
+    if parts:
+        yield began, "".join(parts)
 
 
 def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
@@ -213,4 +230,6 @@ def _java_only(key: str) -> UsageError:
 
 def _unescaped(found: re.Match[str]) -> str:
     escaped = found[1]
+    if escaped == "u":
+        raise ValueError("a character's code is cut off")
     return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _ESCAPES.get(escaped, escaped)

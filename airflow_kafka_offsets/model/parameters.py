@@ -37,6 +37,9 @@ _DURATION = re.compile(
 )
 """What ``java.time.Duration.parse`` takes, without signs."""
 
+MAX_PATTERN = 50_000
+"""Characters of a regular expression: compiling one takes 200 bytes for each."""
+
 LONGEST = timedelta(days=36_525)
 """A hundred years: with longer durations, times leave the calendar."""
 
@@ -131,8 +134,13 @@ def parse_text(value: object, parameter: str) -> str:
 
 
 def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
-    """Read a regular expression."""
+    """Read a regular expression of at most :data:`MAX_PATTERN` characters."""
     text = parse_text(value, parameter)
+    if len(text) > MAX_PATTERN:
+        raise UsageError(
+            f"{parameter} has {len(text):,} characters; expected at most {MAX_PATTERN:,}: name the topics as "
+            "a list, or give a shorter pattern"
+        )
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError, ValueError) as error:

@@ -198,6 +198,7 @@ def test_a_file_of_settings_that_is_too_large_is_refused(tmp_path: Path):
         load_properties(path)
 
 
+MOST = 1_000_000
 TOO_MANY = "[" + "{}," * MAX_VALUES + "{}]"
 
 
@@ -229,6 +230,38 @@ def test_a_file_of_settings_with_too_many_lines_is_refused(tmp_path: Path):
     path.write_text("k=v\n" * (MAX_VALUES + 1))
     with pytest.raises(UsageError, match="has about 200,001 values; expected at most 200,000"):
         load_properties(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("k=" + "v" * MOST, {"k": "v" * MOST}),
+        ("k=" + "\\n" * MOST, {"k": "\n" * MOST}),
+        ("k=" + "\\\n" * 100_000 + "v", {"k": "v"}),
+        ("k" * MOST, None),
+        ("\\" * MOST, None),
+    ],
+    ids=["value", "escapes", "continued", "name", "backslashes"],
+)
+def test_a_long_line_of_settings_takes_no_more_memory_than_a_long_file(tmp_path: Path, text, settings):
+    path = tmp_path / "client.properties"
+    path.write_text(text)
+    tracemalloc.start()
+    try:
+        if settings is None:
+            with pytest.raises(UsageError, match="line 1: expected key=value"):
+                load_properties(path)
+        else:
+            assert load_properties(path) == settings
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(text) + 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pattern_that_takes_much_to_compile_is_refused():
+    parse_pattern("a|" * 20_000 + "a", "topics_pattern")
+    with pytest.raises(UsageError, match="topics_pattern has 50,001 characters; expected at most 50,000"):
+        parse_pattern("a" * 50_001, "topics_pattern")
 
 
 def test_a_value_from_xcom_with_too_many_values_is_none_of_ours():
