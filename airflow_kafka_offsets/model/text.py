@@ -14,6 +14,10 @@ MAX_VALUES = 200_000
 """Values in such a text: a receipt of 49,000 partitions has 196,000. One takes up to 500 bytes of memory."""
 
 
+SHOWN = 120
+"""Characters of a value in an error text."""
+
+
 def is_plain(text: str) -> bool:
     """Whether a text can be handed to a C library: without NUL and lone surrogates."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
@@ -72,7 +76,7 @@ def kind_of(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def shorten(value: object, limit: int = 120) -> str:
+def shorten(value: object, limit: int = SHOWN) -> str:
     """Return a value as text of one line that fits into an error message."""
     try:
         text = value if isinstance(value, str) else repr(value)
@@ -85,4 +89,4 @@ def shorten(value: object, limit: int = 120) -> str:
 
 def quoted(value: object) -> str:
     """Return a value as :func:`shorten`, a text in quotation marks."""
-    return shorten(repr(value) if isinstance(value, str) else value)
+    return shorten(repr(value[:SHOWN]) if isinstance(value, str) else value)

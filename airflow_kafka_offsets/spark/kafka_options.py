@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -23,7 +24,8 @@ def spark_kafka_options(config: Mapping[str, Any] | None = None) -> dict[str, st
     """
     Return the ``kafka.*`` options with the address and the security of a Kafka connection.
 
-    They hold the credentials as text, so do not log them. They secure Spark's connections to Kafka, and
+    They hold the credentials as text, so do not log them; py4j, which would, logs nothing below INFO from
+    here on. They secure Spark's connections to Kafka, and
     nothing else: from the driver Spark sends them to its executors.
 
     :param config: librdkafka's settings, as ``KafkaOffsetsHook(...).client_config()`` returns them. Their
@@ -34,6 +36,7 @@ def spark_kafka_options(config: Mapping[str, Any] | None = None) -> dict[str, st
     :raises UsageError: if a setting that affects security has no counterpart, or a file cannot be read; if
         nothing was handed over.
     """
+    quiet_py4j()
     if config is None:
         return _handed_over()
     given = dict(config)
@@ -47,6 +50,14 @@ def spark_kafka_options(config: Mapping[str, Any] | None = None) -> dict[str, st
     if (key := given.get("ssl.key.pem")) and not reads_key(key):
         given["ssl.key.pem"] = _plain_key(key, given.get("ssl.key.password"))
     return {f"kafka.{name}": value for name, value in java_settings(given).items()}
+
+
+def quiet_py4j() -> None:
+    """Keep py4j from logging calls: at DEBUG it writes their arguments and results, so also these options."""
+    for name in ("py4j", "py4j.clientserver", "py4j.java_gateway"):
+        logger = logging.getLogger(name)
+        if logger.getEffectiveLevel() < logging.INFO:
+            logger.setLevel(logging.INFO)
 
 
 def _handed_over() -> dict[str, str]:

@@ -258,6 +258,18 @@ def test_a_long_line_of_settings_takes_no_more_memory_than_a_long_file(tmp_path:
         tracemalloc.stop()
 
 
+def test_a_long_text_is_not_written_out_to_show_its_beginning():
+    text = "\0" * MAX_SIZE
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match=r"expected one of") as caught:
+            one_of(text, OutOfRangePolicy, "on_out_of_range")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert len(str(caught.value)) < 300
+
+
 def test_a_pattern_that_takes_much_to_compile_is_refused():
     parse_pattern("a|" * 20_000 + "a", "topics_pattern")
     with pytest.raises(UsageError, match="topics_pattern has 50,001 characters; expected at most 50,000"):

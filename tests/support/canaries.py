@@ -69,7 +69,9 @@ class Canaries:
         :param but: names of files in which they belong.
         """
         found: list[str] = []
-        for path in (path for directory in directories for path in directory.rglob("*")):
+        # os.walk() passes over a directory that is removed meanwhile, as Spark does when it ends.
+        walks = (os.walk(directory) for directory in directories)
+        for path in (Path(at, name) for walk in walks for at, _, names in walk for name in names):
             with suppress(OSError):
                 if path.is_symlink() or not path.is_file() or path.name in but:
                     continue

@@ -254,7 +254,8 @@ def test_the_examples_run_as_they_are_with_the_connections_credentials(
 def test_a_stream_inside_a_task_reads_with_the_connections_credentials(run, login, secured_kafka, produce):
     admin = AdminClient({"bootstrap.servers": secured_kafka.plain, "log_level": 0})
     admin.create_topics([NewTopic(ORDERS, num_partitions=1)])[ORDERS].result(TIMEOUT)
-    produce(ORDERS, {0: RECORDS}, on=secured_kafka.plain)
+    orders = [{"key": b"shop-1", "value": b"%d" % number} for number in range(RECORDS)]
+    produce(ORDERS, orders, on=secured_kafka.plain)
     rights = [("topic", ORDERS, "Read"), ("group", "shops", "Read")]
     states, leaks, _, text = run(login("password", *rights), "pyspark_task.py")
     assert set(states.values()) == {"success"}, text[-5000:]

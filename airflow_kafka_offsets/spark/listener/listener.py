@@ -27,6 +27,7 @@ from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError, PlanRef
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.spark.group_commit import GroupClient
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
+from airflow_kafka_offsets.spark.kafka_options import quiet_py4j
 from airflow_kafka_offsets.spark.listener.attaching import attach, detach
 from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.events import BriefEvents
@@ -109,6 +110,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         if self._jvm is None:
             check_connect(groups, self._config)
         else:
+            # It reads the options of sources from the JVM.
+            quiet_py4j()
             self._tokens = token_targets(dict(spark.sparkContext.getConf().getAll()))
         self._committer = Committer(self._new_client, group_id=groups, allow_new_query=allow_new_query)
         self._worker = Worker(self._committer.step, "kafka-offset-committer")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -18,6 +19,18 @@ TLS = {"bootstrap.servers": "host:9093", "security.protocol": "SSL"}
 @pytest.fixture(scope="module")
 def key():
     return rsa.generate_private_key(65537, 2048)
+
+
+@pytest.mark.parametrize("name", ["py4j", "py4j.clientserver", "py4j.java_gateway"])
+def test_py4j_does_not_log_the_options(name, caplog):
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger=name)
+    spark_kafka_options(TLS)
+    logging.getLogger("py4j.clientserver").debug("Command to send: %s", "password")
+    logging.getLogger("py4j.java_gateway").debug("Command to send: %s", "password")
+    assert not caplog.records
+    logging.getLogger("py4j.clientserver").warning("The JVM is gone")
+    assert caplog.messages == ["The JVM is gone"]
 
 
 def test_files_are_read_and_the_systems_place_is_javas_default(tmp_path):
