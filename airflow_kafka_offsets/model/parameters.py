@@ -40,8 +40,16 @@ _DURATION = re.compile(
 MAX_PATTERN = 50_000
 """Characters of a regular expression: compiling one takes 200 bytes for each."""
 
+_MOST_CHARACTERS = 1_000
+
 LONGEST = timedelta(days=36_525)
 """A hundred years: with longer durations, times leave the calendar."""
+
+
+def _brief(text: str) -> str:
+    """Return a text without whitespace around it, ``""`` if no switch, time or duration is as long."""
+    text = text.strip()
+    return text if len(text) <= _MOST_CHARACTERS else ""
 
 
 def one_of(value: object, choices: object, parameter: str) -> Any:
@@ -59,7 +67,7 @@ def choice(choices: object) -> Callable[[object, str], Any]:
 
 def parse_switch(value: object, parameter: str) -> bool:
     """Read a switch: a bool, or ``true`` or ``false`` in any case; ``"0"`` or ``"no"`` is not guessed at."""
-    text = str(value).strip().lower() if isinstance(value, str | bool) else ""
+    text = _brief(str(value)).lower() if isinstance(value, str | bool) else ""
     if text in ("true", "false"):
         return text == "true"
     raise UsageError(f"{parameter}={shorten(value)}: expected true or false")
@@ -71,7 +79,7 @@ def parse_time(value: object, parameter: str) -> datetime:
     if isinstance(value, str):
         # Python 3.10 does not read the Z that ISO 8601 allows.
         with suppress(ValueError):
-            moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", value.strip()))
+            moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", _brief(value)))
     if not isinstance(moment, datetime):
         raise UsageError(
             f"{parameter}={shorten(value)}: expected a time such as '2026-03-01T00:00:00+00:00' or '{{{{ "
@@ -91,7 +99,7 @@ def parse_duration(
     """
     if value is None:
         return None
-    text = value.strip() if isinstance(value, str) else value
+    text = _brief(value) if isinstance(value, str) else value
     duration = text if isinstance(text, timedelta) else timedelta(-1)
     with suppress(ValueError, OverflowError):
         if isinstance(text, str) and (found := _DURATION.fullmatch(text.upper())) and any(found.groups()):

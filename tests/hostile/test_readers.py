@@ -27,7 +27,16 @@ from airflow_kafka_offsets.kafka.config import client_config, load_properties
 from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of, parse_count, parse_pattern
+from airflow_kafka_offsets.model.parameters import (
+    OutOfRangePolicy,
+    one_of,
+    parse_count,
+    parse_duration,
+    parse_pattern,
+    parse_seconds,
+    parse_switch,
+    parse_time,
+)
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_scenarios import FromFile
 from airflow_kafka_offsets.model.text import MAX_SIZE, MAX_VALUES
@@ -254,6 +263,18 @@ def test_a_long_line_of_settings_takes_no_more_memory_than_a_long_file(tmp_path:
         else:
             assert load_properties(path) == settings
         assert tracemalloc.get_traced_memory()[1] < 20 * len(text) + 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("read", [parse_switch, parse_time, parse_duration, parse_seconds])
+def test_a_long_text_is_no_switch_time_or_duration(read):
+    text = "\udcff" * MAX_SIZE
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="expected"):
+            read(text, "grace")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
 
