@@ -7,18 +7,20 @@ restored.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import log_json, offsets_json, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.names import stored_group
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.text import Show, shorten
+from airflow_kafka_offsets.model.text import Show, excess, shorten
 
 RECEIPT_VERSION = 1
+_SURELY_READABLE = 10_000
 
 
 def receipt(
@@ -44,6 +46,20 @@ def receipt(
         "verified": verified,
         "source": dict(plans[0].source) if plans else {},
     }
+
+
+def check_restorable(plans: Sequence[OffsetPlan]) -> None:
+    """
+    Refuse plans of which the receipt would be too large to be read back.
+
+    :raises PlanRefusedError: nothing is to be written then: it could not be restored.
+    """
+    partitions = sum(len(plan.moves) for plan in plans)
+    if partitions > _SURELY_READABLE and (refusal := excess("the receipt", json.dumps(receipt(plans)))):
+        raise PlanRefusedError(
+            f"{partitions:,} partitions are too many for one move, since it could not be taken back "
+            f"({refusal.partition(': it is')[0]}): name fewer groups or topics at once"
+        )
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.receipt import check_restorable
 from airflow_kafka_offsets.model.reset_scenarios import Scenario, ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.scenario import check_named, find_targets, given_offsets
@@ -56,6 +57,7 @@ def plan_resets(
         groups' commits show it.
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
+    :raises PlanRefusedError: if the receipt would be too large to be read back.
     """
     check_named(scenario, scopes)
     # First: a window that is just being committed moves the positions.
@@ -87,6 +89,7 @@ def plan_resets(
         plans.append(
             plan.noting(without, "no committed offset yet, and a restore cannot take the new one away")
         )
+    check_restorable(plans)
     return plans
 
 

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.receipt import read_receipt, receipt
+from airflow_kafka_offsets.model.receipt import check_restorable, read_receipt, receipt
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
@@ -53,3 +54,21 @@ def test_a_receipt_of_several_groups_keeps_them_apart():
 def test_what_is_no_receipt_is_refused(value):
     with pytest.raises(OffsetsFormatError, match="receipt"):
         read_receipt(value)
+
+
+@pytest.mark.parametrize(("groups", "partitions"), [(1, 60_000), (60, 1_000)])
+def test_a_move_of_which_the_receipt_could_not_be_read_back_is_refused(groups, partitions):
+    at = {TopicPartition("orders", number): 5 for number in range(partitions)}
+    logs = dict.fromkeys(at, LogRange(0, 10))
+    plans = [OffsetPlan.make(f"g{number}", at, at, logs, source={}) for number in range(groups)]
+    with pytest.raises(PlanRefusedError, match="60,000 partitions are too many .* name fewer groups"):
+        check_restorable(plans)
+    with pytest.raises(OffsetsFormatError):
+        load_json(json.dumps(receipt(plans)), "receipt")
+
+
+def test_a_move_of_40000_partitions_can_be_restored():
+    at = {TopicPartition("orders", number): 5 for number in range(40_000)}
+    plan = OffsetPlan.make("g", at, at, dict.fromkeys(at, LogRange(0, 10)), source={})
+    check_restorable([plan])
+    assert read_receipt(load_json(json.dumps(receipt([plan])), "receipt"))[0].before == at
