@@ -105,6 +105,19 @@ class Connection:
                 self.causes.note(error)
             message = self.consumer.poll(0)
 
+    def reuse(self) -> bool:
+        """
+        Forget what was seen in earlier calls and since: it is no cause of what comes.
+
+        :return: whether the connection is still of use. It is not once a login or a right was refused: the
+            client reports that only once, or once in 30 seconds, and the next call would only time out.
+        """
+        self.drain()
+        if self.causes.final is not None:
+            return False
+        self.causes.clear()
+        return True
+
     def _on_error(self, error: KafkaError) -> None:
         self.causes.note(error)
         if self._users_error_cb is not None:
@@ -172,7 +185,14 @@ class Connections:
         if key not in self._kept and len(self._kept) >= MAX_KEPT:
             further = (kept for kept in self._kept if kept[2])
             self.discard(self._kept[next(further, next(iter(self._kept)))])
-        connection = self._kept.pop(key, None) or Connection(self._config, key[0], key[1])
+        connection = self._kept.get(key)
+        if connection is not None and not connection.reuse():
+            self.discard(connection)
+            connection = None
+        if connection is None:
+            # What it sees from here on are causes of this call, also what it sees before the call begins.
+            connection = Connection(self._config, key[0], key[1])
+        self._kept.pop(key, None)
         self._kept[key] = connection
         return connection
 

@@ -181,7 +181,6 @@ class GroupCommits:
                 # Others had time to commit since the last look.
                 check({**found, **self.read(reading, progress.pending)})
             connection = self._connection()
-            connection.causes.clear()
             parts = list(commit_chunks(self._group_id, progress.pending, metadata))
             try:
                 results = send_commits(connection, parts, metadata, min(ATTEMPT, call.left), call)

@@ -102,8 +102,6 @@ class RecordTimes:
         keep = False
         try:
             connection = self._connections.get(OWN_GROUP, isolation_level)
-            connection.drain()
-            connection.causes.clear()
             self._find_leaders(connection, positions, isolation_level, deadline)
             times, late = _fetch_all(connection, positions, deadline)
             connection.ask(methodcaller("unassign"))

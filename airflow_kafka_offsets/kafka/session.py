@@ -117,10 +117,6 @@ class Session:
         needs: Right = "Describe",
     ) -> T:
         """Ask over several connections until there is an answer."""
-        # The causes of errors in earlier calls are not causes of this one's.
-        for connection in connections:
-            connection.drain()
-            connection.causes.clear()
 
         def causes() -> Causes:
             first, *others = (connection.causes for connection in connections)

@@ -105,7 +105,8 @@ def watch(client, deleted):
 
 def test_times_in_the_past_and_in_the_future(quick, make_topic, produce):
     hour, second = 3_600_000, 1_000
-    config = {"retention.ms": str(2 * second), "segment.ms": str(hour)}
+    # A record in another batch begins another segment if it is later than the first by segment.ms.
+    config = {"retention.ms": str(2 * second), "segment.ms": str(24 * hour)}
     old, kept, future, *soon = (TopicPartition(make_topic(1, config, on=quick), 0) for _ in range(5))
     with OffsetsClient({"bootstrap.servers": quick}) as client:
         now = int(time.time() * 1000)

@@ -13,7 +13,9 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     CommitError,
 )
+from airflow_kafka_offsets.kafka import connection as connection_module
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -99,6 +101,24 @@ def test_a_group_that_is_not_allowed_says_what_to_grant_each_time(
             every_method(client, TopicPartition(topics[0], 0), group)[method]()
         assert caught.value.code == "GROUP_AUTHORIZATION_FAILED"
         assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize(("method", "right"), [("committed", LOOKS), ("commit", COMMITS)])
+def test_a_refusal_that_comes_before_the_call_begins_is_told(
+    secured_kafka, connect, topics, new_group, monkeypatch, method, right
+):
+    class Slow(Connection):
+        """As on a loaded machine: the refusal is there first, and the client reports it only once."""
+
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            time.sleep(1)
+
+    monkeypatch.setattr(connection_module, "Connection", Slow)
+    client = connect(secured_kafka.user("bob", ("topic", topics[0], "Read")))
+    with pytest.raises(BrokerAuthenticationError, match=right) as caught:
+        every_method(client, TopicPartition(topics[0], 0), new_group())[method]()
+    assert caught.value.code == "GROUP_AUTHORIZATION_FAILED"
 
 
 def test_a_group_that_may_only_be_looked_at_is_not_committed_to(secured_kafka, connect, topics, new_group):

@@ -22,7 +22,7 @@ def made(monkeypatch):
 
     def make(_, group_id, __):
         counts[group_id] += 1
-        return Made(consumer=SimpleNamespace(close=lambda: None))
+        return Made(consumer=SimpleNamespace(close=lambda: None), reuse=lambda: True)
 
     monkeypatch.setattr(connection, "Connection", make)
     return counts
