@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from deadlines import until
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -119,6 +120,17 @@ def test_a_refusal_that_comes_before_the_call_begins_is_told(
     with pytest.raises(BrokerAuthenticationError, match=right) as caught:
         every_method(client, TopicPartition(topics[0], 0), new_group())[method]()
     assert caught.value.code == "GROUP_AUTHORIZATION_FAILED"
+
+
+def test_a_refusal_between_two_calls_is_told_by_the_next_one(secured_kafka, connect, topics, new_group):
+    client, group = connect(secured_kafka.user("bob", ("topic", topics[0], "Read"))), new_group()
+    client.log_ranges([TopicPartition(topics[0], 0)])
+    kept = client._session.connections.get(group)  # it looks for its coordinator, also when nothing is asked
+    until(lambda: kept.drain() or kept.causes.final is not None)
+    with pytest.raises(BrokerAuthenticationError, match=LOOKS):
+        client.committed(group, [TopicPartition(topics[0], 0)])
+    secured_kafka.grant(client._session.config, ("group", group, "Read"))
+    client.commit(group, {TopicPartition(topics[0], 0): 0})
 
 
 def test_a_group_that_may_only_be_looked_at_is_not_committed_to(secured_kafka, connect, topics, new_group):
