@@ -5,29 +5,73 @@ from __future__ import annotations
 import contextlib
 import json
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from cluster import Cluster, say
+from cluster import RECORDS, Cluster, say
 from confluent_kafka import Producer
 from measuring import Section, Target, Times
 
 from airflow_kafka_offsets.local.environment import default_spark
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.spark import committing, read_window
+from airflow_kafka_offsets.spark import KafkaOffsetCommitterListener, launcher_path, read_window
 
-BATCHES = {1: 40, 100: 40, 1_000: 6}
-"""Batches of a query, by its partitions: each batch has a task for each of them."""
-SIZES = tuple(BATCHES)
-_FEW_BATCHES = 5
+
+class Length(NamedTuple):
+    """How long a query runs, and how many batches there are records for."""
+
+    warm: float
+    """Seconds at its beginning that do not count: Java compiles what it runs often."""
+    blocks: int
+    """An odd number: each with the listener is between two without."""
+    seconds: float
+    """Of each block."""
+    batches: int
+
+
+LENGTHS = {1: Length(20, 25, 5, 2_500), 100: Length(20, 25, 5, 800), 1_000: Length(30, 13, 15, 150)}
+SIZES = tuple(LENGTHS)
+_SHORT = Length(3, 5, 2, 200)
+_EDGE = 0.6
+"""Seconds at both ends of a block that do not count: the listener is just being added or removed."""
+_JOB_PARTITIONS = 50
+_JOB = """
+import sys
+from pyspark.sql import SparkSession
+servers, topic, size, checkpoint = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]")
+for setting in SETTINGS.items():
+    builder = builder.config(*setting)
+spark = builder.getOrCreate()
+source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
+source = source.option("kafka.fetch.max.wait.ms", "1").option("subscribe", topic)
+source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", size)
+query = source.load().writeStream.format("noop").option("checkpointLocation", checkpoint)
+assert query.trigger(availableNow=True).start().awaitTermination(300)
+spark.stop()
+"""
 READS = {1: 10, 100: 6, 1_000: 3}
 """Reads by partitions; before them comes one that does not count."""
+
+
+class Followed(NamedTuple):
+    """Batches of one query, in the blocks without and with the listener."""
+
+    milliseconds: dict[bool, float]
+    rates: dict[bool, float]
+    """Batches per second."""
+    more: float
+    """By how many percent the batches with the listener took longer."""
+    error: float
+    """The standard error of that, in percent."""
 
 
 def measure(cluster: Cluster, sizes: tuple[int, ...], rounds: int) -> Section:
@@ -39,36 +83,36 @@ def measure(cluster: Cluster, sizes: tuple[int, ...], rounds: int) -> Section:
     targets = []
     with _spark() as spark, tempfile.TemporaryDirectory(prefix="queries-") as directory:
         for size in sizes:
-            say(f"queries over {size} partitions")
+            say(f"a query over {size} partitions")
             topic = _topic(cluster, size)
-            checkpoints = (str(Path(directory) / f"{size}-{number}") for number in range(10_000))
-            durations: dict[bool, list[float]] = {False: [], True: []}
-            rates: dict[bool, list[float]] = {False: [], True: []}
-            for number in range(max(2, rounds // 2)):
-                for followed in (False, True) if number % 2 else (True, False):
-                    group_id = cluster.name(f"query-{size}-{number}") if followed else None
-                    each, rate = _query(spark, cluster.servers, topic, size, next(checkpoints), group_id)
-                    durations[followed] += each
-                    rates[followed].append(rate)
+            found = _query(spark, cluster, topic, size, str(Path(directory) / f"{size}"))
             plain, ours = _reads(spark, cluster, topic, size)
-            without, followed_ms = statistics.median(durations[False]), statistics.median(durations[True])
-            more = 100 * (followed_ms / without - 1)
             cells = (
-                *(f"{size:,}", f"{without:.0f}", f"{followed_ms:.0f}", f"{more:+.1f} %"),
-                *(f"{statistics.median(rates[each]):.1f}" for each in (False, True)),
+                *(f"{size:,}", *(f"{found.milliseconds[each]:.0f}" for each in (False, True))),
+                f"{found.more:+.1f} ± {found.error:.1f} %",
+                *(f"{found.rates[each]:.1f}" for each in (False, True)),
                 *(f"{1000 * plain:.0f}", f"{1000 * ours:.0f}", f"{100 * (ours / plain - 1):+.0f} %"),
             )
             table.append(f"| {' | '.join(cells)} |")
             say(table[-1])
             if size == 100:
                 targets.append(
-                    Target("Listener: of the batch time of 100 partitions", more, 1, at_least=False, unit="%")
+                    Target(
+                        "Listener: of the batch time of 100 partitions",
+                        found.more,
+                        1,
+                        at_least=False,
+                        unit="%",
+                    )
                 )
+    if sizes == SIZES:
+        table += ["", *_launched(cluster, max(2, rounds // 2))]
     note = (
-        "Queries with the noop sink that read a record of each partition in a batch, in turns on one Spark "
-        "with two threads; Spark's own `triggerExecution`, median of all batches but the first quarter of a "
-        "query. The reads count the rows of the whole topic. Spark may "
-        "keep 2,048 consumers (by default it keeps 64)."
+        "One query for each number of partitions, with the noop sink, that reads a record of each partition "
+        "in a batch on a Spark with two threads; the listener is added to it and removed from it in turns, "
+        "for some seconds each. Spark's own `triggerExecution`; each block with the listener is compared "
+        "with those beside it, and the mean and its standard error are shown. The reads count the rows of "
+        "the whole topic. Spark may keep 2,048 consumers (by default it keeps 64)."
     )
     return Section("In Spark", Times({}), targets, [note], table)
 
@@ -78,7 +122,16 @@ def _spark() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("benchmarks")
-    settings = {
+    for name, value in _settings().items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+def _settings() -> dict[str, str]:
+    return {
         "spark.jars.packages": default_spark(metadata.version("pyspark")).connector,
         "spark.driver.memory": "4g",
         "spark.driver.host": "127.0.0.1",
@@ -89,56 +142,107 @@ def _spark() -> Iterator[Any]:
         "spark.kafka.consumer.cache.capacity": "2048",
         "spark.pyspark.python": sys.executable,
     }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+
+
+def _launched(cluster: Cluster, rounds: int) -> list[str]:
+    """Return a table of a job as a whole process, without and with the launcher."""
+    topic = cluster.topic(_JOB_PARTITIONS)
+    job = cluster.directory / "job.py"
+    job.write_text(_JOB.replace("SETTINGS", repr(_settings())))
+    launcher = [launcher_path(), "--group-id", cluster.name("launched-group"), "--allow-new-query"]
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for number in range(rounds):
+        for launched in (False, True) if number % 2 else (True, False):
+            say(f"a job {'with' if launched else 'without'} the launcher")
+            checkpoint = str(cluster.directory / f"launched-{number}-{launched}")
+            command = [*(launcher if launched else ()), str(job), cluster.servers, topic]
+            began = time.perf_counter()
+            subprocess.run(
+                [sys.executable, *command, str(_JOB_PARTITIONS), checkpoint],
+                check=True,
+                capture_output=True,
+                timeout=300,
+            )
+            seconds[launched].append(time.perf_counter() - began)
+    without, launched_s = (statistics.median(seconds[launched]) for launched in (False, True))
+    return [
+        f"| a process of {RECORDS} batches of {_JOB_PARTITIONS} partitions | with the launcher | more |",
+        "| ---: | ---: | ---: |",
+        f"| {without:.1f} s | {launched_s:.1f} s | {launched_s - without:+.1f} s |",
+    ]
 
 
 def _topic(cluster: Cluster, size: int) -> str:
     """Return a topic with enough records for the batches."""
     topic = cluster.topic(size)
     producer = Producer({"bootstrap.servers": cluster.servers, "linger.ms": 50, "log_level": 0})
-    for number in range(_batches(size) * size):
+    for number in range(LENGTHS.get(size, _SHORT).batches * size):
         producer.produce(topic, b"x", partition=number % size)
         producer.poll(0)
     producer.flush(60)
     return topic
 
 
-def _query(
-    spark: Any, servers: str, topic: str, size: int, checkpoint: str, group_id: str | None
-) -> tuple[list[float], float]:
-    """Run a query of some batches; return the milliseconds of each, and how many it did in a second."""
-    source = spark.readStream.format("kafka").options(**_options(servers))
+def _query(spark: Any, cluster: Cluster, topic: str, size: int, checkpoint: str) -> Followed:
+    """Run a query, and let a group follow it in every second block."""
+    length = LENGTHS.get(size, _SHORT)
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", length.batches)
+    source = spark.readStream.format("kafka").options(**_options(cluster.servers))
     source = source.option("subscribe", topic).option("startingOffsets", "earliest")
     # Spark takes at least one record of each partition in a batch.
     records = source.option("maxOffsetsPerTrigger", size).load()
-    follows: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-    if group_id is not None:
-        follows = committing(spark, group_id=group_id, allow_new_query=True)
-    with follows:
-        began = time.perf_counter()
-        query = records.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        running = query.trigger(availableNow=True).start()
-        if not running.awaitTermination(300):
-            raise SystemExit("the query did not end")
-        seconds = time.perf_counter() - began
+    listener = KafkaOffsetCommitterListener(spark, group_id=cluster.name(f"query-{size}"))
+    running = records.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    time.sleep(length.warm)
+    blocks: list[tuple[float, float]] = []
+    for number in range(length.blocks):
+        if number % 2:
+            spark.streams.addListener(listener)
+        began = time.time()
+        time.sleep(length.seconds)
+        blocks.append((began + _EDGE, time.time() - _EDGE))
+        if number % 2:
+            spark.streams.removeListener(listener)
     progress = [json.loads(each.json) for each in running.recentProgress]
-    durations = [each["durationMs"]["triggerExecution"] for each in progress if each["numInputRows"]]
-    # The first ones do not count: Java compiles what it runs often.
-    return durations[len(durations) // 4 :], len(durations) / seconds
+    running.stop()
+    listener.stop()
+    if not listener.counts.committed or listener.errors:
+        raise SystemExit(f"the listener committed {listener.counts}: {listener.errors}")
+    return _compared(blocks, [each for each in progress if each["numInputRows"]])
+
+
+def _compared(blocks: Sequence[tuple[float, float]], progress: Sequence[Mapping[str, Any]]) -> Followed:
+    durations: list[list[float]] = [[] for _ in blocks]
+    begun = [0] * len(blocks)
+    for each in progress:
+        began = datetime.fromisoformat(each["timestamp"].replace("Z", "+00:00")).timestamp()
+        took = each["durationMs"]["triggerExecution"]
+        for number, (start, end) in enumerate(blocks):
+            begun[number] += start <= began < end
+            if start <= began and began + took / 1000 <= end:
+                durations[number].append(took)
+    if not all(durations):
+        raise SystemExit("the query ended, or ran out of records, before all blocks were over: see LENGTHS")
+    means = [statistics.mean(found) for found in durations]
+    more = [
+        100 * (means[number] / statistics.mean(means[number - 1 : number + 2 : 2]) - 1)
+        for number in range(1, len(blocks), 2)
+    ]
+    each_kind = {followed: slice(int(followed), None, 2) for followed in (False, True)}
+    return Followed(
+        {followed: statistics.mean(means[those]) for followed, those in each_kind.items()},
+        {
+            followed: sum(begun[those]) / sum(end - start for start, end in blocks[those])
+            for followed, those in each_kind.items()
+        },
+        statistics.mean(more),
+        statistics.stdev(more) / len(more) ** 0.5,
+    )
 
 
 def _options(servers: str) -> dict[str, str]:
     # At the end of a log the broker would let each consumer wait half a second for more.
     return {"kafka.bootstrap.servers": servers, "kafka.fetch.max.wait.ms": "1"}
-
-
-def _batches(size: int) -> int:
-    return BATCHES.get(size, _FEW_BATCHES)
 
 
 def _reads(spark: Any, cluster: Cluster, topic: str, size: int) -> tuple[float, float]:

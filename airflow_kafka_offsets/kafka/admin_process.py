@@ -35,6 +35,8 @@ _GRACE = 1.0
 _CLOSE = 3.0
 _PIPE = 1 << 20
 """Bytes that are read at once."""
+_SMALL = {"MALLOC_ARENA_MAX": "2"}
+"""GNU's allocator keeps memory for each thread, and the client has many that do little."""
 _LEAST_TOKEN = 60.0
 """Seconds that a token of the user's function must still be valid, or a worker with a new one is started."""
 
@@ -197,7 +199,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
+                env={**_SMALL, **os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
             )
         except OSError as error:
             self._errors.close()

@@ -9,6 +9,7 @@ Nothing else is written there. It ends with its input, with its parent, and afte
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import json
 import os
 import queue
@@ -271,6 +272,8 @@ def _codes(result: Any) -> list[str]:
 
 def main() -> None:
     """Read the settings, respond to requests, and end with the input."""
+    # As the command line: many values that live until they are sent.
+    gc.set_threshold(100_000)
     # What the client prints goes to standard error.
     out = os.dup(1)
     os.dup2(2, 1)

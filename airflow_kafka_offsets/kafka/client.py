@@ -129,7 +129,7 @@ class OffsetsClient:
 
         :param group_id: the group; it need not exist.
         """
-        wanted = set(partitions)
+        wanted = dict.fromkeys(partitions)  # as a set, and still in order
         session = self._session
         if session.connections.crowded(group_id) and len(wanted) <= session.chunk_size:
             # One of many groups: a connection for each would cost 10 to 30 ms.
@@ -165,7 +165,7 @@ class OffsetsClient:
         with self._session.calling(f"reading the offsets of {len(wanted)} groups", within) as call:
             return self._admin.commits(
                 {
-                    check_group(group_id): None if partitions is None else sorted(set(partitions))
+                    check_group(group_id): None if partitions is None else sorted(dict.fromkeys(partitions))
                     for group_id, partitions in wanted.items()
                 },
                 call,
@@ -192,7 +192,7 @@ class OffsetsClient:
         :param isolation_level: ``read_committed`` ends before the first transaction that is still open.
         :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
         """
-        wanted = sorted(set(partitions))
+        wanted = sorted(dict.fromkeys(partitions))
         with self._session.asking(f"reading the log ends of {summarize(wanted)}") as call:
             return read_logs(self._session, call, wanted, isolation_level)
 
@@ -208,7 +208,7 @@ class OffsetsClient:
         if not 0 <= timestamp_ms <= MAX_OFFSET:
             found = f"found timestamp {shorten(timestamp_ms)}"
             raise UsageError(f"{found}; expected milliseconds since 1970, 0 or more")
-        wanted = sorted(set(partitions))
+        wanted = sorted(dict.fromkeys(partitions))
         with self._session.asking(f"looking up a time in {summarize(wanted)}") as call:
             (offsets,) = offsets_at(self._session, call, wanted, timestamp_ms)
         return {tp: None if offset < 0 else offset for tp, offset in offsets.items()}

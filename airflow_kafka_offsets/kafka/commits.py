@@ -52,8 +52,9 @@ def commit_chunks(group_id: str, offsets: Mapping[TopicPartition, int], metadata
     """Cut offsets into parts that each fit into one request and one batch."""
     part: Offsets = {}
     size = 0
+    least = RECORD_BYTES + len(group_id.encode()) + len(metadata.encode())
     for tp in sorted(offsets):
-        record = RECORD_BYTES + len(group_id.encode()) + len(tp.topic) + len(metadata.encode())
+        record = least + len(tp.topic)
         if part and (len(part) >= MAX_PARTITIONS or size + record > MAX_BYTES):
             yield part
             part, size = {}, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,9 @@ OWN_GROUP = "airflow-kafka-offsets"
 MAX_KEPT = 8
 """Consumers kept by one client: each has about four threads and eight sockets."""
 
+_FAR = 0.015
+"""Seconds of a response: fewer from a broker that is near, also where 500 partitions were asked for."""
+
 _DEFAULTS = {
     "client.id": OWN_GROUP,
     # A silent broker is given up after this, so that a call can try again, or close, before its deadline.
@@ -58,6 +62,8 @@ class Connection:
         self.scrub = scrubber(config)
         self.causes = Causes(self.scrub, partial(probe_listener, config))
         self.commit_responses: list[tuple[KafkaError | None, list[ClientPartition]]] = []
+        self.fastest = math.inf
+        """Seconds of the fastest response so far."""
         self._users_error_cb = config.get("error_cb")
         one_of(isolation_level, IsolationLevel, "isolation_level")
         settings = {
@@ -92,6 +98,13 @@ class Connection:
         except KafkaException as error:
             self.drain()
             raise Failed(Failure.of(error).scrubbed(self.scrub)) from None
+
+    def ask_timed(self, call: Callable[[Consumer], T]) -> T:
+        """As :meth:`ask`, for a call that waits for a response."""
+        began = time.monotonic()
+        found = self.ask(call)
+        self.fastest = min(self.fastest, time.monotonic() - began)
+        return found
 
     def drain(self, seconds: float = 0.0) -> None:
         """Take in the errors of the background; waits at most ``seconds``."""
@@ -156,6 +169,12 @@ class Connections:
         A Consumer makes one call at a time, so that over a network each would cost a round trip.
         """
         return self._most([(group_id, "read_uncommitted", number) for number in range(chunks)])
+
+    @property
+    def far(self) -> bool:
+        """Whether no response has come as fast as from a broker that is near."""
+        fastest = min((connection.fastest for connection in self._kept.values()), default=math.inf)
+        return _FAR < fastest < math.inf
 
     def crowded(self, group_id: str) -> bool:
         """Return whether another group's only connection would have to be closed for one of this group."""

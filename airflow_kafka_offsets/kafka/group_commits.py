@@ -67,13 +67,13 @@ class GroupCommits:
 
     def read(self, call: Call, partitions: Iterable[TopicPartition], needs: Right = "Describe") -> Commits:
         """Return the commits of partitions; ``None`` where there is none, or no such partition."""
-        wanted = sorted(set(partitions))
+        wanted = sorted(dict.fromkeys(partitions))
         check_partitions(wanted)
         found: dict[TopicPartition, Commit | None] = {}
         session = self._session
 
         def question(timeout: float) -> Commits:
-            chunks = session.chunks([tp for tp in wanted if tp not in found])
+            chunks = session.chunks([tp for tp in wanted if tp not in found] if found else wanted)
             for _, commits in ask_each(connections, chunks, partial(read_commits, timeout=timeout)):
                 found.update(commits)
             return found

@@ -35,7 +35,9 @@ def read_logs(
         session, call, wanted, OFFSET_BEGINNING, OFFSET_END, isolation_level=isolation_level
     )
     # Retention may have moved the start of an emptied log past the end that was read for it.
-    return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
+    first = [starts[tp] for tp in wanted]
+    last = [ends[tp] for tp in wanted]
+    return dict(zip(wanted, map(LogRange, first, map(max, first, last)), strict=True))
 
 
 def offsets_at(
@@ -59,7 +61,7 @@ def offsets_at(
         return [
             (timestamp, chunk)
             for timestamp, known in found.items()
-            for chunk in session.chunks([tp for tp in ordered if tp not in known])
+            for chunk in session.chunks([tp for tp in ordered if tp not in known] if known else ordered)
         ]
 
     def question(timeout: float) -> list[Offsets]:

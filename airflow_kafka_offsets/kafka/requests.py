@@ -89,7 +89,7 @@ def _list_topics(connection: Connection, topic: str | None, timeout: float) -> d
 def read_commits(connection: Connection, partitions: Sequence[TopicPartition], timeout: float) -> Commits:
     """Return the commits of the connection's group; ``None`` where it has none."""
     wanted = [ClientPartition(*tp) for tp in partitions]
-    found = connection.ask(lambda consumer: consumer.committed(wanted, timeout=timeout))
+    found = connection.ask_timed(lambda consumer: consumer.committed(wanted, timeout=timeout))
     return {tp: _commit(each) for tp, each in zip(partitions, found, strict=True)}
 
 
@@ -119,7 +119,7 @@ def read_offsets(
     """
     wanted = [ClientPartition(tp.topic, tp.partition, timestamp) for tp in partitions]
     try:
-        found = connection.ask(lambda consumer: consumer.offsets_for_times(wanted, timeout=timeout))
+        found = connection.ask_timed(lambda consumer: consumer.offsets_for_times(wanted, timeout=timeout))
     except Failed as error:
         if error.failure.code not in UNKNOWN_PARTITION:
             raise

@@ -28,6 +28,9 @@ T = TypeVar("T")
 LONGEST_TIMEOUT = 3_600.0
 """Seconds that one call may take at most."""
 
+_NEAR_CHUNKS, _FAR_CHUNKS = 2, 5
+"""How many times the size of a chunk one may have."""
+
 _CLOSE = 3.0
 _LEAST = 0.1
 
@@ -138,9 +141,11 @@ class Session:
         Cut partitions into those of one request.
 
         The client takes far longer for many partitions at once, and over a network each request takes a round
-        trip: larger ones are made only when all connections have one.
+        trip: larger ones are made only when all connections have one, and much larger ones where a round trip
+        takes longer than that.
         """
-        size = min(self.chunk_size * 2, max(self.chunk_size, -(-len(partitions) // MAX_KEPT)))
+        most = self.chunk_size * (_FAR_CHUNKS if self.connections.far else _NEAR_CHUNKS)
+        size = min(most, max(self.chunk_size, -(-len(partitions) // MAX_KEPT)))
         return [partitions[first : first + size] for first in range(0, len(partitions), size)]
 
     def by_leader(self, partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import sys
 import time
 import urllib.request
@@ -138,12 +139,19 @@ def show_ui(home: Path, environment: Mapping[str, str], page: str) -> None:
         address = f"{airflow.url}/{page}"
         click.echo(
             f"\nAirflow is at  {address}\nlog in as      {USER}\nwith password  {airflow.password}\n"
+            "The commands that its pages show run in another terminal after\n"
+            f"    export {_exports(environment)}\n"
             "Press Ctrl-C to end it."
         )
         if _has_display():
             webbrowser.open(address)
         airflow.wait()
     click.echo("Airflow has ended.")
+
+
+def _exports(environment: Mapping[str, str]) -> str:
+    names = ("PATH", "AIRFLOW_HOME", "AIRFLOW_CONN_KAFKA_DEFAULT")
+    return " ".join(f"{name}={shlex.quote(environment[name])}" for name in names)
 
 
 def _has_display() -> bool:

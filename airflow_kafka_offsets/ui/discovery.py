@@ -23,6 +23,9 @@ from airflow_kafka_offsets.ui.store import TaskName, all_named_tasks, rendered_n
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+_LOOKS = ("drift", "wait")
+"""Kinds of tasks that move nothing."""
+
 
 @dataclass
 class Found:
@@ -38,8 +41,12 @@ class Found:
     problems: list[tuple[str, str]] = field(default_factory=list)
 
     def last_move(self, pipeline: Pipeline) -> Move | None:
-        """Return the newest move of a pipeline."""
-        moves = (move for move in self.last_moves if concerns(move, pipeline) and move.kind != "wait")
+        """Return the newest move of a pipeline; what only looks, and what was only planned, is none."""
+        moves = (
+            move
+            for move in self.last_moves
+            if concerns(move, pipeline) and move.kind not in _LOOKS and not move.plan_only
+        )
         return max(moves, key=lambda move: move.instance.at, default=None)
 
     def with_key(self, key: str) -> Pipeline | None:

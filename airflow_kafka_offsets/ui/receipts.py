@@ -103,6 +103,7 @@ def read_move(instance: Instance, kind: str, value: Value) -> Move | None:
                 None,
                 _count(value.get("records")),
                 offset=total(value["end"]),
+                plan_only=True,
             )
         case "reading":
             return _of_reading(instance, value)

@@ -272,6 +272,7 @@ def test_the_receipt_of_a_reset(browser, pages):
         expect(rows.nth(0)).to_contain_text("1,000")
         expect(rows.nth(1)).to_contain_text("\u2013")
         expect(page.locator("code")).to_have_text(task_instance()["undo"])
+        expect(page.get_by_text("Without --execute it only shows what it would do")).to_be_visible()
         assert page.get_by_role("button").all_inner_texts()[-1] == "Copy"
 
 
@@ -414,12 +415,20 @@ def test_a_wait_without_a_new_reading_shows_no_old_one(browser, pages):
         expect(page.get_by_text("lag falls by 310/s net")).to_have_count(0)
 
 
-def test_another_kind_of_task_has_nothing_to_show(browser, pages):
-    nothing = task_instance(operator="BashOperator", move=None, receipt=None, undo=None)
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("success", "no reading: it does not move or wait"),
+        ("failed", "no reading: it ended before it had one, or it does not move or wait"),
+        (None, "no reading: it has not run yet, or it does not move or wait"),
+    ],
+)
+def test_another_kind_of_task_has_nothing_to_show(browser, pages, state, why):
+    nothing = task_instance(operator="BashOperator", move=None, receipt=None, undo=None, state=state)
     pages.answers["dags/orders/runs/r/tasks/other/-1"] = nothing
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders/runs/r/tasks/other/-1")
-        expect(page.get_by_text("has stored no receipt and no reading")).to_be_visible()
+        expect(page.get_by_text("has stored no receipt and no reading")).to_contain_text(why)
 
 
 def test_the_list_is_filtered_and_sorted(browser, pages):

@@ -182,13 +182,18 @@ export async function show(page, where) {
     progress,
     moved?.element ?? "",
     ...(found.undo ? [h("section", {}, h("h2", {}, "Take it back"),
-      h("p", {}, "This page changes nothing. To put back what was there before, run:"), copyable(found.undo))] : []),
+      h("p", {}, "This page changes nothing. To put back what was there before, run this where Airflow's connection is known, "
+        + "such as on a worker. Without --execute it only shows what it would do:"), copyable(found.undo),
+      receipt?.checkpoint ? "" : h("p", { class: "quiet" }, "It moves the group only: a checkpoint stays where it is, and the "
+        + "next commit of its offsets moves the group there again."))] : []),
     ...(reading ? [h("section", {}, h("h2", {}, ENDED.has(state) ? "Last reading" : "Reading when the wait began"),
       ...report(reading))] : []),
     ...(drift ? [h("section", {}, h("h2", {}, "Drift"),
       drift.verdict ? h("p", {}, h("span", { class: `tag ${tone(drift.verdict)}` }, drift.verdict)) : "", ...report(drift))] : []),
     receipt || reading || drift ? "" : h("p", { class: "quiet" },
-      "This task has stored no receipt and no reading: it has not run yet, or it does not move or wait for Kafka offsets."),
+      "This task has stored no receipt and no reading: "
+      + (state === "success" ? "" : ENDED.has(state) ? "it ended before it had one, or " : "it has not run yet, or ")
+      + "it does not move or wait for Kafka offsets."),
   );
   document.title = `${taskId} – Kafka offsets`;
 

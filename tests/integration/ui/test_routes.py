@@ -11,6 +11,7 @@ from offsets_receipts import receipt
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.ui import pages
@@ -43,6 +44,27 @@ def test_lists_a_pipeline_once_with_its_tasks_and_its_last_move(browser, orders)
     assert [task["task_id"] for task in pipeline["tasks"]] == ["commit", "wait"]
     assert pipeline["last_move"]["kind"] == "commit"
     assert pipeline["last_move"]["records"] == 20
+
+
+def test_the_last_move_is_none_that_only_looked_or_was_only_planned(browser, metadata, orders):
+    with DAG("looks", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CheckOffsetDriftOperator(
+            task_id="drift", group_id="orders", topics=["orders"], checkpoint_location="/data/orders"
+        )
+        ResetOffsetsOperator(
+            task_id="plan", group_id="orders", topics=["orders"], to_offset="earliest", plan_only=True
+        )
+    metadata.add_dag(dag)
+    only_planned = {**receipt("orders", 60, 0), "plan_only": True}
+    names = {"group_id": "orders", "topics": ["orders"], "checkpoint_location": "/data/orders"}
+    report = {"version": 1, "drifted": False, "pipelines": [{**names, "groups": []}]}
+    metadata.add_run("looks", {"drift": report, "plan": only_planned})
+
+    found = browser.get("/api/dags/looks/pipelines").json()["pipelines"]
+    assert [pipeline["last_move"] for pipeline in found] == [None] * len(found)
+    history = browser.get(f"/api/dags/looks/pipelines/{found[0]['key']}/history").json()
+    assert found
+    assert "drift" in {move["kind"] for move in history["moves"]}
 
 
 def test_an_installation_without_pipelines(browser, metadata):
