@@ -34,6 +34,8 @@ FIRST_DAY = date(2013, 1, 1)
 SINCE = '{"since": "2013-01-02T00:00:00-05:00"}'
 PAGE = "dags/daily_flights/plugin/kafka-offsets-dag"
 """The Offsets tab of the demo's DAG, in Airflow's UI."""
+LOCK_TIMEOUT = 60
+"""Seconds a component waits for SQLite's lock: after the usual 5, Airflow's triggerer ends."""
 _COMMAND = Path(sys.executable).with_name("airflow-kafka-offsets")
 _STARTING = re.compile(r"\[DAG TEST\] starting task_id=(\w+)")
 
@@ -102,12 +104,13 @@ def demo_environment(home: Path, dags: Path, bootstrap_servers: str) -> dict[str
     ignored = ("AIRFLOW", "SPARK_", "PYSPARK_", "KAFKA_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ignored)}
     kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}}
+    database = f"sqlite:///{home / 'airflow' / 'airflow.db'}?timeout={LOCK_TIMEOUT}"
     spark = {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client"}}
     return kept | {
         "AIRFLOW_HOME": str(home / "airflow"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow' / 'airflow.db'}",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),

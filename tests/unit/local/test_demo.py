@@ -3,8 +3,9 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+from sqlalchemy import create_engine, text
 
-from airflow_kafka_offsets.local.demo import copy_dags, find_dag
+from airflow_kafka_offsets.local.demo import LOCK_TIMEOUT, copy_dags, demo_environment, find_dag
 
 
 def test_the_ui_shows_the_dags_of_the_demo_and_no_others(tmp_path):
@@ -30,3 +31,14 @@ def test_the_copied_dags_find_their_jobs(tmp_path, name):
     spec.loader.exec_module(module)
     (job,) = {task.application for task in module.dag.tasks if hasattr(task, "application")}
     assert (tmp_path / "dags" / "jobs") in type(tmp_path)(job).parents
+
+
+def test_airflow_waits_longer_for_its_database_than_a_loaded_machine_holds_it(tmp_path):
+    # After SQLite's 5 seconds an event of a trigger ends the triggerer: "database is locked".
+    (tmp_path / "airflow").mkdir()
+    environment = demo_environment(tmp_path, tmp_path / "dags", "127.0.0.1:1")
+    engine = create_engine(environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"])
+    with engine.connect() as connection:
+        assert connection.execute(text("PRAGMA busy_timeout")).scalar() == LOCK_TIMEOUT * 1_000
+    engine.dispose()
+    assert (tmp_path / "airflow" / "airflow.db").exists()
