@@ -645,6 +645,18 @@ def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(browser, pages):
         expect(page.get_by_role("region", name="Moves and waits").locator("tbody tr")).to_have_count(4)
 
 
+def test_the_run_of_another_dag_is_told_from_one_of_this_dag(browser, pages):
+    moves = [move(), move("reset", 10, dag_id="recover")]
+    pages.give(pipeline(), now=now(), history={"batches": [], "moves": moves, "problems": []})
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        rows = page.get_by_role("region", name="Moves and waits").locator("tbody tr")
+        expect(rows).to_have_count(2)
+        own, other = (each["run_id"] for each in moves)
+        expect(rows.nth(0).locator("td").nth(1)).to_have_text(f"recover: {other}")
+        expect(rows.nth(1).locator("td").nth(1)).to_have_text(own)
+
+
 @pytest.mark.parametrize("tls", [True, False])
 def test_a_command_is_shown_as_it_is_and_copied_as_it_must_be(browser, pages, tls):
     undo = f"cat <<'EOF'\n{RIGHT_TO_LEFT}\nEOF\nairflow-kafka-offsets group restore"

@@ -50,7 +50,11 @@ const MOVE_COLUMNS = [
     label: "Move", value: (move) => move.kind,
     cell: (move) => [moveLink(move), move.plan_only ? h("span", { class: "tag warn" }, "plan only") : null].filter(Boolean),
   },
-  { label: "Run", value: (move) => move.run_id, cell: (_, value) => name(value ?? NONE) },
+  {
+    // Of another DAG too: run ids of two DAGs may be the same.
+    label: "Run", value: (move) => move.run_id,
+    cell: (move, value) => [move.elsewhere ? [name(move.dag_id), ": "] : [], name(value ?? NONE)].flat(),
+  },
   {
     label: "Task", value: (move) => move.task_id,
     cell: (move) => name(move.map_index >= 0 ? `${move.task_id} [${move.map_index}]` : move.task_id ?? NONE),
@@ -188,7 +192,7 @@ export function pipelineView(pipeline) {
   });
   const moves = table({
     caption: "Moves and waits", columns: MOVE_COLUMNS, sort: { column: 0, descending: true },
-    key: (move) => JSON.stringify([move.run_id, move.task_id, move.map_index, move.at]),
+    key: (move) => JSON.stringify([move.dag_id, move.run_id, move.task_id, move.map_index, move.at]),
     limit: 20, empty: "No run has moved or read it yet.",
   });
   const members = table({ caption: "Members of the group", columns: MEMBER_COLUMNS, key: (member) => member.member_id });
@@ -264,7 +268,7 @@ export function pipelineView(pipeline) {
       return;
     }
     past.replaceChildren(...history.problems.map((problem) => notice("warn", problem)));
-    moves.update(history.moves);
+    moves.update(history.moves.map((move) => ({ ...move, elsewhere: Boolean(move.dag_id) && move.dag_id !== pipeline.dag_id })));
     drawn.update(history, now);
   }
 

@@ -119,7 +119,8 @@ export function plot({ title, write = count, short = compact }) {
       // Of a single value uPlot would show years.
       scales: { x: { range: (_, from, to) => (from === to ? [from - 1_800, to + 1_800] : [from, to]) }, y: { range: (_, low, high) => around(low, high, series) } },
       axes: [axis({ values: TIMES, space: 70 }), axis({ values: (_, values) => values.map(short), size: 62 })],
-      padding: [18, 12, 0, 0],
+      // Room for half of the last date.
+      padding: [18, 36, 0, 0],
       cursor: { y: false, drag: { setScale: true, x: true, y: false } },
       series: [
         { label: "Time", value: (_, at, __, index) => moment(index === null ? drawn?.data[0].at(-1) : at) },
