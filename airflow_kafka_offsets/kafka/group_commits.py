@@ -46,6 +46,12 @@ log = logging.getLogger(__name__)
 _DESCRIBE = 10.0
 """Seconds that the look-up of a group's members may take when a commit was refused."""
 
+_MANY = 20_000
+"""Partitions in all topics from which on a group's commits are cheaper to read in a process of their own."""
+
+_AT_ONCE = 10.0
+"""Seconds for that; the client's time grows with the square of the commits: 10,000 take 0.25 s."""
+
 _NO_PARTITION = 2**31 - 1
 """The highest number that a partition could have; no topic has so many."""
 
@@ -85,13 +91,24 @@ class GroupCommits:
 
     def read_all(self, call: Call, topics: Topics) -> dict[TopicPartition, Commit]:
         """Return the commits in all topics that the user may see."""
-        wanted = [
-            TopicPartition(topic, number) for topic, numbers in topics.all(call).items() for number in numbers
-        ]
+        on_broker = topics.all(call)
+        if sum(map(len, on_broker.values())) > _MANY and (found := self._at_once(call)) is not None:
+            return {tp: commit for tp, commit in sorted(found.items()) if tp.topic in on_broker}
+        wanted = [TopicPartition(topic, number) for topic, numbers in on_broker.items() for number in numbers]
         if not wanted and not topics.sees_all:
             self._refuse_blind(call)
         commits = self.read(call, wanted)
         return {tp: commit for tp, commit in sorted(commits.items()) if commit is not None}
+
+    def _at_once(self, call: Call) -> dict[TopicPartition, Commit] | None:
+        """Return all that the group has; ``None`` without an answer: then each partition is asked for."""
+        try:
+            wanted = {self._group_id: None}
+            found = self._admin.commits(wanted, call.within(min(_AT_ONCE, call.left / 2)))[self._group_id]
+        except (BrokerError, SetupError, OSError) as error:
+            log.debug("Could not read all commits of group %s at once: %s", self._group_id, error)
+            return None
+        return None if isinstance(found, BrokerError) else found
 
     def commit(
         self,

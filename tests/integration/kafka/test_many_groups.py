@@ -10,9 +10,18 @@ import time
 
 import psutil
 import pytest
+from confluent_kafka.admin import AdminClient
 from deadlines import until
 
-from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, BrokerUnavailableError
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnavailableError,
+    ClientCrashedError,
+    SetupError,
+)
+from airflow_kafka_offsets.kafka import group_commits
+from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.connection import MAX_KEPT
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
@@ -55,6 +64,56 @@ def test_they_are_those_that_each_group_has(client, groups, named):
     for name in list(names)[:3]:
         alone = client.committed(name, partitions)
         assert {tp: commit for tp, commit in alone.items() if commit is not None} == found[name]
+
+
+@pytest.fixture
+def large_cluster(monkeypatch):
+    """Any number of partitions is taken for many."""
+    monkeypatch.setattr(group_commits, "_MANY", 0)
+
+
+def deleted(bootstrap_servers, topic):
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(20)
+
+
+def test_on_a_large_cluster_all_of_one_group_are_read_without_naming_them(
+    client, groups, workers, make_topic, bootstrap_servers, monkeypatch
+):
+    names, partitions = groups
+    gone = make_topic(1)
+    group = next(iter(names))
+    offsets = {partitions[0]: 3, partitions[1]: 4, TopicPartition("__consumer_offsets", 0): 5}
+    client.commit(group, {**offsets, TopicPartition(gone, 0): 6}, "text")
+    deleted(bootstrap_servers, gone)
+    until(lambda: not client.partitions([gone]), "the topic to be deleted", 30)
+    by_name = client.committed_everywhere(group)
+    assert by_name == {partitions[0]: Commit(3, "text"), partitions[1]: Commit(4, "text")}
+    assert not workers()
+    monkeypatch.setattr(group_commits, "_MANY", 0)
+    assert client.committed_everywhere(group) == by_name
+    assert len(workers()) == 1
+
+
+@pytest.mark.usefixtures("large_cluster")
+def test_an_unknown_group_has_no_commits_on_a_large_cluster(client, new_group):
+    assert client.committed_everywhere(new_group()) == {}
+
+
+@pytest.mark.usefixtures("large_cluster")
+@pytest.mark.parametrize(
+    "error", [ClientCrashedError("it died"), SetupError("no process"), OSError("no memory")]
+)
+def test_where_they_cannot_be_read_at_once_each_partition_is_asked_for(client, groups, monkeypatch, error):
+    names, partitions = groups
+    group, number = list(names.items())[-1]
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(Admin, "commits", fail)
+    found = client.committed_everywhere(group)
+    assert found == {partitions[number % 2]: Commit(number, f"text {number}")}
 
 
 def test_groups_that_are_read_one_by_one_keep_few_connections(client, groups, workers):
