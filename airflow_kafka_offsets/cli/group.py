@@ -17,6 +17,7 @@ from airflow_kafka_offsets.cli.execution import (
 )
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
+    admin_client_options,
     choice_option,
     client_options,
     output_option,
@@ -113,7 +114,7 @@ def _show_all_lags(client: OffsetsClient, isolation_level: IsolationLevel, outpu
 @click.option(
     "--state", "states", multiple=True, help="Only groups in this state, such as Empty; may be repeated."
 )
-@client_options
+@admin_client_options
 @output_option
 def group_list(states: Sequence[str], output: str, client: OffsetsClient) -> None:
     """List the groups of the cluster."""
@@ -124,7 +125,7 @@ def group_list(states: Sequence[str], output: str, client: OffsetsClient) -> Non
 
 @group.command("describe")
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
-@client_options
+@admin_client_options
 @output_option
 def group_describe(group_ids: Sequence[str], output: str, client: OffsetsClient) -> None:
     """Show the state and the members of each GROUP."""
@@ -142,7 +143,7 @@ def group_describe(group_ids: Sequence[str], output: str, client: OffsetsClient)
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
 @save_option
 @execution_options
-@client_options
+@admin_client_options
 def group_delete(
     group_ids: Sequence[str], save: Path | None, execution: Execution, client: OffsetsClient
 ) -> None:

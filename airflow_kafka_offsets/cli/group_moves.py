@@ -13,6 +13,7 @@ import click
 from airflow_kafka_offsets.cli.execution import Execution, execution_options, move_options
 from airflow_kafka_offsets.cli.options import (
     StrictCommand,
+    admin_client_options,
     checkpoint_option,
     choice_option,
     client_options,
@@ -95,7 +96,7 @@ def commit(
 @click.option("--export", is_flag=True, help="Print the planned offsets as Kafka's CSV, and no table.")
 @save_option
 @checkpoint_option("Move this Spark checkpoint along; GROUP may then be JSON as {topic: group}.")
-@client_options
+@admin_client_options
 def reset(
     group_ids: Sequence[str],
     all_groups: bool,
@@ -168,7 +169,7 @@ def reset(
     "For a partition that had no commit: leave it where it is, or move it to its log start.",
 )
 @move_options
-@client_options
+@admin_client_options
 def restore(
     groups: Groups,
     receipt: str | None,

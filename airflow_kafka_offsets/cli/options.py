@@ -183,6 +183,14 @@ def broker_config(
     return config
 
 
+def _open_admin_client(timeout: float, **names: Any) -> OffsetsClient:
+    """Return such a client for a command that asks about groups."""
+    from airflow_kafka_offsets.kafka.worker import started_early
+
+    click.get_current_context().with_resource(started_early())
+    return _open_client(timeout, **names)
+
+
 def _open_client(timeout: float, **names: Any) -> OffsetsClient:
     """Return a client that is closed when the command ends."""
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -278,6 +286,7 @@ broker_options = (
 )
 
 client_options = combined("client", _open_client, *broker_options)
+admin_client_options = combined("client", _open_admin_client, *broker_options)
 
 _conn_id_option = click.option(
     "--checkpoint-conn-id",

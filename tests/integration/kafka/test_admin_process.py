@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 
 import pytest
+from deadlines import until
 
 from airflow_kafka_offsets.errors import BrokerError, ClientCrashedError, SetupError
-from airflow_kafka_offsets.kafka import admin_process
+from airflow_kafka_offsets.kafka import worker
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.admin_worker import _codes
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -60,7 +62,7 @@ def test_a_child_that_died_is_replaced(python, tmp_path):
 def test_a_call_that_a_signal_interrupts_leaves_no_response_for_the_next_one(python, tmp_path, monkeypatch):
     answer = '{"result": [], "failure": null, "causes": [], "last": false}'
     python(f"echo x >> {tmp_path}/runs; read -r settings; while read -r line; do echo '{answer}'; done")
-    real = admin_process.Worker.ask
+    real = worker.Worker.ask
 
     def interrupted(self, request, timeout):
         real(self, request, timeout)
@@ -68,13 +70,40 @@ def test_a_call_that_a_signal_interrupts_leaves_no_response_for_the_next_one(pyt
 
     with OffsetsClient(CONFIG, timeout=10) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(admin_process.Worker, "ask", interrupted)
+            patch.setattr(worker.Worker, "ask", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 client.list_groups()
         assert client.list_groups() == []
         assert client.list_groups() == []
     # The first one was ended with the call.
     assert (tmp_path / "runs").read_text().count("x") == 2
+
+
+def test_a_child_that_was_started_early_serves_the_next_client_and_no_other(python, tmp_path):
+    answer = '{"result": [], "failure": null, "causes": [], "last": false}'
+    python(f"echo $$ >> {tmp_path}/runs; read -r settings; echo $settings >> {tmp_path}/settings; "
+           f"while read -r line; do echo '{answer}'; done")  # fmt: skip
+    with worker.started_early():
+        until(lambda: (tmp_path / "runs").exists(), "the child to start", 10)
+        with OffsetsClient(CONFIG, timeout=10) as client:
+            assert client.list_groups() == []
+        assert (tmp_path / "runs").read_text().count("\n") == 1
+        with OffsetsClient(CONFIG, timeout=10) as client:
+            assert client.list_groups() == []
+    assert (tmp_path / "runs").read_text().count("\n") == 2
+    given = [json.loads(line) for line in (tmp_path / "settings").read_text().splitlines()]
+    assert [each["config"]["bootstrap.servers"] for each in given] == ["127.0.0.1:1"] * 2
+
+
+def test_a_child_that_was_started_early_and_is_not_needed_is_killed(python, tmp_path):
+    python(f"echo $$ > {tmp_path}/pid; exec sleep 60")
+    with worker.started_early():
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the child", 10)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    with OffsetsClient(CONFIG, timeout=1) as client:
+        with pytest.raises(BrokerError, match="within 1 s"):
+            client.list_groups()
 
 
 def test_a_part_that_is_a_failure_itself_is_no_result_that_failed():

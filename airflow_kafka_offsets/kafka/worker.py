@@ -1,0 +1,184 @@
+"""The process of the admin worker, as its parent sees it; with few imports, to be started early."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+import airflow_kafka_offsets
+from airflow_kafka_offsets.errors import SetupError
+
+MODULE = "airflow_kafka_offsets.kafka.admin_worker"
+GRACE = 1.0
+"""Seconds that a worker may take beyond its own deadline, or to end, before it is killed."""
+
+# As python -m, but what lies in the working directory is not taken for a module (-P is Python 3.11's).
+_START = f"import sys; sys.path = [at for at in sys.path if at]; from {MODULE} import main; main()"
+_PIPE = 1 << 20
+"""Bytes that are read at once."""
+_SMALL = {"MALLOC_ARENA_MAX": "2"}
+"""GNU's allocator keeps memory for each thread, and the client has many that do little."""
+_LEAST_TOKEN = 60.0
+"""Seconds that a token of the user's function must still be valid, or a worker with a new one is started."""
+
+
+class Worker:
+    """
+    The admin worker in another Python, which ends when this process does.
+
+    :meth:`begin` comes before the first request.
+    """
+
+    def __init__(self) -> None:
+        if not sys.executable:
+            raise SetupError(
+                "sys.executable is not set, expected the path of this Python: group calls run in a child "
+                "process and need it"
+            )
+        self._owner = os.getpid()
+        self._expires = float("inf")
+        self._unsent = b""
+        root = str(Path(airflow_kafka_offsets.__file__).parents[1])
+        # The worker finds the package where this process found it.
+        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), root)))
+        # Not a pipe, which would be full one day: nobody reads it before the end.
+        self._errors = _temporary_file()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env={**_SMALL, **os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
+            )
+        except OSError as error:
+            self._errors.close()
+            raise SetupError(f"{sys.executable} cannot be started ({error}): group calls need it") from error
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+        self._stdout = cast("IO[bytes]", self._process.stdout)
+        os.set_blocking(self._stdin.fileno(), False)
+        # For those who do not close their client; also at the end of this process.
+        self._finalizer = weakref.finalize(self, _end, self._process, self._errors, self._owner)
+
+    def begin(self, settings: str, token: Sequence[Any] | None) -> None:
+        """
+        Give the worker its settings.
+
+        :param settings: the first line of its standard input: it may hold a password, so it must not be an
+            argument.
+        :param token: its token, if it has one: with the time in seconds at which it expires.
+        """
+        self._expires = float("inf") if token is None else token[1] - _LEAST_TOKEN
+        self._unsent = settings.encode() + b"\n"
+
+    @property
+    def usable(self) -> bool:
+        """Whether another call can be made: in the same process, and with a token that is still valid."""
+        return self._owner == os.getpid() and time.time() < self._expires
+
+    def ask(self, request: str, timeout: float) -> str | None:
+        """
+        Send a request and wait for the response, so many seconds.
+
+        :return: the response, or what there is of it if the worker has ended; ``None`` if it takes too long.
+        """
+        self._unsent += request.encode() + b"\n"
+        received = bytearray()
+        end = time.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdout, selectors.EVENT_READ)
+            selector.register(self._stdin, selectors.EVENT_WRITE)
+            while (left := end - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    if key.fileobj is self._stdin:
+                        if not self._send():
+                            selector.unregister(self._stdin)
+                    else:
+                        more = os.read(self._stdout.fileno(), _PIPE)
+                        received += more
+                        if not more or more.endswith(b"\n"):
+                            return received.decode("utf-8", "replace")
+        return None
+
+    def _send(self) -> bool:
+        """Send what the pipe takes now; return whether there is more."""
+        try:
+            self._unsent = self._unsent[os.write(self._stdin.fileno(), self._unsent) :]
+        except BrokenPipeError:  # the worker has ended, which shows in its output
+            self._unsent = b""
+        return bool(self._unsent)
+
+    def end(self, patience: float = GRACE) -> tuple[int, str]:
+        """
+        End the worker, and kill it if that takes more than so many seconds.
+
+        :return: its exit status, and what it printed as errors.
+        """
+        self._finalizer.detach()
+        return _end(self._process, self._errors, self._owner, patience)
+
+
+def _temporary_file() -> IO[bytes]:
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise SetupError(
+            f"no temporary file can be made ({error}): set TMPDIR; group calls need one"
+        ) from error
+
+
+def _end(
+    process: subprocess.Popen[bytes], errors: IO[bytes], owner: int, patience: float = GRACE
+) -> tuple[int, str]:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    with errors:
+        if owner != os.getpid():
+            # This process is a copy of the one that started the worker.
+            return 0, ""
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        status = process.wait()
+        errors.seek(0)
+        return status, errors.read().decode("utf-8", "replace")
+
+
+_early: list[Worker] = []
+
+
+@contextmanager
+def started_early() -> Iterator[None]:
+    """
+    Start the worker of this process's next client, which is then ready as soon as that one needs it.
+
+    To import the client takes either process 0.15 s: so they do it side by side. If nobody takes it, it is
+    killed in the end.
+    """
+    worker = Worker()
+    _early.append(worker)
+    try:
+        yield
+    finally:
+        if worker in _early:
+            _early.remove(worker)
+            worker.end(0)
+
+
+def take(settings: str, token: Sequence[Any] | None) -> Worker:
+    """Return the worker that was started early, else a new one."""
+    worker = _early.pop() if _early and _early[-1].usable else Worker()
+    worker.begin(settings, token)
+    return worker
