@@ -103,8 +103,9 @@ class Oracle:
             for (topic, number), position in offsets.items():
                 wanted.put(partition(topic, number), offset(position))
             sent.append(self._admin(on).alterConsumerGroupOffsets(group, wanted))
-        for answer in sent:
-            answer.all().get()
+        with _plain_errors():
+            for answer in sent:
+                answer.all().get()
 
     def committed(self, *groups: str, on: str | None = None) -> dict[str, Offsets]:
         """Return all that groups have committed."""
@@ -112,7 +113,8 @@ class Oracle:
         wanted = self._jvm.java.util.HashMap()
         for group in groups:
             wanted.put(group, spec())
-        answer = self._admin(on).listConsumerGroupOffsets(wanted).all().get()
+        with _plain_errors():
+            answer = self._admin(on).listConsumerGroupOffsets(wanted).all().get()
         found = {}
         for group in groups:
             # As text: each look into a Java object is a round trip.
