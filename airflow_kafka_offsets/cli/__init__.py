@@ -133,12 +133,13 @@ def kafka_stop(directory: Path | None, output: str) -> None:
 
 def main() -> None:
     """Run the command line: exit 0 done, 1 refused or failed, 2 usage."""
-    # The values of tens of thousands of partitions live to the end: looking for garbage among them again and
-    # again takes a tenth of the time.
-    gc.set_threshold(_COLLECT)
     # What others have named may not fit the terminal's encoding.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    thresholds = gc.get_threshold()
     try:
+        # The values of tens of thousands of partitions live to the end: looking for garbage among them again
+        # and again takes a tenth of the time.
+        gc.set_threshold(_COLLECT)
         cli(prog_name=PROGRAM)
     except KafkaOffsetsError as error:
         failure = error
@@ -148,5 +149,8 @@ def main() -> None:
         failure = KafkaOffsetsError(text) if named else not_written("the output", error)
     else:
         return
+    finally:
+        # A process that goes on would keep the clients that it closes, until there is no room for another.
+        gc.set_threshold(*thresholds)
     click.echo(f"Error: {failure}", err=True)
     sys.exit(USAGE if isinstance(failure, UsageError) else REFUSED)

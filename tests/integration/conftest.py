@@ -202,6 +202,10 @@ def recreate(
             assert "TOPIC_ALREADY_EXISTS" in repr(error), error
             assert time.monotonic() < deadline, error
         wait_for_topic(topic, partitions)
-        assert broker.topic_ids([topic]) != before
+        # The controller knows of both before the broker does.
+        while broker.topic_ids([topic]) == before:
+            assert time.monotonic() < deadline, f"{topic} is still the one that was deleted"
+            time.sleep(0.1)
+        wait_for_topic(topic, partitions)
 
     return delete_and_create

@@ -5,6 +5,7 @@ time.
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -262,6 +263,13 @@ def test_an_option_that_is_given_and_empty_is_exit_2(run, arguments, option):
     status, error = run(*arguments)
     assert status == 2
     assert f"{option} is empty" in error
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["group", "describe"]])
+def test_a_process_that_goes_on_collects_its_garbage_as_before(cli, arguments):
+    before = gc.get_threshold()
+    cli(*arguments)
+    assert gc.get_threshold() == before
 
 
 def test_a_state_that_no_group_has_is_exit_2(cli):

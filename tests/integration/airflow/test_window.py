@@ -126,12 +126,12 @@ def delete_before(bootstrap_servers, topic, offset, partition=0):
     done.result(20)
 
 
-def add_partition(bootstrap_servers, topic, broker):
+def add_partition(bootstrap_servers, topic, wait_for_topic):
     """Partition 3, with two records."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     (done,) = admin.create_partitions([NewPartitions(topic, 4)]).values()
     done.result(20)
-    assert broker.log_ranges([TopicPartition(topic, 3)])
+    wait_for_topic(topic, 4)
     # Another producer: one that knows the topic learns of the partition only after a while.
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for _ in range(2):
@@ -319,9 +319,11 @@ def test_retention_between_plan_and_commit(run, topic, group, bootstrap_servers,
     assert holds(group) == {0: 9, 1: 4, 2: 0}
 
 
-def test_an_added_partition_is_read_from_its_start(run, topic, group, bootstrap_servers, broker, holds):
+def test_an_added_partition_is_read_from_its_start(
+    run, topic, group, bootstrap_servers, wait_for_topic, holds
+):
     before = plan(run, group_id=group)
-    add_partition(bootstrap_servers, topic, broker)
+    add_partition(bootstrap_servers, topic, wait_for_topic)
     commit(before, group_id=group)
     assert holds(group) == {0: 10, 1: 4, 2: 0}
     window = plan(Run(), group_id=group)
@@ -354,9 +356,9 @@ def test_ends_meet_the_next_starts_while_records_come(topic, group, produce, hol
 
 
 def test_an_added_partition_that_is_planned_alone_is_read_from_its_start(
-    run, topic, group, bootstrap_servers, broker
+    run, topic, group, bootstrap_servers, wait_for_topic
 ):
-    add_partition(bootstrap_servers, topic, broker)
+    add_partition(bootstrap_servers, topic, wait_for_topic)
     window = plan(run, group_id=group, topics=f"{topic}:3", on_no_commit="latest")
     assert (window["start"], window["records"]) == ({topic: {"3": 0}}, 2)
 

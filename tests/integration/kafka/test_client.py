@@ -174,11 +174,12 @@ def test_a_long_lived_client_sees_a_topic_created_anew(
     assert client.committed(group, both) == dict.fromkeys(both, Commit(0, ""))
 
 
-def test_a_long_lived_client_sees_an_added_partition(client, bootstrap_servers, make_topic):
+def test_a_long_lived_client_sees_an_added_partition(client, bootstrap_servers, make_topic, wait_for_topic):
     topic = make_topic(partitions=1)
     client.log_ranges(partitions_of(topic, 1))
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
+    wait_for_topic(topic, 2)
     added = TopicPartition(topic, 1)
     assert client.log_ranges([added]) == {added: LogRange(0, 0)}
     assert client.offsets_for_time([added], 0) == {added: None}
