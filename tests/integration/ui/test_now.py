@@ -152,7 +152,7 @@ def instance(connected, metadata):
         def ask():
             for _ in range(6):
                 found = connected.get(path).json()
-                # The process that asks has its own time to start in, and on a busy machine too little for an answer.
+                # On a busy machine it is late: in starting, and in answering.
                 if not any(
                     late in problem for problem in found["problems"] for late in ("starting", "in time")
                 ):
