@@ -86,7 +86,7 @@ function card(label) {
 }
 
 function cards() {
-  const all = Object.fromEntries(["Lag", "Behind", "Headroom", "Drift", "Group", "Checkpoint", "Last move"]
+  const all = Object.fromEntries(["Lag", "Behind", "Headroom", "Drift", "Group", "Checkpoint", "Last commit"]
     .map((label) => [label, card(label)]));
   const element = h("dl", { class: "cards" }, ...Object.values(all).map((each) => each.element));
 
@@ -116,13 +116,13 @@ function cards() {
       : [NONE, "quiet", pipeline.checkpoint ? "not known" : "no checkpoint is named"]);
     const move = pipeline.last_move;
     if (provenance?.dag_id || provenance?.by) {
-      all["Last move"].set([provenance.at ? ago(provenance.at) : NONE, "", [
+      all["Last commit"].set([provenance.at ? ago(provenance.at) : NONE, "", [
         provenance.run_id ? ["by run ", provenance.task_id
           ? h("a", { href: link(movePath(provenance)) }, name(provenance.run_id)) : name(provenance.run_id)] : [],
         provenance.by ? [" triggered by ", name(provenance.by)] : []].flat(2)]);
     } else if (move) {
-      all["Last move"].set([ago(move.at), "", [moveLink(move), " by run ", name(move.run_id)]]);
-    } else all["Last move"].set([NONE, "quiet", "no run has moved it yet"]);
+      all["Last commit"].set([ago(move.at), "", [moveLink(move), " by run ", name(move.run_id)]]);
+    } else all["Last commit"].set([NONE, "quiet", "no run has moved it yet"]);
   }
   return { element, update };
 }
