@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from spark_session import QUICK_JAVA, connector_setting, fetch_connector
+from spark_session import prepare_spark
 
 from tests.soak.model import PARTITIONS, BrokenPromiseError, Checkpoint
 
@@ -134,16 +134,12 @@ class Spark:
         self._driver = None
 
     def _start(self) -> None:
-        connector = connector_setting()
-        if packages := connector.get("spark.jars.packages"):
-            fetch_connector(packages, self._home)
-        settings = connector | {
+        settings = prepare_spark(self._home) | {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
             "spark.driver.memory": "512m",
             "spark.sql.warehouse.dir": str(self._home / "warehouse"),
-            "spark.driver.extraJavaOptions": QUICK_JAVA,
         }
         environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
         if self._output is None:

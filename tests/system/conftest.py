@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from running_airflow import make_database
-from spark_session import QUICK_JAVA
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.demo import demo_environment
@@ -44,8 +43,8 @@ def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
     """
     home = tmp_path_factory.mktemp("airflow")
     environment = demo_environment(home, EXAMPLES, bootstrap_servers)
-    # The fast compiler only: no job runs long enough for the other one.
-    environment |= dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), QUICK_JAVA)
+    quick = spark_settings["spark.driver.extraJavaOptions"]
+    environment |= dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), quick)
     make_database(environment, home)
 
     def run(*arguments, log=None, **variables):

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from running_airflow import TRIGGERER, RunningAirflow
-from spark_session import QUICK_JAVA
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -47,7 +46,8 @@ def live(bootstrap_servers, names, make_topic, wait_for_topic, produce, spark_se
     admin.create_topics([new], request_timeout=DEADLINE)["clicks"].result(DEADLINE)
     wait_for_topic("clicks", 2)
     home = tmp_path_factory.mktemp("live")
-    java = dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), QUICK_JAVA)
+    quick = spark_settings["spark.driver.extraJavaOptions"]
+    java = dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), quick)
     dags = [
         *(HERE / "live_dags").glob("*.py"),
         *(EXAMPLES / name for name in ("event_driven.py", "many_pipelines.py")),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from java_programs import hadoop_aws
 from s3_server import S3, s3_server
-from spark_session import QUICK_JAVA
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
@@ -102,7 +101,6 @@ def s3_settings(s3: S3, spark_settings: dict[str, str]) -> dict[str, str]:
         **spark_settings,
         **s3.spark_settings,
         "spark.driver.extraClassPath": jars,
-        "spark.driver.extraJavaOptions": QUICK_JAVA,
     }
 
 

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from spark_session import QUICK_JAVA
 from sqlalchemy import create_engine, text
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -31,15 +32,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(60
 
 JOB = Path(__file__).with_name("counting_job.py")
 DEADLINE = 120.0
-QUICK = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
+UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 CONF = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": QUICK,
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -48,7 +46,7 @@ CONF = {
 ENVIRONMENT = {
     "PYSPARK_PYTHON": sys.executable,
     "PYTHONPATH": str(Path(__file__).parents[3]),
-    "SPARK_LAUNCHER_OPTS": QUICK,
+    "SPARK_LAUNCHER_OPTS": f"{QUICK_JAVA} {UNVERIFIED}",
 }
 
 LONG = bool(os.environ.get("LONG_TESTS"))
@@ -63,11 +61,11 @@ DEATHS = ["before the results", BEFORE_DATABASE, BEFORE_SPARK] + [ANY_TIME] * (4
 class Pipeline:
     """A topic that grows, and the job that counts its records."""
 
-    def __init__(self, number, topic, home, url, bootstrap_servers, produce, connector):
+    def __init__(self, number, topic, home, url, bootstrap_servers, produce, settings):
         self.name, self.topic, self.home, self.url = f"counting-{number}", topic, home, url
         self.bootstrap_servers, self.produce = bootstrap_servers, produce
         self.checkpoint = str(home / "checkpoint")
-        self.connector = connector
+        self.settings = settings
         self.values = itertools.count(1)
         self.produced, self.deaths = Counter(), Counter()
         self.must_answer = None
@@ -97,7 +95,7 @@ class Pipeline:
         """Start the job, and return what it said until it died, or to its end."""
         told = {
             "die": die,
-            "conf": {**CONF, **self.connector},
+            "conf": {**CONF, **self.settings},
             "url": self.url,
             "pipeline": self.name,
             "bootstrap_servers": self.bootstrap_servers,
@@ -183,7 +181,9 @@ def database(postgres):
 
 @pytest.fixture
 def pipelines(database, postgres, make_topic, produce, bootstrap_servers, spark_settings, tmp_path):
-    connector = {name: value for name, value in spark_settings.items() if name.startswith("spark.jars")}
+    java = "spark.driver.extraJavaOptions"
+    settings = {name: value for name, value in spark_settings.items() if name.startswith("spark.jars")}
+    settings[java] = f"{spark_settings[java]} {UNVERIFIED}"
     with contextlib.ExitStack() as stack:
         pipelines = [
             Pipeline(
@@ -193,7 +193,7 @@ def pipelines(database, postgres, make_topic, produce, bootstrap_servers, spark_
                 postgres.url,
                 bootstrap_servers,
                 produce,
-                connector,
+                settings,
             )
             for n in range(PIPELINES)
         ]
