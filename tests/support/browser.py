@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PACKAGES = ("chromium", "fonts-dejavu-core")
+# The shell has no windows of its own to draw: the same pages take less than half of the time.
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+PACKAGES = ("chromium-headless-shell", "fonts-dejavu-core")
 UPDATE, INSTALL = 120, 300
 # In a container there is neither a user namespace nor room in /dev/shm.
 ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")

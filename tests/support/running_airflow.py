@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import shutil
+import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 READY = 180.0
 DEADLINE = 90.0
-TICK = 0.2
+TICK = 0.5
 LINES, WIDTH = 40, 400
 
 API_SERVER, SCHEDULER, DAG_PROCESSOR, TRIGGERER = COMPONENTS = (
@@ -217,6 +218,8 @@ class RunningAirflow:
             self._client = httpx.Client(base_url=f"{self.url}/api/v2/", headers=headers, timeout=DEADLINE)
         answer = self._client.request(method, path, **parameters)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        if method != "GET":
+            self._wait_for_its_commit()
         return answer.json() if answer.content else None
 
     def pause(self, dag_id: str, *, paused: bool = True) -> None:
@@ -290,6 +293,19 @@ class RunningAirflow:
                 tail = file.read_text(errors="replace").splitlines()[-LINES:]
                 texts.append("\n".join([f"=== {component}", *(line[:WIDTH] for line in tail)]))
         return "\n".join(texts)
+
+    def _wait_for_its_commit(self) -> None:
+        """
+        Wait until a change that was answered is committed, which Airflow 3.3 does after it has answered.
+
+        A second change that comes before that holds up the loop in which the first would be committed, while it
+        waits for SQLite's only lock: both wait for its whole timeout, and the second is answered 500.
+        """
+        file = self.home / "airflow" / "airflow.db"
+        if file.exists():
+            with contextlib.closing(sqlite3.connect(file, timeout=DEADLINE, isolation_level=None)) as database:
+                database.execute("BEGIN IMMEDIATE")
+                database.execute("ROLLBACK")
 
     def _wait(self, condition: Callable[[], object], what: str, seconds: float = DEADLINE) -> None:
         def holds() -> bool:
