@@ -298,12 +298,14 @@ class RunningAirflow:
         """
         Wait until a change that was answered is committed, which Airflow 3.3 does after it has answered.
 
-        A second change that comes before that holds up the loop in which the first would be committed, while it
-        waits for SQLite's only lock: both wait for its whole timeout, and the second is answered 500.
+        A second change that comes before that holds up the loop in which the first would be committed,
+        while it waits for SQLite's only lock: both wait for its whole timeout, and the second is answered
+        500.
         """
         file = self.home / "airflow" / "airflow.db"
         if file.exists():
-            with contextlib.closing(sqlite3.connect(file, timeout=DEADLINE, isolation_level=None)) as database:
+            database = sqlite3.connect(file, timeout=DEADLINE, isolation_level=None)
+            with contextlib.closing(database):
                 database.execute("BEGIN IMMEDIATE")
                 database.execute("ROLLBACK")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from running_airflow import make_database
+from warm_python import DAG_FOLDER, WarmPython
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.demo import demo_environment
@@ -15,6 +16,7 @@ from airflow_kafka_offsets.local.demo_days import MARK
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
+TIMEOUT = 300.0
 
 RUN = """
 import importlib.util, json, sys
@@ -49,6 +51,8 @@ def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
 
     def run(*arguments, log=None, **variables):
         """Run Python; with a log the output goes there, to be watched meanwhile."""
+        if not any(name.startswith("AIRFLOW__") for name in variables if name != DAG_FOLDER):
+            return warm.run(arguments, variables, log, TIMEOUT)
         with log.open("w") if log else contextlib.nullcontext(subprocess.PIPE) as output:
             return subprocess.run(
                 [sys.executable, *arguments],
@@ -57,12 +61,13 @@ def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
                 stdout=output,
                 stderr=subprocess.PIPE,
                 text=True,
-                timeout=300,
+                timeout=TIMEOUT,
                 check=False,
             )
 
     vars(run).update(home=home, environment=environment)
-    return run
+    with WarmPython(environment, home) as warm:
+        yield run
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from running_airflow import RunningAirflow
+from running_airflow import COMPONENTS, TRIGGERER, RunningAirflow
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -56,7 +56,10 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
     (pipelines / "skipped" / "job").write_text("skip")
     (pipelines / "half_way" / "kill").touch()
     variables = {"RECOVERY_HOME": str(pipelines), "RECOVERY_TOPIC": topic, "RACES": str(RACES)}
-    with RunningAirflow(home / "airflow", bootstrap_servers, [DAG_FILE], **variables) as airflow:
+    components = [component for component in COMPONENTS if component != TRIGGERER]
+    with RunningAirflow(
+        home / "airflow", bootstrap_servers, [DAG_FILE], components=components, **variables
+    ) as airflow:
         # All begin at once; each test waits for its own.
         vars(airflow).update(pipelines=pipelines, begun={name: airflow.trigger(name) for name in NAMES})
         yield airflow

@@ -35,7 +35,6 @@ def run(told):
     for key, value in told["conf"].items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    say(jars=spark.conf.get("spark.jars", ""))
     engine = create_engine(told["url"])
     store = SqlOffsetStore(engine)
 

@@ -64,12 +64,21 @@ def address(browser, dag_id, what="now"):
     return f"/api/dags/{dag_id}/pipelines/{pipeline['key']}/{what}"
 
 
-def read(browser, dag_id):
-    """Read until the process that asks has started, which takes long on a busy machine."""
+def read(browser, dag_id, *, times=False):
+    """
+    Read until the process that asks has started, which takes long on a busy machine, and until the times are
+    there.
+    """
     path = address(browser, dag_id)
     for _ in range(6):
         found = browser.get(path).json()
-        if not found["error"] or "starting" not in found["error"]["message"]:
+        if not found["error"]:
+            columns = found["partitions"]
+            if not times or all(
+                at is not None for lag, at in zip(columns["lag"], columns["time_lag"], strict=True) if lag
+            ):
+                return found
+        elif "starting" not in found["error"]["message"]:
             return found
         time.sleep(5)
     return found
@@ -87,7 +96,7 @@ def test_a_pipeline_with_its_checkpoint(
     broker.commit(group, committed, by.text())
     add_pipeline("orders", group_id=group, checkpoint_location=query.location)
 
-    found = read(connected, "orders")
+    found = read(connected, "orders", times=True)
     again = connected.get(address(connected, "orders") + "?partitions=false").json()
     path = address(connected, "orders", "history")
     batches = connected.get(path).json()["batches"]
