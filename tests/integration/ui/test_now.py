@@ -31,18 +31,24 @@ NOBODY = json.dumps(
 SENT = 1_700_000_000_000
 
 
-@pytest.fixture
-def connected(browser, bootstrap_servers, monkeypatch):
+@pytest.fixture(scope="module")
+def asking(browser, bootstrap_servers):
     """The API server with the connections kafka_default, and kafka_dead to a broker that is away."""
     extra = {"bootstrap.servers": bootstrap_servers}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEAD", NOBODY)
     live = browser.tab.state.live
     # The process that asks has the connections that there were when it was started.
     live.close()
-    yield browser
-    live.close()
-    live._answers.clear()
+    with pytest.MonkeyPatch.context() as ours:
+        ours.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+        ours.setenv("AIRFLOW_CONN_KAFKA_DEAD", NOBODY)
+        yield browser
+        live.close()
+
+
+@pytest.fixture
+def connected(asking):
+    yield asking
+    asking.tab.state.live._answers.clear()
 
 
 @pytest.fixture
@@ -298,6 +304,7 @@ def test_a_broker_that_stops_leaves_the_last_reading(
         client.commit(group, {TopicPartition(topic, 0): 4})
     extra = {"bootstrap.servers": kafka.bootstrap_servers}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_OWN", json.dumps({"conn_type": "kafka", "extra": extra}))
+    connected.tab.state.live.close()
     add_pipeline("stops", group_id=group, topics=[topic], kafka_config_id="kafka_own")
 
     good = read(connected, "stops")
@@ -352,6 +359,7 @@ def test_a_right_that_is_missing(
         client.commit(group, {TopicPartition(topic, 0): 0})
     connection = json.dumps({"conn_type": "kafka", "extra": user})
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_SECURED", connection)
+    connected.tab.state.live.close()
     names = {"topics": [topic], "kafka_config_id": "kafka_secured"}
     add_pipeline("some", group_id=group, **names)
     add_pipeline("none", group_id=hidden, **names)
