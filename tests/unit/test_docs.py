@@ -23,10 +23,13 @@ PAGES = [
 ]
 MARKER = re.compile(r"^ *# --8<-- .*\n", re.MULTILINE)
 
+SET_UP = (
+    "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt uv "
+    "&& .venv/bin/uv pip install -q -p .venv -c constraints.txt -e "
+)
 COMMANDS = {
-    "demo": "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e '.[demo]' "
-    "&& .venv/bin/airflow-kafka-offsets demo",
-    "tests": "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e '.[dev]' && .venv/bin/pytest",
+    "demo": f"{SET_UP}'.[demo]' && .venv/bin/airflow-kafka-offsets demo",
+    "tests": f"{SET_UP}'.[dev]' && .venv/bin/pytest",
 }
 
 PARSE = """
