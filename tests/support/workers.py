@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
 OBJECT_STORES = "tests/integration/object_stores/"
 LONGEST_FIRST = (
+    # These need no Spark: they run while the first process of tests/system prepares it for all.
+    "tests/soak/",
+    "tests/integration/local/test_kafka.py",
     "tests/system/",
     "tests/browser/",
-    "tests/soak/",
     "tests/integration/spark/",
     "tests/compatibility/",
     "tests/integration/airflow/test_spark.py",
