@@ -10,9 +10,7 @@ if TYPE_CHECKING:
 
 OBJECT_STORES = "tests/integration/object_stores/"
 LONGEST_FIRST = (
-    # These need no Spark: they run while the first process of tests/system prepares it for all.
-    "tests/soak/",
-    "tests/integration/local/test_kafka.py",
+    "tests/soak/",  # which needs no Spark: it runs while another process prepares it for all
     "tests/system/",
     "tests/browser/",
     "tests/integration/spark/",

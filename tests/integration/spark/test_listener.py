@@ -43,7 +43,7 @@ pytestmark = [
 ]
 
 OPTION = "consumer.commit.groupid"
-QUERIES = 50 if os.environ.get("LONG_TESTS") else 20
+QUERIES = 50 if os.environ.get("LONG_TESTS") else 10
 PASSWORD = "can-we-fix-it"
 LOGIN = (
     f'org.apache.kafka.common.security.scram.ScramLoginModule required username="bob" password="{PASSWORD}";'
