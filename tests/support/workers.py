@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     import pytest
 
 OBJECT_STORES = "tests/integration/object_stores/"
-LONGEST_FIRST = (
+# What takes longest, and between it what waits a lot, so that the processor has always something to do.
+FIRST = (
     "tests/soak/",  # which needs no Spark: it runs while another process prepares it for all
+    "tests/system/test_alerts.py",  # and so everything that shares its Airflow
+    "tests/integration/spark/",
+    "tests/integration/kafka/",
+    "tests/system/test_event_driven.py",
+    "tests/integration/local/",
     "tests/system/",
     "tests/browser/",
-    "tests/integration/spark/",
-    "tests/compatibility/",
-    "tests/integration/airflow/test_spark.py",
     "tests/integration/secured/",
     OBJECT_STORES,
     "tests/integration/stores/",
-    "tests/integration/kafka/test_differential.py",
-    "tests/integration/kafka/test_trouble.py",
-    "tests/integration/kafka/test_acceptance.py",
     "tests/integration/",
 )
 OWN_AIRFLOW = (
@@ -46,11 +46,9 @@ def scope(nodeid: str) -> str:
 
 
 def rank(item: pytest.Item) -> int:
-    """
-    Return how early a test is to start: what takes longest first, so that no process waits for it at the end.
-    """
-    ranks = (number for number, path in enumerate(LONGEST_FIRST) if item.nodeid.startswith(path))
-    return next(ranks, len(LONGEST_FIRST))
+    """Return how early a test is to start."""
+    ranks = (number for number, path in enumerate(FIRST) if item.nodeid.startswith(path))
+    return next(ranks, len(FIRST))
 
 
 def is_in_charge(config: pytest.Config) -> bool:
