@@ -106,18 +106,26 @@ def import_airflow() -> None:
     import airflow.providers.apache.spark.operators.spark_submit
     import airflow.settings
     import httpx
-    from airflow.dag_processing import dagbag  # noqa: F401
     from airflow.sdk.execution_time import supervisor, task_runner  # noqa: F401
 
     import airflow_kafka_offsets.operators
     import airflow_kafka_offsets.sensors  # noqa: F401
 
+    try:
+        from airflow.dag_processing import dagbag
+    except ImportError:  # Airflow 3.1
+        from airflow.models import dagbag  # type: ignore[no-redef]  # noqa: F401
+
     api = supervisor.in_process_api_server()
     with httpx.Client(transport=api.transport, base_url="http://in-process") as client:
         client.get("/health").raise_for_status()
     # Neither a thread nor a connection may be there twice. A run makes a transport of its own.
+    loop = vars(api.transport.app)["loop"]
     del client, api.transport
     gc.collect()
+    for thread in set(threading.enumerate()) - {threading.main_thread()}:  # of that loop, in Airflow 3.1
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
     assert airflow.settings.engine
     airflow.settings.engine.dispose()
     assert threading.active_count() == 1, threading.enumerate()

@@ -34,7 +34,10 @@ COMMANDS = {
 
 PARSE = """
 import json, sys
-from airflow.dag_processing.dagbag import DagBag
+try:
+    from airflow.dag_processing.dagbag import DagBag
+except ImportError:  # Airflow 3.1
+    from airflow.models.dagbag import DagBag
 for file in sys.argv[1:]:
     bag = DagBag(file)
     seen = {"file": file, "dags": sorted(bag.dags), "errors": list(bag.import_errors.values())}
