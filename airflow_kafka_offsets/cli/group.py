@@ -128,15 +128,19 @@ def group_list(states: Sequence[str], output: str, client: OffsetsClient) -> Non
 @admin_client_options
 @output_option
 def group_describe(group_ids: Sequence[str], output: str, client: OffsetsClient) -> None:
-    """Show the state and the members of each GROUP."""
-    described = [description.as_json() for description in client.describe_groups(group_ids).values()]
+    """Show the state and the members of each GROUP; exit 1 if one is not a consumer group."""
+    groups = client.describe_groups(group_ids).values()
+    described = [description.as_json() for description in groups]
     lines = []
-    for found in described:
+    for found, other in zip(described, [group.other for group in groups], strict=True):
         members = found["members"]
-        lines.append(f"{printable(found['group_id'])}: {found['state']}, {len(members)} members")
+        name = printable(found["group_id"])
+        lines.append(printable(other) if other else f"{name}: {found['state']}, {len(members)} members")
         rows = [(m["member_id"], m["client_id"], m["host"], " ".join(m["partitions"])) for m in members]
         lines += align([("MEMBER", "CLIENT", "HOST", "PARTITIONS"), *rows]) if rows else []
     print_result(output, {"groups": described}, lines)
+    if any(group.other for group in groups):
+        raise SystemExit(REFUSED)
 
 
 @group.command("delete")
@@ -156,13 +160,15 @@ def group_delete(
     from airflow_kafka_offsets.kafka.positions import lag_of
 
     groups = client.settled_groups(group_ids)
-    before = {name: _committed(client, name) for name, found in groups.items() if found.state != "Dead"}
+    there = [name for name, found in groups.items() if found.state != "Dead"]
+    before = {name: _committed(client, name) for name in there if not groups[name].other}
     lags = {name: lag_of(client, name, positions) for name, positions in before.items()}
     execution.show(*(f"{groups[name].state} group {lag.table()}" for name, lag in lags.items()))
-    refusals = [f"there is no group {name!r}: correct its name" for name in groups if name not in before]
+    refusals = [f"there is no group {name!r}: correct its name" for name in groups if name not in there]
     refusals += [
-        f"group {name!r} is {found.state} with {len(found.members)} members ({name_members(found.members)}): "
-        "only a group without members can be deleted; stop them first"
+        found.other
+        or f"group {name!r} is {found.state} with {len(found.members)} members "
+        f"({name_members(found.members)}): only a group without members can be deleted; stop them first"
         for name, found in groups.items()
         if found.active
     ]

@@ -97,8 +97,12 @@ class Admin:
 
     def delete(self, group_ids: Iterable[str], call: Call) -> dict[str, str | None]:
         """Delete groups; return ``None`` for each that was deleted, else the reason."""
-        results: dict[str, str | None] = {}
-        for group_id, (_, failure) in self._groups(call, "delet", group_ids).items():
+        wanted = check_known_groups(group_ids)
+        results: dict[str, str | None] = {
+            group_id: group.other for group_id, group in self.describe(wanted, call).items() if group.other
+        }
+        wanted = [group_id for group_id in wanted if group_id not in results]
+        for group_id, (_, failure) in self._groups(call, "delet", wanted).items():
             if failure is None or failure.code in _NOT_DELETED:
                 results[group_id] = failure and _NOT_DELETED[failure.code]
             else:

@@ -17,6 +17,7 @@ import select
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.groups import OTHER
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.kafka.requests import read_metadata
 from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
@@ -210,6 +212,28 @@ def _topic_id(description: Any) -> str | None:
     return str(found) if found.get_most_significant_bits() or found.get_least_significant_bits() else None
 
 
+def _described(session: _Session, names: dict[str, None]) -> dict[str, Part]:
+    found = _for_each("describe_consumer_groups", _description)(session, names)
+    return {name: _of_any_kind(session, name, part) for name, part in found.items()}
+
+
+def _of_any_kind(session: _Session, name: str, part: Part) -> Part:
+    """Return a group that is not a consumer group as such: a description as one says that it is not there."""
+    value, failure = part
+    if (value["state"] if failure is None else failure.code) not in ("Dead", "GROUP_ID_NOT_FOUND"):
+        return part
+    try:
+        with warnings.catch_warnings():
+            # Deprecated, and the only call of the client that returns groups of every kind.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            listed = session.admin.list_groups(name, session.left)
+    except KafkaException as error:
+        return None, Failure.of(error)
+    if not any(group.id == name for group in listed):
+        return part
+    return {"group_id": name, "state": "Unknown", "type": OTHER, "coordinator": None, "members": []}, None
+
+
 def _description(group: Any) -> dict[str, Any]:
     node = group.coordinator
     return {
@@ -243,7 +267,7 @@ CALLS: dict[str, Callable[[_Session, Any], Any]] = {
     "brokers": _brokers,
     "commits": _commits,
     "delete": _for_each("delete_consumer_groups", lambda _: True),
-    "describe": _for_each("describe_consumer_groups", _description),
+    "describe": _described,
     "list": _list,
     "topic_ids": _for_each("describe_topics", _topic_id, TopicCollection),
     "topic_settings": _topic_settings,

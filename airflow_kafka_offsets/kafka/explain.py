@@ -38,6 +38,7 @@ _INCLUDED = {
 }
 _REMEDIES = {
     "_INVALID_ARG": "correct the Kafka configuration",
+    "GROUP_ID_NOT_FOUND": "a share group has this name, and is not a consumer group: name another group",
     "INVALID_COMMIT_OFFSET_SIZE": "raise max.message.bytes of __consumer_offsets, or shorten the metadata",
     "INVALID_GROUP_ID": "correct the name of the group",
     "OFFSET_METADATA_TOO_LARGE": "shorten the metadata (offset.metadata.max.bytes is 4096 by default)",

@@ -12,6 +12,9 @@ from airflow_kafka_offsets.model.text import printable, shorten
 
 INACTIVE_STATES = ("Empty", "Dead")
 
+OTHER = "other"
+"""Type of a group that is not a consumer group."""
+
 GroupState = Literal[
     "Empty",
     "Dead",
@@ -54,10 +57,11 @@ class GroupDescription:
     """Its name."""
     state: str
     """
-    In Kafka's spelling: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` if it is not there.
+    In Kafka's spelling: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` if it is not there,
+    ``Unknown`` for a group of another type.
     """
     type: str = "unknown"
-    """``classic``, ``consumer``, or ``unknown``."""
+    """``classic``, ``consumer``, ``other`` for a share or streams group, or ``unknown``."""
     members: tuple[GroupMember, ...] = ()
     """The consumers that joined it."""
     coordinator: str | None = None
@@ -71,7 +75,18 @@ class GroupDescription:
     @property
     def occupied(self) -> bool:
         """Whether it is active only because a window is being committed to it, which passes."""
-        return self.active and all(member.client_id.endswith(COMMITTER) for member in self.members)
+        committing = all(member.client_id.endswith(COMMITTER) for member in self.members)
+        return self.active and committing and not self.other
+
+    @property
+    def other(self) -> str | None:
+        """Why its offsets must not be moved: it is not a consumer group; ``None`` for one that is."""
+        if self.type != OTHER:
+            return None
+        return (
+            f"group {self.group_id!r} is not a consumer group: a share group or a streams group has this "
+            "name, and its offsets are not to be moved; name another group"
+        )
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> GroupDescription:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
-from airflow_kafka_offsets.model.commit_metadata import foreign_query
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.groups import GroupOffsets
 from airflow_kafka_offsets.model.offsets import (
     Commits,
@@ -70,6 +70,7 @@ def plan_commits(
         committed = client.committed(group_id, offsets)
         refusal = None if query is None else foreign_query(group_id, committed, query)
         refusals = [refusal] if refusal else []
+        refusals += _of_other_kind(client, group_id, committed)
         if read_at is not None:
             unknown = {tp: offset for tp, offset in offsets.items() if committed[tp] is None}
             refusals += _created_after(client, unknown, read_at)
@@ -86,6 +87,19 @@ def plan_commits(
         )
         plans.append(replace(plan, metadata=committed_texts(committed)))
     return plans
+
+
+def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> list[str]:
+    """
+    Return why a group is not one to commit to: it is not a consumer group.
+
+    Kafka takes commits to a streams group. A group that this package has committed to before is not asked
+    about: that takes a process of its own.
+    """
+    if any(commit and CommitMetadata.parse(commit.metadata) for commit in committed.values()):
+        return []
+    other = client.describe_groups([group_id])[group_id].other
+    return [other] if other else []
 
 
 def _created_after(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:

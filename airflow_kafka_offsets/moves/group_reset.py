@@ -177,13 +177,15 @@ def _moved_before(
 
 def active_groups(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:
     """
-    Return the refusal for each group with members, as Kafka would refuse it, but with the members named.
+    Return the refusal for each group with members, as Kafka would refuse it, but with the members named, and
+    for each that is not a consumer group.
 
     :raises GroupActiveError: if a window was being committed for too long, which is worth another try.
     """
     return {
         group_id: [
-            f"group {group_id!r} is {group.state} with {len(group.members)} members "
+            group.other
+            or f"group {group_id!r} is {group.state} with {len(group.members)} members "
             f"({name_members(group.members)}): only they may commit; stop them first"
         ]
         for group_id, group in client.settled_groups(group_ids).items()

@@ -229,4 +229,7 @@ def _moves(
 ) -> list[OffsetPlan]:
     refusals = active_groups(client, targets)
     plans = plan_commits(client, GroupOffsets(targets), source=source, on_out_of_range=on_out_of_range)
-    return [replace(plan, refusals=(*plan.refusals, *refusals.get(plan.group_id, ()))) for plan in plans]
+    return [
+        replace(plan, refusals=tuple(dict.fromkeys((*plan.refusals, *refusals.get(plan.group_id, ())))))
+        for plan in plans
+    ]

@@ -59,7 +59,7 @@ class Oracle:
     def __init__(self, gateway: Any, bootstrap_servers: str) -> None:
         self._gateway = gateway
         self._bootstrap_servers = bootstrap_servers
-        self._jvm = jvm = gateway.jvm
+        self.jvm = jvm = gateway.jvm
         # What a call prints is read from these, and they are the JVM's, not the call's.
         self._lock = threading.Lock()
         self._out, self._err = (jvm.java.io.ByteArrayOutputStream() for _ in range(2))
@@ -95,26 +95,26 @@ class Oracle:
 
     def commit(self, groups: Mapping[str, Mapping[tuple[str, int], int]], *, on: str | None = None) -> None:
         """Commit offsets to groups, whether they are in the log or not."""
-        partition = self._jvm.org.apache.kafka.common.TopicPartition
-        offset = self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata
+        partition = self.jvm.org.apache.kafka.common.TopicPartition
+        offset = self.jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata
         sent = []
         for group, offsets in groups.items():
-            wanted = self._jvm.java.util.HashMap()
+            wanted = self.jvm.java.util.HashMap()
             for (topic, number), position in offsets.items():
                 wanted.put(partition(topic, number), offset(position))
-            sent.append(self._admin(on).alterConsumerGroupOffsets(group, wanted))
+            sent.append(self.admin(on).alterConsumerGroupOffsets(group, wanted))
         with _plain_errors():
             for answer in sent:
                 answer.all().get()
 
     def committed(self, *groups: str, on: str | None = None) -> dict[str, Offsets]:
         """Return all that groups have committed."""
-        spec = self._jvm.org.apache.kafka.clients.admin.ListConsumerGroupOffsetsSpec
-        wanted = self._jvm.java.util.HashMap()
+        spec = self.jvm.org.apache.kafka.clients.admin.ListConsumerGroupOffsetsSpec
+        wanted = self.jvm.java.util.HashMap()
         for group in groups:
             wanted.put(group, spec())
         with _plain_errors():
-            answer = self._admin(on).listConsumerGroupOffsets(wanted).all().get()
+            answer = self.admin(on).listConsumerGroupOffsets(wanted).all().get()
         found = {}
         for group in groups:
             # As text: each look into a Java object is a round trip.
@@ -130,16 +130,17 @@ class Oracle:
         for admin in self._admins.values():
             admin.close()
 
-    def _admin(self, on: str | None) -> Any:
+    def admin(self, on: str | None = None) -> Any:
+        """Kafka's own AdminClient of a broker."""
         servers = on or self._bootstrap_servers
         if servers not in self._admins:
-            settings = self._jvm.java.util.Properties()
+            settings = self.jvm.java.util.Properties()
             settings.put("bootstrap.servers", servers)
-            self._admins[servers] = self._jvm.org.apache.kafka.clients.admin.Admin.create(settings)
+            self._admins[servers] = self.jvm.org.apache.kafka.clients.admin.Admin.create(settings)
         return self._admins[servers]
 
     def _class(self, name: str) -> Any:
-        return functools.reduce(getattr, name.split("."), self._jvm)
+        return functools.reduce(getattr, name.split("."), self.jvm)
 
     def _array(self, of: str, *items: Any) -> Any:
         array = self._gateway.new_array(self._class(of), len(items))
@@ -149,7 +150,7 @@ class Oracle:
 
     def _throw_on_exit(self) -> None:
         """Make Kafka's tools throw where they would end the JVM."""
-        lang = self._jvm.java.lang
+        lang = self.jvm.java.lang
         named = lang.Class.forName
         handles = lang.invoke.MethodHandles
         throwing = handles.throwException(lang.Void.TYPE, named("java.lang.RuntimeException"))
@@ -159,7 +160,7 @@ class Oracle:
         procedure = lang.invoke.MethodHandleProxies.asInterfaceInstance(
             named("org.apache.kafka.common.utils.Exit$Procedure"), handles.dropArguments(always, 0, taken)
         )
-        self._jvm.org.apache.kafka.common.utils.Exit.setExitProcedure(procedure)
+        self.jvm.org.apache.kafka.common.utils.Exit.setExitProcedure(procedure)
 
 
 @pytest.fixture(scope="session")
