@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from datetime import timedelta
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +19,7 @@ from click.core import ParameterSource
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, exactly_one, parse_seconds
+from airflow_kafka_offsets.model.parameters import LONGEST, OutOfRangePolicy, exactly_one, parse_seconds
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -144,11 +145,13 @@ def choice_option(name: str, choices: object, default: str, text: str) -> Option
     return click.option(name, type=kind, default=default, show_default=True, help=text)
 
 
-def duration_option(name: str, seconds: int | None, text: str, *, zero: bool = True) -> Option:
+def duration_option(
+    name: str, seconds: int | None, text: str, *, zero: bool = True, most: timedelta = LONGEST
+) -> Option:
     """Return an option that takes a duration, with its default in seconds."""
 
     def read(_context: click.Context, _option: click.Parameter, value: object) -> float | None:
-        return parse_seconds(value, name, zero=zero)
+        return parse_seconds(value, name, zero=zero, most=most.total_seconds())
 
     text = f"Seconds, or a duration such as PT10M, {text}"
     return click.option(

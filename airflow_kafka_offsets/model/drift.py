@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom, headrooms_json, unknown_lines
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
-from airflow_kafka_offsets.model.parameters import duration_text, parse_duration
+from airflow_kafka_offsets.model.parameters import LONGEST_GRACE, duration_text, parse_duration
 from airflow_kafka_offsets.model.table import align, offset_cell
 
 REPORT_VERSION = 1
@@ -343,6 +343,6 @@ def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
     return {"version": REPORT_VERSION, "drifted": any(group["drifted"] for group in groups), "groups": groups}
 
 
-def parse_grace(value: object) -> timedelta:
-    """Read ``grace`` as :func:`~airflow_kafka_offsets.model.parameters.parse_duration`; none means 0."""
-    return parse_duration(value, "grace") or timedelta(0)
+def parse_grace(value: object, parameter: str = "grace") -> timedelta:
+    """Read ``grace``, a duration of at most :data:`LONGEST_GRACE`; none means 0."""
+    return parse_duration(value, parameter, most=LONGEST_GRACE) or timedelta(0)

@@ -45,6 +45,12 @@ _MOST_CHARACTERS = 1_000
 LONGEST = timedelta(days=36_525)
 """A hundred years: with longer durations, times leave the calendar."""
 
+LONGEST_GRACE = timedelta(days=7)
+"""
+For that long Kafka keeps the offsets of a group after its last commit, by default: a commit that is missing
+for longer is not late, it is lost.
+"""
+
 
 def _brief(text: str) -> str:
     """Return a text without whitespace around it, ``""`` if no switch, time or duration is as long."""

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.parameters import choice, parse_duration, parse_interval
+from airflow_kafka_offsets.model.parameters import choice, parse_interval
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.drift import pipeline_drift
 from airflow_kafka_offsets.operators.base import OffsetsOperator
@@ -107,7 +107,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         "pipelines": lambda value, name: [
             _location(_pipeline(entry)) for entry in _read_pipelines(value, name)
         ],
-        "grace": parse_duration,
+        "grace": parse_grace,
         "min_headroom": parse_interval,
         "on_drift": choice(DriftPolicy),
     }

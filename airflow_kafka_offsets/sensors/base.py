@@ -213,7 +213,7 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
         checkpoint = self.open_checkpoint()
         reading = self._last = self._progress.add(self._wait.poll(self.open_client(), checkpoint))
         if self._progress.news:
-            self.log.info("%s", reading.text)
+            (self.log.warning if reading.unknown else self.log.info)("%s", reading.text)
         self._remember(memory)
         report_lag(reading.lags, reading.checkpoint)
         return reading, self._progress

@@ -51,7 +51,7 @@ class OffsetsReachedSensor(OffsetsSensor):
     def __init__(
         self,
         *,
-        target: str | datetime | Mapping[str, Any] | XComArg,
+        target: str | datetime | Mapping[str, Any] | XComArg | None = None,
         tolerance: int | str = 0,
         position: PositionSource | str | None = None,
         **kwargs: Any,

@@ -37,7 +37,7 @@ class TopicReachedSensor(OffsetsSensor):
     def __init__(
         self,
         *,
-        target: str | datetime | XComArg,
+        target: str | datetime | XComArg | None = None,
         on_idle_partition: IdlePartitionPolicy | str = "wait",
         idle_after: float | timedelta | str | None = None,
         **kwargs: Any,

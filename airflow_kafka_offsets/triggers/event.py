@@ -135,13 +135,14 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
                 if backlog != kept:
                     await self._remember(backlog)
                     kept = backlog
-                last, trouble = trouble, str(outcome) if isinstance(outcome, Exception) else ""
+                failed = isinstance(outcome, Exception)
+                last, trouble = trouble, str(outcome) if failed else outcome.unknown
+                if trouble and trouble != last:
+                    log.warning("%s: %s", "No answer, and no event" if failed else "No event", trouble)
                 if isinstance(outcome, Exception):
-                    if trouble != last:
-                        log.warning("No answer, and no event: %s", trouble)
                     continue
                 report_lag(outcome.lags, outcome.checkpoint)
-                waiting = bool(outcome.lags) and not outcome.done
+                waiting = bool(outcome.lags) and not (outcome.done or outcome.unknown)
                 backlog, news = backlog.seen(
                     waiting, time.time(), self.refire_after, position=outcome.position
                 )

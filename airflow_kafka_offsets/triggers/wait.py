@@ -86,7 +86,7 @@ class WaitTrigger(RefusableTrigger):
                 if isinstance(outcome, Reading):
                     last = outcome = progress.add(outcome)
                     if progress.news:
-                        log.info("%s", outcome.text)
+                        (log.warning if outcome.unknown else log.info)("%s", outcome.text)
                     report_lag(outcome.lags, outcome.checkpoint)
                     if outcome.done:
                         return _event("done", outcome)

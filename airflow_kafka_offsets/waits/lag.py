@@ -16,11 +16,12 @@ from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartiti
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     choice,
+    duration_text,
     parse_count,
     parse_interval,
     parse_seconds,
 )
-from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log
+from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, says_unknown
 
 THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")
 
@@ -84,17 +85,46 @@ class LagWait(Wait):
             None if self.min_headroom is None else _worst(lags),
             self.min_headroom or 0.0,
         )
+        unknown = self._unknown(client, positions) if (within := self._within(together)) else ""
+        # The table says what was found, and the last line what for.
+        last = [unknown or f"the wait ends at {self._thresholds}"] if unknown or not within else []
         return Reading(
-            together.within(self.max_lag, self.max_partition_lag),
+            within and not unknown,
             lambda: self._value(lags, together),
-            "\n".join(lag.table(SHOWN) for lag in lags),
-            news="\n".join(lag.ageless().table(SHOWN) for lag in lags),
+            "\n".join([*(lag.table(SHOWN) for lag in lags), *last]),
+            news="\n".join([*(lag.ageless().table(SHOWN) for lag in lags), *last]),
             positions=positions,
             lags=lags,
             checkpoint=self.checkpoint_location if self.from_checkpoint else None,
             remaining=self._remaining(together),
             moving=True,
+            unknown=unknown,
         )
+
+    def _within(self, lag: Lag) -> bool:
+        return lag.within(self.max_lag, self.max_partition_lag)
+
+    @property
+    def _thresholds(self) -> str:
+        """The thresholds that are given, as the parameters name them."""
+        records = {name: value for name in THRESHOLDS[:2] if (value := getattr(self, name)) is not None}
+        times = {name: value for name in THRESHOLDS[2:] if (value := getattr(self, name)) is not None}
+        texts = {**records, **{name: duration_text(value) for name, value in times.items()}}
+        return ", ".join(f"{name}={value}" for name, value in texts.items())
+
+    def _unknown(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> str:
+        """
+        Return why thresholds that hold end no wait: a group has committed nothing at all.
+
+        :raises NoCommitError: unless ``on_no_commit`` says what a group counts as before its first commit.
+        """
+        groups = self.unknown_groups(client, positions)
+        if groups and self.on_no_commit not in ("earliest", "latest"):
+            raise NoCommitError(
+                f"{', '.join(groups)} has no committed offset on this broker, so its lag is undefined: "
+                "correct the name of the group, or commit first"
+            )
+        return says_unknown(groups)
 
     def _remaining(self, lag: Lag) -> tuple[int, ...]:
         """Return by how many records each threshold is exceeded; nothing where that is not all there is."""

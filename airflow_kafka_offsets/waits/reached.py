@@ -20,8 +20,15 @@ from airflow_kafka_offsets.model.parameters import iso_time, parse_count, parse_
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_targets import offsets_at_time
 from airflow_kafka_offsets.model.table import offset_cell
+from airflow_kafka_offsets.model.text import quoted
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.waits.wait import Reading, Wait, check_in_log, partition_table
+from airflow_kafka_offsets.waits.wait import Reading, Wait, check_in_log, partition_table, says_unknown
+
+_TARGETS = (
+    "'latest', a time such as '2026-03-01T00:00:00+00:00' or '{{ data_interval_end }}', offsets such as "
+    '{"orders": {"0": 42}}, or the receipt of a task that has moved the group'
+)
+"""The choices, for an error text."""
 
 _SOON = 60_000
 """Milliseconds for which a sensor waits: clocks differ, and a run may start at its target."""
@@ -53,7 +60,7 @@ class ReachedWait(Wait):
         """Refuse parameters that are missing or contradict each other."""
         super().check(given)
         if given.target is None:
-            raise UsageError("target is missing: give 'latest', a time, offsets or a receipt")
+            raise UsageError(f"target is missing: give {_TARGETS}")
 
     def freeze(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> ReachedWait:
         """
@@ -111,8 +118,9 @@ class ReachedWait(Wait):
             for tp, end in target.items()
             if (at := lowest[tp]) is not None and (gone := min(end, logs[tp].start) - at) > 0
         }
+        unknown = "" if short else says_unknown(self.unknown_groups(client, positions))
         value = self.base_value(
-            reached=not short,
+            reached=not short and not unknown,
             target=self.target,
             current=offsets_json(lowest),
             remaining=sum(short.values()),
@@ -122,7 +130,14 @@ class ReachedWait(Wait):
         # What retention deletes is not read, and without a position it is not known how much is left.
         known = not lost and all(lowest[tp] is not None for tp in short)
         left = (sum(short.values()), max(short.values(), default=0)) if known else ()
-        return Reading(not short, lambda: value, text, positions=positions, remaining=left)
+        return Reading(
+            not short and not unknown,
+            lambda: value,
+            f"{text}\n{unknown}" if unknown else text,
+            positions=positions,
+            remaining=left,
+            unknown=unknown,
+        )
 
     @cached_property
     def _target(self) -> Offsets:
@@ -135,7 +150,12 @@ def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
         value = load_json(value, parameter)
     if isinstance(value, Mapping):
         return offsets_json(_moved_to(value) if "version" in value else parse_offsets(value, parameter))
-    return "latest" if value == "latest" else iso_time(timestamp_ms(parse_time(value, parameter)))
+    if value == "latest":
+        return "latest"
+    try:
+        return iso_time(timestamp_ms(parse_time(value, parameter)))
+    except UsageError:
+        raise UsageError(f"{parameter}={quoted(value)}: expected {_TARGETS}") from None
 
 
 def _check_passed(moment: int) -> None:

@@ -64,7 +64,7 @@ class TopicWait(Wait):
         if given.topics is None and given.group_id is None and given.checkpoint_location is None:
             raise UsageError("no topic to read: give topics, or **pipeline")
         if given.target is None:
-            raise UsageError("target is missing: give a time")
+            raise UsageError("target is missing: give a time, such as '{{ data_interval_end }}'")
         if given.idle_after is not None and given.on_idle_partition in (None, "wait"):
             raise UsageError(
                 "idle_after is given, and no idle partition is ignored: set on_idle_partition='ignore'"

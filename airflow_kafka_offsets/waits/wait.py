@@ -34,6 +34,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import choice, parse_interval
 from airflow_kafka_offsets.model.table import align
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.pipeline import NAME_READERS
 
@@ -56,6 +57,8 @@ class Reading:
     :param remaining: amounts that all have to become 0 for the wait to be over, see
         :class:`~airflow_kafka_offsets.model.pace.Descent`; empty if that is not known.
     :param moving: whether what the position is compared with moves.
+    :param unknown: why the wait is not over although nothing seems to be left: a group that the broker does
+        not know.
     """
 
     done: bool
@@ -67,6 +70,7 @@ class Reading:
     checkpoint: str | None = None
     remaining: tuple[int, ...] = ()
     moving: bool = False
+    unknown: str = ""
 
     @property
     def position(self) -> str:
@@ -203,6 +207,16 @@ class Wait:
         scopes = named.scopes(sources or None)
         return {group: group_positions(client, group, partitions) for group, partitions in scopes.items()}
 
+    def unknown_groups(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> list[str]:
+        """Return the groups that have committed nothing in any topic that this user may see."""
+        return [
+            group
+            for group, found in positions.items()
+            if not self.from_checkpoint
+            and all(at is None for at in found.values())
+            and not client.committed_everywhere(group)
+        ]
+
     def base_value(self, **values: Any) -> dict[str, Any]:
         """Return a reading's JSON, with what all readings have."""
         group_id = None if self.from_checkpoint else self.group_id
@@ -235,6 +249,19 @@ def partition_table(
     cells = [(tp.topic, str(tp.partition), *rows[tp]) for tp in shown]
     more = [f"... and {len(rows) - len(shown)} more partitions"] if len(shown) < len(rows) else []
     return "\n".join([lead, *align([("TOPIC", "PARTITION", *header), *cells]), *more])
+
+
+def says_unknown(groups: Sequence[str]) -> str:
+    """Say that the wait goes on until the first commit of groups; ``""`` for none."""
+    if not groups:
+        return ""
+    several = len(groups) > 1
+    names = ", ".join(shorten(repr(group)) for group in groups)
+    return (
+        f"{'groups' if several else 'group'} {names} {'have' if several else 'has'} committed nothing on "
+        "this broker: the wait goes on until the first commit; if there should be one, correct group_id or "
+        "the connection"
+    )
 
 
 def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs: Logs) -> None:

@@ -207,14 +207,51 @@ def test_records_that_retention_took_are_lost_and_not_waited_for(group, make_top
     assert (value["remaining"], value["lost"]) == (0, 8)
 
 
-def test_an_empty_topic_is_not_waited_for(group, make_topic):
+def test_an_empty_topic_is_not_waited_for(group, make_topic, commit):
     topic = make_topic(partitions=2)
+    commit(group, make_topic(partitions=1), {0: 0})
     assert reading_of(lag_sensor(group, topics=topic))[0] is True
     assert reading_of(lag_sensor(group, topics=topic, max_time_lag=1))[0] is True
     assert (
         reading_of(OffsetsReachedSensor(task_id="gate", group_id=group, topics=topic, target="latest"))[0]
         is True
     )
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+@pytest.mark.parametrize("records", [0, 3])
+def test_a_group_that_has_never_committed_is_waited_for(
+    policy, records, group, make_topic, produce, commit, capsys
+):
+    topic = make_topic(partitions=1)
+    produce(topic, {0: records})
+    sensor = lag_sensor(group, topics=topic, on_no_commit=policy)
+    says = f"group '{group}' has committed nothing on this broker: the wait goes on until the first commit"
+    assert sensor.poke({}).is_done is False
+    assert (says in capsys.readouterr().out) == (not records or policy == "latest")
+    commit(group, topic, {0: records})
+    assert sensor.poke({}).is_done is True
+    sensor._close()
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_group_that_has_never_committed_is_an_error_on_an_empty_topic(policy, group, make_topic):
+    sensor = lag_sensor(group, topics=make_topic(partitions=1), on_no_commit=policy)
+    with pytest.raises(
+        AirflowFailException, match="has no committed offset on this broker.*correct the name"
+    ):
+        sensor.poke({})
+    sensor._close()
+
+
+def test_a_target_is_not_reached_by_a_group_that_has_never_committed(group, make_topic, commit):
+    topic = make_topic(partitions=1)
+    sensor = OffsetsReachedSensor(task_id="gate", group_id=group, topics=topic, target="latest")
+    looked = sensor.poke({})
+    assert (looked.is_done, looked.xcom_value["reached"]) == (False, False)
+    commit(group, topic, {0: 0})
+    assert sensor.poke({}).is_done is True
+    sensor._close()
 
 
 # -- topics that change --
@@ -769,3 +806,10 @@ def test_a_timeout_says_what_is_missing(way, behind, context):
         way, lambda **more: lag_sensor(behind, timeout=0.5, **more), context, AirflowSensorTimeout
     )
     assert f"{behind}: total lag 5" in str(error)
+    assert str(error).endswith("the wait ends at max_lag=0")
+
+
+def test_each_threshold_is_named(behind, capsys):
+    reading_of(lag_sensor(behind, max_lag=4, max_partition_lag=9, max_time_lag=90, min_headroom="P1D"))
+    named = "max_lag=4, max_partition_lag=9, max_time_lag=1 min 30 s, min_headroom=1 d"
+    assert f"the wait ends at {named}" in capsys.readouterr().out

@@ -191,6 +191,20 @@ def test_a_topic_that_comes_later_is_waited_for(group, bootstrap_servers, commit
     assert asyncio.run(run())[0]["total_lag"] == 7
 
 
+def test_a_group_whose_first_commit_it_waits_for_is_named(group, topic, commit, caplog):
+    async def run():
+        async with Watch(trigger(group, topic, on_no_commit="latest")) as watch:
+            await watch.polls(1)
+            assert watch.fired == []
+            said = [record.message for record in caplog.records if "No event" in record.message]
+            await asyncio.to_thread(commit, group, topic, {0: 0, 1: 0})
+            await watch.until(1)
+            return said
+
+    (said,) = asyncio.run(run())
+    assert f"group '{group}' has committed nothing on this broker" in said
+
+
 def test_it_is_what_a_watcher_takes_and_the_same_each_time(group, topic):
     orders = KafkaPipeline(group_id=group, topics=topic)
     watched = Asset(

@@ -308,7 +308,11 @@ CANNOT_BE = [
     (OffsetsReachedSensor, REACHED | {"tolerance": "a"}, "tolerance=a: expected 0 or more"),
     (OffsetsReachedSensor, REACHED | {"stalled_after": "-1"}, "stalled_after=-1: expected seconds"),
     (OffsetsReachedSensor, REACHED | {"stalled_after": 0}, "stalled_after=0: expected seconds, .* above 0"),
-    (OffsetsReachedSensor, REACHED | {"target": "lastest"}, "target=lastest: expected a time"),
+    (
+        OffsetsReachedSensor,
+        REACHED | {"target": "lastest"},
+        "target='lastest': expected 'latest', a time such as",
+    ),
     (OffsetsReachedSensor, REACHED | {"target": {"a": {"0": -1}}}, "target"),
     (OffsetsReachedSensor, REACHED | {"target": None}, "target is missing: give 'latest', a time"),
     (TopicReachedSensor, TOPIC | {"target": "noon"}, "target=noon: expected a time"),
@@ -331,7 +335,7 @@ def test_a_sensor_of_a_topic_has_no_position():
 
 @pytest.mark.parametrize("sensor", [OffsetsReachedSensor, TopicReachedSensor])
 def test_a_target_has_no_default(sensor):
-    with pytest.raises(TypeError, match="target"):
+    with pytest.raises(UsageError, match="^task gate: target is missing: give "):
         sensor(task_id="gate", group_id="g")
 
 

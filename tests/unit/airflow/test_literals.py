@@ -14,9 +14,13 @@ from airflow.sdk import DAG
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
 GROUP: dict[str, Any] = {"group_id": "orders"}
 ORDERS: dict[str, Any] = GROUP | {"checkpoint_location": "/cp/orders"}
@@ -115,6 +119,13 @@ WRONG = [
     (CommitOffsetWindowOperator, GROUP, "window", "", "='' is nothing, and it was given"),
     (PlanOffsetWindowOperator, GROUP, "end", "earliest", "=earliest: expected 'latest'"),
     (PlanOffsetWindowOperator, GROUP, "max_records", "many", "=many: expected 1 or more, as a whole number"),
+    (
+        OffsetsReachedSensor,
+        GROUP,
+        "target",
+        "lastest",
+        "='lastest': expected 'latest', a time such as .*, offsets such as .*, or the receipt of a task",
+    ),
 ]
 
 
@@ -122,6 +133,29 @@ WRONG = [
 def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter, value, says):
     with pytest.raises(UsageError, match=f"^task wrong: {parameter}{says}"):
         operator(task_id="wrong", **names, **{parameter: value})
+
+
+@pytest.mark.parametrize(
+    ("operator", "names", "says"),
+    [
+        (OffsetsReachedSensor, GROUP, "target is missing: give 'latest', a time such as .*, offsets"),
+        (TopicReachedSensor, {"topics": "orders"}, "target is missing: give a time, such as"),
+        (ConsumerGroupLagSensor, GROUP, "no threshold: give max_lag, max_partition_lag"),
+        (CommitOffsetsOperator, {}, "group_id is missing"),
+        (CommitOffsetsOperator, GROUP, "nothing to commit: give checkpoint_location"),
+        (CommitOffsetWindowOperator, GROUP, "window is missing"),
+        (CheckOffsetDriftOperator, {}, "nothing to compare: give group_id and checkpoint_location"),
+        (ResetOffsetsOperator, GROUP, "found none of them; expected exactly one of to_offset"),
+    ],
+)
+def test_a_parameter_that_is_missing_is_named_with_its_task(operator, names, says):
+    with pytest.raises(UsageError, match=f"^task wrong: {says}"):
+        operator(task_id="wrong", **names)
+
+
+def test_a_grace_of_more_than_a_week_is_refused():
+    with pytest.raises(UsageError, match="grace=P8D: expected seconds.* of at most 7 days"):
+        CheckOffsetDriftOperator(task_id="wrong", **ORDERS, grace="P8D")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from airflow_kafka_offsets.errors import NoCommitError
-from airflow_kafka_offsets.model.offsets import LogRange, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, LogRange, Positions, TopicPartition
 from airflow_kafka_offsets.waits import progress as progress_module
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.progress import Progress
@@ -35,6 +35,9 @@ class Logs:
 
     def log_ranges(self, partitions: Iterable[TopicPartition], **_: Any) -> dict[TopicPartition, LogRange]:
         return {tp: self.logs[tp] for tp in partitions}
+
+    def committed_everywhere(self, _group_id: str) -> dict[TopicPartition, Commit]:
+        return {TopicPartition("other", 0): Commit(1, None)}
 
 
 class Clock:
