@@ -132,7 +132,7 @@ def kafka_stop(directory: Path | None, output: str) -> None:
 
 
 def main() -> None:
-    """Run the command line: exit 0 done, 1 refused or failed, 2 usage."""
+    """Run the command line: exit 0 done, 1 refused or failed, 2 usage, 3 could not be checked."""
     # What others have named may not fit the terminal's encoding.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     thresholds = gc.get_threshold()

@@ -10,6 +10,7 @@ import click
 
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
+    UNCHECKED,
     Execution,
     move_options,
     print_result,
@@ -27,7 +28,9 @@ from airflow_kafka_offsets.cli.options import (
     scenario_options,
     topics_option,
 )
-from airflow_kafka_offsets.model.drift import reports_json
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.model.drift import REPORT_VERSION, reports_json
+from airflow_kafka_offsets.model.parameters import LONGEST_GRACE
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -137,10 +140,28 @@ def checkpoint_undo(checkpoint: SparkCheckpoint, archive: str | None, execution:
     execution.finish(plan, checkpoint=checkpoint)
 
 
-@click.command(cls=StrictCommand)
+class CheckCommand(StrictCommand):
+    """A command whose exit status tells what it has found from what it could not check."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; exit 3 after an error that is not of its usage."""
+        try:
+            return super().invoke(ctx)
+        except UsageError:
+            raise
+        except KafkaOffsetsError as error:
+            value = {"version": REPORT_VERSION, "drifted": None, "groups": [], "error": str(error)}
+            print_result(ctx.params["output"], value, ())
+            click.echo(f"Error: {error}", err=True)
+            raise SystemExit(UNCHECKED) from error
+
+
+@click.command(cls=CheckCommand)
 @checkpoint_argument
 @groups_argument
-@duration_option("--grace", 0, "after the end of a batch in which it need not have been committed.")
+@duration_option(
+    "--grace", 0, "after the end of a batch in which it need not have been committed.", most=LONGEST_GRACE
+)
 @duration_option(
     "--min-headroom",
     None,
@@ -158,7 +179,9 @@ def drift(
     output: str,
 ) -> None:
     """
-    Compare GROUP with the checkpoint at URI, and both with the log; exit 1 if they have drifted.
+    Compare GROUP with the checkpoint at URI, and both with the log.
+
+    Exit 1 if they have drifted, 3 if that could not be checked.
 
     GROUP is a group, or JSON such as {"orders": "orders-etl", "source:1": "other"}.
     """

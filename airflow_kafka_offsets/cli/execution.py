@@ -25,6 +25,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, Checkpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv
 from airflow_kafka_offsets.model.offsets import Positions
+from airflow_kafka_offsets.model.receipt import outcome
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 REFUSED = 1
 USAGE = 2
+UNCHECKED = 3
 
 
 def print_result(output: str, value: Mapping[str, Any], lines: Iterable[str]) -> None:
@@ -92,12 +94,14 @@ class Execution:
         """
         from airflow_kafka_offsets.moves.apply import apply, look_up_times
 
+        if client is not None and not export:
+            plan = look_up_times(client, plan)
         if export:
             # What is refused is no plan for others to carry out.
             if not plan.refused:
                 click.echo(format_csv({group.group_id: group.after for group in plan.groups}), nl=False)
         elif self.output == "table":
-            self.show(*(look_up_times(client, plan) if client else plan).tables())
+            self.show(*plan.tables())
         if not plan.refused:
             save_offsets(save, {group.group_id: group.before for group in plan.groups}, execute=self.execute)
         receipt = apply(
@@ -109,6 +113,9 @@ class Execution:
             known_moves=known_moves,
             plan_only=not self.execute,
         )
+        if self.execute and not export:
+            saved = [f"what was overwritten is saved in {save}"] if save else []
+            self.show(*outcome(receipt), *saved)
         self.conclude(None if export else receipt, "the offsets were moved")
 
     def show(self, *lines: str) -> None:

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, furthest, plan_text, time_cell
+from airflow_kafka_offsets.model.table import REFUSED, RecordTimes, furthest, plan_text, time_cell, times_json
 from airflow_kafka_offsets.model.text import Show, quoted, shorten
 
 PendingBatch = Literal["fail", "discard"]
@@ -130,6 +130,7 @@ class CheckpointPlan:
     :param resumes: the archive is there already: an earlier try has written it.
     :param undoes: name of the archive that is put back.
     :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
+    :param compared: its targets beside the logs, by source, if they were compared.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
     """
 
@@ -152,6 +153,7 @@ class CheckpointPlan:
     resumes: bool = False
     undoes: str | None = None
     copies: bool = False
+    compared: tuple[OffsetPlan, ...] = field(default=(), repr=False)
     times: RecordTimes = field(default_factory=dict, repr=False)
 
     @property
@@ -161,12 +163,15 @@ class CheckpointPlan:
 
     def judged(self, plans: Iterable[OffsetPlan]) -> CheckpointPlan:
         """Return the plan with the refusals and notes of plans that compared its targets with the logs."""
-        refusals: list[str] = []
-        notes: list[str] = []
-        for plan in plans:
-            refusals += plan.refusals
-            notes += plan.notes
-        return replace(self, refusals=(*refusals, *self.refusals), notes=(*notes, *self.notes))
+        compared = tuple(plans)
+        refusals = [refusal for plan in compared for refusal in plan.refusals]
+        notes = [note for plan in compared for note in plan.notes]
+        return replace(
+            self,
+            refusals=(*refusals, *self.refusals),
+            notes=(*notes, *self.notes),
+            compared=compared,
+        )
 
     def receipt(self) -> dict[str, Any]:
         """
@@ -174,7 +179,19 @@ class CheckpointPlan:
 
         ``kind``, ``location``, ``query_id``, ``batch_id``, ``before`` and ``after`` (``{source: offsets}``),
         ``discarded`` (batch ids) and ``archive`` (``null`` if no file changes, so that nothing is kept).
+        Where no group moves with it also ``skipped``, ``clamped``, ``lost`` and ``times``, as in a group's
+        receipt, by source.
         """
+        shown, _ = self.shown()
+        compared = {
+            "skipped": {plan.group_id: offsets_json(plan.skipped) for plan in self.compared if plan.skipped},
+            "clamped": {plan.group_id: offsets_json(plan.clamped) for plan in self.compared if plan.clamped},
+            "lost": sum(plan.lost for plan in self.compared),
+        }
+        times = {
+            source: times_json(self.times, (move[1:] for move in shown if move[0] == source))
+            for source in self.before
+        }
         return {
             "kind": self.kind,
             "location": self.location,
@@ -184,6 +201,8 @@ class CheckpointPlan:
             "after": sources_json(self.after),
             "discarded": list(self.discarded),
             "archive": self.archive,
+            **(compared if self.compared else {}),
+            **({"times": times} if self.times else {}),
         }
 
     def shown(self) -> tuple[list[tuple[str, TopicPartition, int, int | None]], str]:
@@ -206,8 +225,10 @@ class CheckpointPlan:
             if self.times:
                 row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
             rows.append(row)
-        if not self.steps:
-            moved_before = self.resumes or (self.before != self.after and not self.refusals)
+        if not self.steps and self.refusals and self.before != self.after:
+            does = f"was to be moved ({self.kind}, batch {self.batch_id})"
+        elif not self.steps:
+            moved_before = self.resumes or self.before != self.after
             does = "was moved by an earlier try" if moved_before else "stays as it is"
         elif self.kind == "truncate":
             does = f"goes back from batch {self.batch_id}"

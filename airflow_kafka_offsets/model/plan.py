@@ -70,6 +70,9 @@ class OffsetPlan:
     :param found: the committed offsets that the plan was made on. ``before`` may be from an earlier,
         interrupted try.
     :param metadata: the texts of the commits that would be overwritten.
+    :param skipped: where partitions stay that were to be moved and are left alone; ``None`` = no commit.
+    :param clamped: the offset that was asked for, of partitions that move to an end of their log instead: the
+        log does not hold it. ``None`` where a time was asked for.
     :param done: whether there is nothing to write, since this was carried out before and the group has gone
         on since.
     """
@@ -82,6 +85,8 @@ class OffsetPlan:
     times: RecordTimes = field(default_factory=dict, repr=False)
     found: Positions = field(default_factory=dict, repr=False)
     metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict, repr=False)
+    skipped: Positions = field(default_factory=dict, repr=False)
+    clamped: Positions = field(default_factory=dict, repr=False)
     done: bool = False
 
     @classmethod
@@ -96,19 +101,24 @@ class OffsetPlan:
         on_out_of_range: OutOfRangePolicy = "fail",
         allow_rewind: bool = True,
         may_go_back: Collection[TopicPartition] = (),
+        clamped: Collection[TopicPartition] = (),
         refusals: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> OffsetPlan:
         """
         Lay the targets beside the committed offsets and the logs, and apply the policies.
 
-        :param before: the committed offset of at least the partitions of ``targets``.
+        :param before: the committed offset of at least the partitions of ``targets``; the others are left
+            alone.
         :param logs: likewise.
         :param allow_rewind: whether an offset may go backwards.
         :param may_go_back: partitions that may go backwards in any case.
+        :param clamped: partitions whose target is an end of their log because the log does not reach to the
+            time that was asked for.
         :param refusals: reasons that were found before, kept with those found here; ``notes`` likewise.
         """
         found, remarks = [*refusals], [*notes]
+        asked: dict[TopicPartition, int | None] = dict.fromkeys(clamped)
         moves: list[PartitionMove] = []
         backwards: list[TopicPartition] = []
         goes_back: list[TopicPartition] = []
@@ -122,6 +132,7 @@ class OffsetPlan:
                     remarks.append(f"{text}: left alone")
                     continue
                 else:
+                    asked[tp] = target
                     target = min(max(target, log.start), log.end)
                     remarks.append(f"{text}: moved to {target}")
             if current is not None and target < current and not allow_rewind:
@@ -140,7 +151,16 @@ class OffsetPlan:
                 "is not the one it follows; check both, then set allow_rewind=True"
             )
         positions = {move.topic_partition: move.before for move in moves}
-        return cls(group_id, tuple(moves), dict(source or {}), tuple(found), tuple(remarks), found=positions)
+        return cls(
+            group_id,
+            tuple(moves),
+            dict(source or {}),
+            tuple(found),
+            tuple(remarks),
+            found=positions,
+            skipped={tp: at for tp, at in before.items() if tp not in positions},
+            clamped=asked,
+        )
 
     @property
     def before(self) -> Positions:
@@ -166,6 +186,13 @@ class OffsetPlan:
     def records(self) -> int:
         """Records by which the group moves, negative for back; without a commit from log start."""
         return sum(move.records for move in self.moves)
+
+    @property
+    def lost(self) -> int:
+        """Records that retention had deleted before they were asked for, as far as their number is known."""
+        starts = {move.topic_partition: move.log.start for move in self.moves}
+        asked = {tp: offset for tp, offset in self.clamped.items() if offset is not None}
+        return sum(max(0, starts[tp] - max(0, offset)) for tp, offset in asked.items())
 
     def shown(self) -> tuple[list[PartitionMove], str]:
         """Return the moves that a table shows, and a line about the others."""
@@ -225,7 +252,13 @@ class OffsetPlan:
             rows.append(row)
         total = f", {self.records:+d} records" if self.changed else ""
         group = f"group {printable(self.group_id)}{REFUSED if refused else ''}"
-        heading = f"{group}: {self.changed} of {len(self.moves)} partitions change{total}"
+        exceptions = {
+            "left alone": len(self.skipped),
+            "moved to an end of the log instead": len(self.clamped),
+            "records deleted by retention": self.lost,
+        }
+        rest = "".join(f"; {number} {what}" for what, number in exceptions.items() if number)
+        heading = f"{group}: {self.changed} of {len(self.moves)} partitions change{total}{rest}"
         remarks = [more, *self.notes] if more else self.notes
         return plan_text(heading, rows, remarks, self.refusals, refused=refused)
 

@@ -15,9 +15,10 @@ from typing import Any
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import log_json, offsets_json, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.names import stored_group
-from airflow_kafka_offsets.model.offsets import Offsets, Positions
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.text import Show, excess, shorten
+from airflow_kafka_offsets.model.table import times_json
+from airflow_kafka_offsets.model.text import Show, excess, printable, shorten
 
 RECEIPT_VERSION = 1
 _SURELY_READABLE = 10_000
@@ -31,8 +32,10 @@ def receipt(
 
     For one group: ``version``, ``group_id``, ``before``, ``after``, ``log_start``, ``log_end`` (each
     ``{topic: {partition: offset}}``, ``null`` = no commit), ``changed`` (partitions), ``records``,
-    ``plan_only``, ``verified`` (whether the commit was read back) and ``source``. For several groups:
-    the totals, and ``groups``, a list of such receipts.
+    ``plan_only``, ``verified`` (whether the commit was read back), ``source``, ``skipped``, ``clamped`` and
+    ``lost`` (see :class:`~airflow_kafka_offsets.model.plan.OffsetPlan`), and ``times`` of the records of the
+    partitions that a table shows, if they were looked up. For several groups: the totals, and ``groups``, a
+    list of such receipts.
     """
     each = [_of_group(plan, plan_only, verified) for plan in plans]
     if len(each) == 1:
@@ -45,6 +48,7 @@ def receipt(
         "plan_only": plan_only,
         "verified": verified,
         "source": dict(plans[0].source) if plans else {},
+        "lost": sum(plan.lost for plan in plans),
     }
 
 
@@ -54,7 +58,7 @@ def check_restorable(plans: Sequence[OffsetPlan]) -> None:
 
     :raises PlanRefusedError: nothing is to be written then: it could not be restored.
     """
-    partitions = sum(len(plan.moves) for plan in plans)
+    partitions = sum(len(plan.moves) + len(plan.skipped) for plan in plans)
     if partitions > _SURELY_READABLE and (refusal := excess("the receipt", json.dumps(receipt(plans)))):
         raise PlanRefusedError(
             f"{partitions:,} partitions are too many for one move, since it could not be taken back "
@@ -106,4 +110,39 @@ def _of_group(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, An
         "plan_only": plan_only,
         "verified": verified,
         "source": dict(plan.source),
+        "skipped": offsets_json(plan.skipped),
+        "clamped": offsets_json(plan.clamped),
+        "lost": plan.lost,
+        **({"times": _times(plan)} if plan.times else {}),
     }
+
+
+def _times(plan: OffsetPlan) -> dict[str, Any]:
+    return times_json(
+        plan.times, ((move.topic_partition, move.before, move.after) for move in plan.shown()[0])
+    )
+
+
+def outcome(value: Mapping[str, Any]) -> list[str]:
+    """Return what was done, as lines for a terminal: a receipt's groups, and its checkpoint."""
+    lines = []
+    if (moved := value.get("checkpoint")) is not None:
+        archive = moved["archive"]
+        did = (
+            f"was moved ({moved['kind']}) and read back; archive {archive}" if archive else "was not changed"
+        )
+        lines.append(f"checkpoint {printable(moved['location'])} {did}")
+    for group in value.get("groups", [value]):
+        partitions = [
+            TopicPartition(topic, int(number))
+            for topic, numbers in group["after"].items()
+            for number in numbers
+        ]
+        did = "nothing was committed"
+        if partitions:
+            did = (
+                f"{len(partitions)} partitions were committed and read back ({summarize(partitions)}), "
+                f"{group['changed']} of them changed, {group['records']:+d} records"
+            )
+        lines.append(f"group {printable(group['group_id'])}: {did}")
+    return lines

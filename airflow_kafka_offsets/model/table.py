@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import printable
 
-RecordTimes = Mapping[tuple[TopicPartition, int], "int | None"]
+DELETED: Final = "deleted"
+END: Final = "end"
+"""What an offset has in place of a time: its record is deleted; no record follows."""
+
+RecordTimes = Mapping[tuple[TopicPartition, int], int | Literal["deleted"] | None]
 """
-Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows.
+Partition and offset -> time of the record there or after, in ms since 1970; ``None`` if no record follows,
+:data:`DELETED` below the log start.
 """
 
 REFUSED = " (refused, not carried out)"
@@ -74,11 +79,28 @@ def offset_cell(offset: int | None) -> str:
 
 
 def time_cell(times: RecordTimes, topic_partition: TopicPartition, offset: int | None) -> str:
-    """Return the time at an offset for a table: ``end`` where no record follows, ``-`` if unknown."""
+    """Return the time at an offset for a table, see :func:`time_text`; ``-`` if unknown."""
+    return time_text(times, topic_partition, offset) or "-"
+
+
+def time_text(times: RecordTimes, topic_partition: TopicPartition, offset: int | None) -> str | None:
+    """Return the time at an offset, :data:`DELETED`, or :data:`END`; ``None`` if unknown."""
     if offset is None or (topic_partition, offset) not in times:
-        return "-"
+        return None
     time = times[topic_partition, offset]
-    return "end" if time is None else iso_time(time)
+    return END if time is None else DELETED if time == DELETED else iso_time(time)
+
+
+def times_json(
+    times: RecordTimes, moves: Iterable[tuple[TopicPartition, int | None, int | None]]
+) -> dict[str, dict[str, dict[str, str]]]:
+    """Return the known times ``before`` and ``after`` moves, each as ``{topic: {partition: text}}``."""
+    found: dict[str, dict[str, dict[str, str]]] = {"before": {}, "after": {}}
+    for tp, *offsets in moves:
+        for name, offset in zip(found, offsets, strict=True):
+            if text := time_text(times, tp, offset):
+                found[name].setdefault(tp.topic, {})[str(tp.partition)] = text
+    return found
 
 
 def columns(rows: Iterable[tuple[Any, ...]], names: Collection[str]) -> dict[str, list[Any]]:

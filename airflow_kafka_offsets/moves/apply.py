@@ -19,6 +19,7 @@ from airflow_kafka_offsets.errors import BrokerError, CheckpointMovedError, Plan
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import committed_offsets
+from airflow_kafka_offsets.model.table import DELETED
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.offsets import TopicPartition
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.plan import OffsetPlan
-    from airflow_kafka_offsets.model.table import RecordTimes
     from airflow_kafka_offsets.moves.known_moves import KnownMoves
 
     Write = Callable[[OffsetsClient, OffsetPlan, str], OffsetPlan]
@@ -43,8 +43,12 @@ _REPEATS = 3
 
 def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
     """Return a plan with the log's times at its positions, as far as the broker gives them soon."""
+    positions = plan.positions()
     try:
-        return plan.with_times(times_at(client, plan.positions(), _TIMES_WITHIN))
+        logs = client.log_ranges({tp for tp, _ in positions})
+        deleted = {(tp, offset) for tp, offset in positions if offset < logs[tp].start}
+        times = times_at(client, positions - deleted, _TIMES_WITHIN)
+        return plan.with_times({**times, **dict.fromkeys(deleted, DELETED)})
     except BrokerError as error:
         log.info("The times of the log are not shown: %s", error)
         return plan
@@ -52,7 +56,7 @@ def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
 
 def times_at(
     client: OffsetsClient, positions: Iterable[tuple[TopicPartition, int]], within: float
-) -> RecordTimes:
+) -> dict[tuple[TopicPartition, int], int | None]:
     """
     Return the log's times at partitions and offsets, see :meth:`OffsetsClient.record_times`.
 

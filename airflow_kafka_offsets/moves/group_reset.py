@@ -128,6 +128,7 @@ def plan_positions(
         logs,
         source=source,
         on_out_of_range=on_out_of_range,
+        clamped=found.clamped,
         refusals=[*refusals, *found.refusals],
         notes=notes,
     )

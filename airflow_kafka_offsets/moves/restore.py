@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     read_checkpoint_receipt,
 )
 from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
-from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -127,7 +127,20 @@ def _plan_groups(
     remark = "had no committed offset, which cannot be restored; " + (
         "left where it is" if on_no_commit == "skip" else "moved to its log start"
     )
-    return [plan.noting(without.get(plan.group_id, []), remark) for plan in plans]
+    return [
+        replace(
+            plan.noting(without[plan.group_id], remark),
+            skipped={
+                **plan.skipped,
+                **(_now(client, plan.group_id, without[plan.group_id]) if on_no_commit == "skip" else {}),
+            },
+        )
+        for plan in plans
+    ]
+
+
+def _now(client: OffsetsClient, group_id: str, partitions: Sequence[TopicPartition]) -> Positions:
+    return committed_offsets(client.committed(group_id, partitions))
 
 
 def plan_restore_file(

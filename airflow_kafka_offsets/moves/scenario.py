@@ -100,11 +100,16 @@ def _left_out(partitions: Sequence[TopicPartition]) -> OffsetsFormatError:
 
 
 class Targets(NamedTuple):
-    """The offsets that a scenario means, with remarks and refusals."""
+    """
+    The offsets that a scenario means, with remarks and refusals.
+
+    ``clamped`` has the partitions that are moved to an end of their log because a time is not in it.
+    """
 
     targets: Mapping[TopicPartition, int]
     notes: Sequence[str] = ()
     refusals: Sequence[str] = ()
+    clamped: Sequence[TopicPartition] = ()
 
 
 def find_targets(
@@ -146,7 +151,8 @@ def find_targets(
         )
     if on_out_of_range == "skip":
         return Targets({}, [f"{text}: every partition is left alone"])
-    return Targets({tp: logs[tp].end for tp in before}, [f"{text}: moved to the log end"])
+    ends = {tp: logs[tp].end for tp in before}
+    return Targets(ends, [f"{text}: moved to the log end"], clamped=list(ends))
 
 
 def _compare_with_records(
@@ -184,4 +190,4 @@ def _compare_with_records(
     if on_out_of_range == "skip":
         kept = {tp: offset for tp, offset in targets.items() if tp not in gone}
         return Targets(kept, [*notes, f"{text}: left alone"])
-    return Targets(targets, [*notes, f"{text}: moved to the log start"])
+    return Targets(targets, [*notes, f"{text}: moved to the log start"], clamped=list(gone))

@@ -89,6 +89,8 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     needs_group: ClassVar[bool] = True
     calls_timeout: ClassVar[float] = 120.0
     """Seconds for all calls to the broker together."""
+    shows_times: ClassVar[bool] = False
+    """Whether log and receipt have the times of the records, for which a move waits some seconds at most."""
     count_move = staticmethod(count_commit)
     """Counts what was carried out, for each group and its topics."""
 
@@ -194,7 +196,7 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         self._group_outlets.check(context, self.kafka_config_id, groups)
         written = [group for group in plan.groups if group.after and not group.done]
         self._moving = {group.group_id: {tp.topic for tp in group.after} for group in written}
-        if plan_only:
+        if plan_only or self.shows_times:
             plan = look_up_times(client, plan)
         for table in plan.tables():
             self.log.info("%s", table)
@@ -243,6 +245,7 @@ class MovingOperator(OffsetsOperator):
     """
 
     moves_on_purpose: ClassVar[bool] = True
+    shows_times: ClassVar[bool] = True
     count_move = staticmethod(count_reset)
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
     readers: ClassVar[Mapping[str, Reader]] = {

@@ -41,7 +41,12 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 RECEIPT_FILE = "kafka-offsets-receipt.json"
 """The file that the command reads a receipt from."""
 
-_COLUMNS = ("group", "topic", "partition", "before", "after", "records", "log_start", "log_end")
+_EXCEPTIONS = ("skipped", "clamped")
+_NOTHING = object()
+_COLUMNS = (
+    *("group", "topic", "partition", "before", "after", "records", "log_start", "log_end"),
+    *("note", "time_before", "time_after"),
+)
 
 
 def read(
@@ -91,7 +96,7 @@ def names_of(
 
 def receipt_table(value: Value, move: Move) -> ReceiptResponse:
     """Return a receipt as columns, one row for each partition."""
-    rows = rows_of(value)
+    rows = [(*row, *_remarks(part, *row[1:3])) for part in parts_of(value) for row in _rows(part)]
     source, checkpoint = value.get("source"), value.get("checkpoint")
     changed = value.get("changed")
     return ReceiptResponse(
@@ -101,7 +106,16 @@ def receipt_table(value: Value, move: Move) -> ReceiptResponse:
         plan_only=move.plan_only,
         verified=value.get("verified") is True,
         checkpoint=dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
-        totals=ReceiptTotals(partitions=len(rows), records=move.records, lag=move.lag),
+        totals=ReceiptTotals(
+            partitions=len(rows),
+            records=move.records,
+            lag=move.lag,
+            **{
+                name: sum(1 for part in parts_of(value) for _ in cells(part.get(name)))
+                for name in _EXCEPTIONS
+            },
+            lost=lost if isinstance(lost := value.get("lost"), int) else None,
+        ),
         partitions=ReceiptPartitions(**columns(rows, _COLUMNS)),
     )
 
@@ -177,9 +191,29 @@ def _rows(part: Value) -> list[tuple[Any, ...]]:
         name: {(topic, number): offset for topic, number, offset in cells(part.get(name))}
         for name in ("before", "after", "log_start", "log_end")
     }
+    for topic, number, offset in cells(part.get("skipped")):
+        known["before"].setdefault((topic, number), offset)
+        known["after"].setdefault((topic, number), offset)
     rows = []
     for topic, number in sorted(known["before"].keys() | known["after"].keys()):
         before, after, start, end = (known[name].get((topic, number)) for name in known)
         records = None if before is None or after is None else after - before
         rows.append((str(part.get("group_id")), topic, number, before, after, records, start, end))
     return rows
+
+
+def _remarks(part: Value, topic: str, number: int) -> tuple[str | None, ...]:
+    """Return a note on a partition of a receipt, and the times before and after."""
+
+    def at(value: object) -> Any:
+        numbers = value.get(topic) if isinstance(value, Mapping) else None
+        return numbers.get(str(number), _NOTHING) if isinstance(numbers, Mapping) else _NOTHING
+
+    note, asked = None, at(part.get("clamped"))
+    if at(part.get("skipped")) is not _NOTHING:
+        note = "left alone"
+    elif asked is not _NOTHING:
+        note = "the time asked for is not in the log" if asked is None else f"asked for {asked}"
+    times = part.get("times")
+    found = [at(times.get(name) if isinstance(times, Mapping) else None) for name in ("before", "after")]
+    return note, *(text if isinstance(text, str) else None for text in found)

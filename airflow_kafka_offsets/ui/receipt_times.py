@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time
-from airflow_kafka_offsets.model.table import RecordTimes, furthest
+from airflow_kafka_offsets.model.table import DELETED, END, furthest
 from airflow_kafka_offsets.moves.apply import times_at
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-DELETED, END = "deleted", "end"
-"""What an offset has in place of a time: its record is deleted; no record follows."""
 
 _SKEW_MS = 3_600_000
 """Milliseconds by which a producer's clock may be ahead of Airflow's."""
@@ -76,7 +73,7 @@ def read_times(
 def judge(
     wanted: Sequence[Place],
     logs: Mapping[TopicPartition, LogRange],
-    times: RecordTimes,
+    times: Mapping[tuple[TopicPartition, int], int | None],
     made_ms: int,
 ) -> dict[str, Any]:
     """

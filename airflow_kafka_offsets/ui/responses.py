@@ -179,6 +179,11 @@ class ReceiptPartitions(BaseModel):
     records: list[int | None]
     log_start: list[int | None]
     log_end: list[int | None]
+    note: list[str | None]
+    """Why a partition is elsewhere than it was asked to be."""
+    time_before: list[str | None]
+    time_after: list[str | None]
+    """Times of the records when the move was planned, as in :class:`RecordTimes`."""
 
 
 class ReceiptTotals(BaseModel):
@@ -187,6 +192,12 @@ class ReceiptTotals(BaseModel):
     partitions: int
     records: int | None
     lag: int | None
+    skipped: int
+    """Partitions that were left alone."""
+    clamped: int
+    """Partitions that moved to an end of their log instead of what was asked for."""
+    lost: int | None
+    """Records that retention had deleted before they were asked for; ``null`` in an old receipt."""
 
 
 class ReceiptResponse(BaseModel):

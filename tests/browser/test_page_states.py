@@ -321,6 +321,27 @@ def test_a_receipt_of_which_no_times_are_known(browser, pages, answer):
         expect(rows.nth(0)).not_to_contain_text("…")
 
 
+def test_a_receipt_shows_what_did_not_move_and_the_times_that_it_has(browser, pages):
+    address = "dags/orders/runs/r/tasks/reset/-1"
+    values = task_instance()
+    values["receipt"]["totals"] |= {"skipped": 1, "clamped": 2, "lost": 1_200}
+    values["receipt"]["partitions"] |= {
+        "note": ["left alone", f"asked for {HOSTILE}"],
+        "time_before": ["deleted", None],
+        "time_after": [moment(-3_000), None],
+    }
+    pages.answers |= {address: values, f"{address}/now": (500, {"detail": "broken"})}
+    with quiet_page(browser, allowed=(REFUSED,), timezone_id="UTC") as page:
+        page.goto(pages.url + address)
+        expect(page.get_by_text("1,200 records")).to_be_visible()
+        expect(page.get_by_text("2 partitions", exact=True)).to_be_visible()
+        rows = page.get_by_role("region", name="What was moved").locator("tbody tr")
+        for text in ("left alone", "deleted", "2026-02-28 10:00:00"):
+            expect(rows.nth(0)).to_contain_text(text)
+        expect(rows.nth(1)).to_contain_text(f"asked for {HOSTILE}")
+        expect(page.get_by_text("when the move was planned")).to_be_visible()
+
+
 READING = {
     "version": 1,
     "total_lag": 67_600,

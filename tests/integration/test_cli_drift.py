@@ -18,9 +18,9 @@ pytestmark = pytest.mark.integration
 def drift(bootstrap_servers):
     """Runs the command as a user does, in a process of its own."""
 
-    def run(*arguments):
+    def run(*arguments, on=bootstrap_servers):
         command = [sys.executable, "-m", "airflow_kafka_offsets.cli", "drift", *map(str, arguments)]
-        command += ["--bootstrap-server", bootstrap_servers]
+        command += ["--bootstrap-server", on]
         return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
 
     return run
@@ -82,11 +82,19 @@ def test_a_grace_that_is_none_is_a_usage_error(drift, pipeline):
     assert "expected seconds" in done.stderr
 
 
-def test_a_location_without_a_checkpoint_is_exit_1_and_a_sentence(drift, tmp_path):
-    done = drift(tmp_path, "g")
-    assert done.returncode == 1
+@pytest.mark.parametrize("away", ["checkpoint", "broker"])
+def test_what_could_not_be_checked_is_exit_3_a_sentence_and_json(away, drift, pipeline, tmp_path):
+    location, group, _ = pipeline
+    if away == "broker":
+        done = drift(location, group, "--output", "json", "--timeout", "2", on="127.0.0.1:1")
+    else:
+        done = drift(tmp_path / "nothing", group, "--output", "json")
+    assert done.returncode == 3
     assert done.stderr.startswith("Error: ")
     assert "Traceback" not in done.stderr
+    found = json.loads(done.stdout)
+    assert found.pop("error") == done.stderr.removeprefix("Error: ").rstrip("\n")
+    assert found == {"version": 1, "drifted": None, "groups": []}
 
 
 def test_too_little_headroom_is_drift(drift, pipeline, produce, bootstrap_servers):

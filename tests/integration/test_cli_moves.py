@@ -6,6 +6,8 @@ import json
 from functools import partial
 
 import pytest
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -86,6 +88,75 @@ def test_a_reset_of_both_is_executed_and_restored_from_the_receipt_that_it_print
     done = cli("group", "restore", group, "--receipt", file, "--execute", "--output", "json", *flags)
     assert (done.code, json.loads(done.out)["checkpoint"]["kind"]) == (0, "undo")
     assert (query.sparks_files(), committed()) == (before, READ)
+
+
+def test_what_was_done_is_said_after_the_plan(cli, at, topic, group, query, tmp_path):
+    saved = tmp_path / "before.csv"
+    flags = ("--checkpoint", query.location, *QUIET, *at)
+    planned = cli("group", "reset", group, "--to-offset", "2", *flags)
+    done = cli("group", "reset", group, "--to-offset", "2", "--execute", "--save", saved, *flags)
+    assert done.out.startswith(planned.out)
+    assert done.out.removeprefix(planned.out).splitlines() == [
+        f"checkpoint {query.location} was moved (seek) and read back; archive 0001-seek",
+        f"group {group}: 2 partitions were committed and read back ({topic}-0, {topic}-1), "
+        "2 of them changed, -7 records",
+        f"what was overwritten is saved in {saved}",
+    ]
+
+
+@pytest.fixture
+def shortened(make_topic, produce, bootstrap_servers, commit, new_group):
+    """A topic of which retention has deleted the first 4 records, and a group at 2."""
+    name, group = make_topic(1), new_group()
+    produce(name, {0: 10})
+    commit(group, name, {0: 2})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    partition = ClientPartition(name, 0, 4)
+    admin.delete_records([partition])[partition].result(30)
+    return name, group
+
+
+def test_an_offset_whose_record_is_deleted_has_no_time(cli, at, shortened):
+    topic, group = shortened
+    done = cli("group", "reset", group, "--topic", topic, "--to-offset", "6", *at)
+    (row,) = (line.split() for line in done.out.splitlines() if line.startswith(topic))
+    assert row[2:5] == ["2", "6", "+4"]
+    assert row[7] == "deleted"
+    assert row[8].startswith("20")
+
+
+def test_a_receipt_says_what_was_deleted_and_moved_to_the_log_start(cli, at, shortened):
+    topic, group = shortened
+    flags = ("--topic", topic, "--to-offset", "1", "--on-out-of-range", "clamp", *at)
+    receipt = json.loads(cli("group", "reset", group, *flags, "--output", "json", "--execute").out)
+    assert receipt["after"] == {topic: {"0": 4}}
+    assert (receipt["clamped"], receipt["skipped"], receipt["lost"]) == ({topic: {"0": 1}}, {}, 3)
+    assert receipt["times"]["before"] == {topic: {"0": "deleted"}}
+    assert receipt["times"]["after"][topic]["0"].startswith("20")
+
+
+def test_a_receipt_says_what_was_left_alone(cli, at, shortened, tmp_path):
+    topic, group = shortened
+    saved = tmp_path / "offsets.csv"
+    saved.write_text(f"{group},{topic},0,1\n")
+    flags = ("--from-file", saved, "--on-out-of-range", "skip", "--execute", *at)
+    receipt = json.loads(cli("group", "restore", group, *flags, "--output", "json").out)
+    assert (receipt["skipped"], receipt["clamped"], receipt["after"]) == ({topic: {"0": 2}}, {}, {})
+    done = cli("group", "restore", group, *flags)
+    assert "0 of 0 partitions change; 1 left alone" in done.out
+    assert done.out.endswith(f"group {group}: nothing was committed\n")
+
+
+def test_a_seek_that_is_refused_is_not_called_done_or_left(cli, at, topic, query):
+    before = query.files()
+    done = cli("checkpoint", "seek", query.location, "--shift-by", "-9", *at)
+    assert done.code == 1
+    assert (
+        f"checkpoint {query.location} (refused, not carried out): was to be moved (seek, batch 1)" in done.out
+    )
+    assert "stays as it is" not in done.out
+    assert shows(done, "0", topic, 0, 8, -1, -9)
+    assert query.files() == before
 
 
 def test_a_receipt_of_groups_alone_says_that_the_checkpoint_stays(

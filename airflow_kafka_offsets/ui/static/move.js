@@ -58,6 +58,7 @@ const COLUMNS = [
   { label: "Record time after", value: (row) => row.time_after, cell: (_, value) => recordTime(value) },
   { label: "Log start", numeric: true, value: (row) => row.log_start },
   { label: "Log end", numeric: true, value: (row) => row.log_end },
+  { label: "Note", value: (row) => row.note ?? null, cell: (_, value) => (value === null ? "" : name(value)) },
 ];
 
 /** What happened to the checkpoint; its offsets are those of the groups. */
@@ -66,6 +67,8 @@ function checkpointOf(moved) {
   const { kind, location, batch_id: batch, discarded, archive } = moved;
   return { kind, location, batch, ...(discarded?.length ? { discarded } : {}), archive: archive ?? "no file changed" };
 }
+
+const partitionsOf = (number) => (number ? `${count(number)} ${number === 1 ? "partition" : "partitions"}` : null);
 
 /** Make a receipt's part of the page; `update` takes what Kafka says about it, `null` for nothing. */
 function receiptOf(receipt, move) {
@@ -78,7 +81,11 @@ function receiptOf(receipt, move) {
     caption: "What was moved", columns, key: (row) => JSON.stringify([row.group, row.topic, row.partition]),
     limit: 100, empty: "No partition.",
   });
-  partitions.update(rows);
+  // What the receipt does not know is asked for.
+  partitions.update(rows.map((row) => ({
+    ...row, time_before: row.time_before ?? undefined, time_after: row.time_after ?? undefined,
+  })));
+  const kept = rows.some((row) => row.time_before || row.time_after);
   const changed = receipt.plan_only ? "would change" : "changed";
   const about = h("div");
   let version = 0;
@@ -89,6 +96,9 @@ function receiptOf(receipt, move) {
       ["Partitions", `${count(receipt.changed)} ${changed}, of ${count(receipt.totals.partitions)}`],
       ["Records", plain(receipt.totals.records)],
       ["Lag after it", plain(receipt.totals.lag)],
+      ["Left alone", partitionsOf(receipt.totals.skipped)],
+      ["Moved to an end of the log instead", partitionsOf(receipt.totals.clamped)],
+      ["Deleted by retention before", receipt.totals.lost ? `${count(receipt.totals.lost)} records` : null],
       ["Read back", receipt.plan_only ? null : receipt.verified ? "yes, the commit was verified" : "no: the task failed before that"],
       ["Where the offsets come from", receipt.source],
       ["Checkpoint", checkpointOf(receipt.checkpoint)],
@@ -100,11 +110,13 @@ function receiptOf(receipt, move) {
       const times = now?.times;
       version += 1;
       partitions.update(rows.map((row, index) => ({
-        ...row, version, time_before: times?.before[index] ?? null, time_after: times?.after[index] ?? null,
+        ...row, version, time_before: times?.before[index] ?? row.time_before ?? null,
+        time_after: times?.after[index] ?? row.time_after ?? null,
       })));
       about.replaceChildren(h("p", { class: "quiet" }, ...(times
         ? ["A record time is that of the next record to read at an offset, as the log says now (", time(now.read_at), ")."]
-        : ["It is not known when the records at these offsets were written."])),
+        : [kept ? "The record times are those that the log had when the move was planned."
+          : "It is not known when the records at these offsets were written."])),
       ...(now?.problems ?? []).map((problem) => notice("warn", name(problem))));
     },
   };

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from string import ascii_letters, ascii_lowercase, digits
 from typing import Any, get_args
 
@@ -20,8 +21,9 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     read_sources,
     sources_json,
 )
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
-from airflow_kafka_offsets.model.plan import check_plans
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, LogRange, TopicPartition
+from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
+from airflow_kafka_offsets.model.table import DELETED
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PAID = TopicPartition("paid", 0)
@@ -160,6 +162,29 @@ def test_a_partition_that_a_truncated_batch_did_not_have_is_shown_without_an_off
 def test_a_table_of_no_change_says_so():
     assert "stays as it is" in checkpoint_plan(steps=(), after=BEFORE, archive=None).table()
     assert "was moved by an earlier try" in checkpoint_plan(steps=()).table()
+
+
+def test_a_table_of_a_refused_move_does_not_say_that_the_checkpoint_stays():
+    table = checkpoint_plan(steps=(), archive=None, refusals=("outside",)).table(refused=True)
+    assert table.startswith(
+        "checkpoint s3a://lake/cp (refused, not carried out): was to be moved (seek, batch 7)"
+    )
+
+
+def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records():
+    log = {A: LogRange(5, 100), B: LogRange(0, 50)}
+    compared = OffsetPlan.make("0", {A: 1}, {A: 10, B: 7}, log, on_out_of_range="clamp")
+    plan = replace(checkpoint_plan().judged([compared]), times={(A, 10): 0, (A, 4): DELETED})
+    value = plan.receipt()
+    assert (value["clamped"], value["skipped"], value["lost"]) == (
+        {"0": {"orders": {"0": 1}}},
+        {"0": {"orders": {"1": 7}}},
+        4,
+    )
+    assert value["times"]["0"] == {
+        "before": {"orders": {"0": "1970-01-01T00:00:00Z"}},
+        "after": {"orders": {"0": "deleted"}},
+    }
 
 
 def test_a_plan_with_refusals_must_not_be_carried_out():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, one_of
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_plans
+from airflow_kafka_offsets.model.table import DELETED
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
@@ -53,6 +56,30 @@ def test_an_offset_outside_the_log_is_left_alone_when_asked_and_said():
     plan = make({A: 101, B: 5}, on_out_of_range="skip")
     assert plan.after == {B: 5}
     assert "left alone" in plan.notes[0]
+
+
+@pytest.mark.parametrize(("asked", "lost"), [(4, 6), (-3, 10), (101, 0)])
+def test_what_was_asked_for_and_not_done_is_kept_beside_what_was_deleted(asked, lost):
+    plan = make({A: asked, B: 5}, on_out_of_range="clamp")
+    assert (plan.clamped, plan.skipped, plan.lost) == ({A: asked}, {}, lost)
+    assert "; 1 moved to an end of the log instead" in plan.table()
+    assert (f"; {lost} records deleted by retention" in plan.table()) == bool(lost)
+
+
+def test_a_partition_that_is_left_alone_is_kept_with_where_it_stays():
+    plan = make({A: 101}, on_out_of_range="skip")
+    assert (plan.skipped, plan.clamped, plan.lost) == ({A: 20, B: None}, {}, 0)
+    assert "0 of 0 partitions change; 2 left alone" in plan.table()
+
+
+def test_a_time_that_the_log_does_not_reach_is_no_offset_that_was_asked_for():
+    plan = make({A: 10}, {A: 20}, clamped=[A])
+    assert (plan.clamped, plan.lost) == ({A: None}, 0)
+
+
+def test_a_deleted_record_has_no_time():
+    plan = replace(make({A: 20}, {A: 5}), times={(A, 5): DELETED, (A, 20): 0})
+    assert "deleted    1970-01-01T00:00:00Z" in plan.table()
 
 
 def test_going_backwards_is_refused_unless_allowed():

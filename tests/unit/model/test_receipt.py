@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.receipt import check_restorable, read_receipt, receipt
+from airflow_kafka_offsets.model.receipt import check_restorable, outcome, read_receipt, receipt
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
@@ -37,6 +38,51 @@ def test_a_receipt_of_several_groups_keeps_them_apart():
     value = json.loads(json.dumps(receipt(plans, verified=True)))
     assert value["changed"] == 2
     assert [group.group_id for group in read_receipt(value)] == ["g", "h"]
+
+
+def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records():
+    plan = OffsetPlan.make("g", {A: 4}, {A: 20, B: None}, LOG, on_out_of_range="clamp")
+    value = json.loads(json.dumps(receipt([replace(plan, times={(A, 20): None, (A, 10): 0})])))
+    assert (value["clamped"], value["lost"]) == ({"orders": {"0": 4}}, 6)
+    assert value["skipped"] == {"orders": {"1": None}}
+    assert value["times"] == {
+        "before": {"orders": {"0": "end"}},
+        "after": {"orders": {"0": "1970-01-01T00:00:00Z"}},
+    }
+    assert receipt([plan, plan])["lost"] == 12
+
+
+def test_an_old_receipt_reads_back():
+    value = receipt([make("g", {A: 30})])
+    for name in ("skipped", "clamped", "lost"):
+        del value[name]
+    assert read_receipt(value)[0].after == {A: 30}
+
+
+def test_a_receipt_of_10000_partitions_that_did_not_move_as_asked_stays_small():
+    at = {TopicPartition("orders", number): 5 for number in range(10_000)}
+    logs = dict.fromkeys(at, LogRange(1_000, 2_000))
+    plan = OffsetPlan.make("g", at, at, logs, on_out_of_range="clamp")
+    times = {(tp, offset): 1_772_344_800_000 for tp in at for offset in (5, 1_000)}
+    assert len(json.dumps(receipt([replace(plan, times=times)]))) < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("value", "lines"),
+    [
+        (
+            receipt([make("g", {A: 30, B: 5})]),
+            [
+                "group g: 2 partitions were committed and read back (orders-0, orders-1), 2 of them changed, "
+                "+15 records"
+            ],
+        ),
+        (receipt([make("g", {}), make("h", {})]), ["group g: nothing was committed", "group h: nothing was"]),
+    ],
+)
+def test_what_was_done_is_said_in_the_past_tense(value, lines):
+    for found, line in zip(outcome(value), lines, strict=True):
+        assert found.startswith(line)
 
 
 @pytest.mark.parametrize(
