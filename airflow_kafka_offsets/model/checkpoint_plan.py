@@ -225,15 +225,14 @@ class CheckpointPlan:
             if self.times:
                 row += [time_cell(self.times, tp, offset), time_cell(self.times, tp, after)]
             rows.append(row)
-        if not self.steps and self.refusals and self.before != self.after:
-            does = f"was to be moved ({self.kind}, batch {self.batch_id})"
-        elif not self.steps:
+        unmade = refused or bool(self.refusals)
+        if not self.steps and (self.resumes or not self.refusals or self.before == self.after):
             moved_before = self.resumes or self.before != self.after
             does = "was moved by an earlier try" if moved_before else "stays as it is"
         elif self.kind == "truncate":
-            does = f"goes back from batch {self.batch_id}"
+            does = f"{'was to go' if unmade else 'goes'} back from batch {self.batch_id}"
         else:
-            does = f"is moved ({self.kind}, batch {self.batch_id})"
+            does = f"{'was to be' if unmade else 'is'} moved ({self.kind}, batch {self.batch_id})"
         remarks = [more] if more else []
         if self.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, self.discarded))}")

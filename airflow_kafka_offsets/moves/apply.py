@@ -43,7 +43,7 @@ _REPEATS = 3
 
 def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
     """Return a plan with the log's times at its positions, as far as the broker gives them soon."""
-    positions = plan.positions()
+    positions = {(tp, offset) for tp, offset in plan.positions() if offset >= 0}
     try:
         logs = client.log_ranges({tp for tp, _ in positions})
         deleted = {(tp, offset) for tp, offset in positions if offset < logs[tp].start}
