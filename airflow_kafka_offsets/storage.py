@@ -15,7 +15,7 @@ import re
 import stat
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,9 @@ from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     UsageError,
 )
-from airflow_kafka_offsets.model.text import MAX_SIZE, is_plain, shorten, too_large
+from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing_new_directories
+from airflow_kafka_offsets.model.location import check_file_uri, check_location_text
+from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large
 from airflow_kafka_offsets.storage_credentials import refusal
 from airflow_kafka_offsets.tidying import tidy_up
 
@@ -81,16 +83,10 @@ def open_location(
         ``file:/``, ``file:///``, ``dbfs:/`` or a path.
     :param fs: the file system, if it is there already; by default fsspec makes one for the scheme.
     :param storage_options: what fsspec's driver needs: endpoint, credentials. Only without ``fs``.
-    :raises UsageError: if the location is empty or holds a password.
+    :raises UsageError: if the location is empty, holds a password, or is a file on another machine.
     :raises CheckpointError: if the driver is not installed, or cannot be set up.
     """
-    if not location:
-        raise UsageError("the location is empty; expected a URI as the Spark job has it")
-    if not is_plain(location):
-        raise UsageError(
-            f"the location {location!r} has characters that no path can have; expected a URI as the Spark "
-            "job has it"
-        )
+    check_location_text(location)
     scheme, rest = "file", location
     if found := _SCHEME.match(location):
         scheme, rest = found[1].lower(), location[found.end() :]
@@ -100,6 +96,7 @@ def open_location(
             f"the location ({scheme}://...) holds a password, which logs would show: leave it out of the URI "
             "and put the credentials into an Airflow connection, or the storage's own configuration"
         )
+    check_file_uri(location)
     uri = rest if rest == location else f"{scheme}://{rest.removeprefix('//')}"
     if fs is None:
         fs = _file_system(scheme, uri, dict(storage_options or {}))
@@ -199,17 +196,15 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
         # An object store has no directories: its drivers would look for the bucket, which needs a right of
         # its own, and make one if they do not see it.
         if not _is_one_of(fs, _OBJECT_STORES):
-            fs.makedirs(directory, exist_ok=True)
+            local = isinstance(fs, LocalFileSystem)
+            with syncing_new_directories(directory) if local else nullcontext():
+                fs.makedirs(directory, exist_ok=True)
         if _is_one_of(fs, _PUTS_WHOLE):
             fs.pipe_file(path, data)
             return
         try:
             if isinstance(fs, LocalFileSystem):
-                with Path(temporary).open("xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(temporary).replace(path)
+                replace_by(temporary, path, data)
             else:
                 fs.pipe_file(temporary, data)
                 _take_name(fs, temporary, path)
@@ -231,6 +226,8 @@ def remove_file(fs: AbstractFileSystem, path: str) -> None:
     """Remove a file; one that is not there is removed already."""
     with plain_errors(fs, path, "change"), suppress(FileNotFoundError):
         fs.rm_file(path)
+        if isinstance(fs, LocalFileSystem):
+            sync_directory(Path(path).parent)
 
 
 def modified(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> datetime | None:

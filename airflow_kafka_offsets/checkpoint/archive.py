@@ -20,33 +20,36 @@ then, so only the newest move can be unfinished.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.checkpoint.archive_names import (
+    ARCHIVE_NAME,
+    DIRECTORY,
+    MANIFEST,
+    archive_names,
+    number_of,
+)
 from airflow_kafka_offsets.checkpoint.log import is_query_id
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, Kind, read_sources, sources_json
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.text import kind_of, printable
-from airflow_kafka_offsets.storage import decode, list_names, may_list_late
+from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.storage import decode
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
-DIRECTORY = "_kafka_offsets"
-MANIFEST = "manifest.json"
 DONE, UNDONE = "done", "undone"
 VERSION = 1
 
-_NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo)")
 _MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
 """What a move writes and removes, and so all that an undo may touch."""
 _NoneType = type(None)
@@ -118,11 +121,6 @@ class Archive:
 def digest(data: bytes | None) -> str | None:
     """Return what a file's content is recognized by; ``None`` for no file."""
     return None if data is None else hashlib.sha256(data).hexdigest()
-
-
-def next_name(checkpoint: SparkCheckpoint, kind: str) -> str:
-    """Return the name of the next archive, also after one that was never finished."""
-    return f"{max(map(number_of, archive_names(checkpoint)), default=0) + 1:04d}-{kind}"
 
 
 def write_archive(
@@ -227,34 +225,6 @@ def read_attachment(checkpoint: SparkCheckpoint, archive: Archive, name: str) ->
     return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
 
 
-def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[str]:
-    """
-    Return the names of the archives of a checkpoint, oldest first.
-
-    :param exact: whether to correct a listing that may be late by reads of the newest manifests.
-    """
-    names = set(filter(_NAME.fullmatch, list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or []))
-    if exact and may_list_late(checkpoint.fs):
-        listed = set(map(number_of, names))
-        for number in itertools.count(1):
-            unlisted = set() if number in listed else _unlisted(checkpoint, number)
-            if not unlisted and number > max(listed, default=0):
-                break
-            names |= unlisted
-    return sorted(names, key=number_of)
-
-
-def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
-    """Return the archives of a number that have a manifest, listed or not."""
-    names = (f"{number:04d}-{kind}" for kind in get_args(Kind))
-    return {name for name in names if checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}") is not None}
-
-
-def number_of(name: str) -> int:
-    """Return which move of the checkpoint an archive is of, by its name."""
-    return int(name.partition("-")[0])
-
-
 def read_archive(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
     """Return an archive by its name, ``None`` if it has no manifest."""
     data = checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}")
@@ -287,14 +257,19 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
             raise _NotOursError(f"entry {number} of files is no batch in offsets or commits")
         files[path] = (_field(digests, "before", str, _NoneType), _field(digests, "after", str, _NoneType))
     query_id, undoes = field("query_id", str), field("undoes", str, _NoneType)
+    created = field("created", str)
     # They are shown, in commands too.
     if not is_query_id(query_id):
         raise _NotOursError(f"found {kind_of(query_id)} as query_id")
-    if undoes is not None and not _NAME.fullmatch(undoes):
+    if undoes is not None and not ARCHIVE_NAME.fullmatch(undoes):
         raise _NotOursError(f"found {kind_of(undoes)} as undoes")
+    try:
+        datetime.fromisoformat(created)
+    except ValueError:
+        raise _NotOursError(f"found {kind_of(created)} as created") from None
     return Archive(
         name=name,
-        created=printable(field("created", str)),
+        created=created,
         by=CommitMetadata.of(field("by", dict)) or CommitMetadata(),
         before=read_sources(field("before", dict), "before", show=kind_of),
         after=read_sources(field("after", dict), "after", show=kind_of),

@@ -13,20 +13,14 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import (
-    DIRECTORY,
-    archive_names,
-    number_of,
-    read_archive,
-)
+from airflow_kafka_offsets.checkpoint.archive import read_archive
+from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, DIRECTORY, archive_names, number_of
 from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, unfinished_refusal
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError
 from airflow_kafka_offsets.storage import list_names
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
-_SUFFIX = ".claim"
 
 
 class Claim:
@@ -71,7 +65,7 @@ class Claim:
 
     @property
     def _file(self) -> str:
-        return f"{DIRECTORY}/{self._archive}/{self.nonce}{_SUFFIX}"
+        return f"{DIRECTORY}/{self._archive}/{self.nonce}{CLAIM}"
 
     def _has_rival(self, archive: str) -> bool:
         # A manifest is read, and not looked for in a listing, which may be late on some storages.
@@ -79,4 +73,4 @@ class Claim:
         if begun is not None and begun.nonce != self.nonce:
             return True
         names = list_names(self._checkpoint.fs, f"{self._checkpoint.root}/{DIRECTORY}/{archive}") or []
-        return any(name.endswith(_SUFFIX) and name != f"{self.nonce}{_SUFFIX}" for name in names)
+        return any(name.endswith(CLAIM) and name != f"{self.nonce}{CLAIM}" for name in names)

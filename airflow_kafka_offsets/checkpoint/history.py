@@ -18,7 +18,8 @@ from threading import Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
-from airflow_kafka_offsets.checkpoint.archive import Archive, archive_names, digest, read_archive
+from airflow_kafka_offsets.checkpoint.archive import Archive, digest, read_archive
+from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, check_commit_log, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointUnavailableError

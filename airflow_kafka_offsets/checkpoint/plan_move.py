@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from airflow_kafka_offsets.checkpoint.archive import find_archive, next_name, read_archives, read_copy
+from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives, read_copy
+from airflow_kafka_offsets.checkpoint.archive_names import next_name
 from airflow_kafka_offsets.checkpoint.guards import (
     Survey,
     link_refusals,

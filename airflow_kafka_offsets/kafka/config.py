@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.kafka.guarded_settings import check_guarded
 from airflow_kafka_offsets.model.kafka_security import PROBE, SERVERS, check_servers
-from airflow_kafka_offsets.model.text import MAX_SIZE, excess, is_plain, shorten
+from airflow_kafka_offsets.model.text import MAX_SIZE, excess, is_plain, printable, shorten
 
 RETENTION = "offsets.retention.minutes"
 """A broker's setting: how long it keeps the offsets of a group without members."""
@@ -43,6 +44,7 @@ _SECRET = re.compile(
 )
 _FILES = frozenset(f"ssl.{what}.location" for what in ("ca", "certificate", "crl", "key", "keystore"))
 _BETWEEN_FIELDS = re.compile(r"[\s=,]+")
+_LISTS = ("sasl.oauthbearer.config", "sasl.oauthbearer.extensions")
 _TOKEN_FIELDS = frozenset(("principal", "principalClaimName", "scope", "scopeClaimName", "lifeSeconds"))
 _QUOTED = re.compile(r"\"((?:\\.|[^\"\\])*)\"")
 _SHORTEST_SECRET = 3
@@ -67,7 +69,8 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
     :raises UsageError: if ``bootstrap.servers`` is missing or has a user in it, only Java clients know a key,
-        or the client would change a value, or fail on it without an error.
+        the client would change a value, or fail on it without an error, or it would run code that the
+        environment does not allow.
     """
     kept: dict[str, Any] = {}
     for key, value in config.items():
@@ -75,6 +78,7 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
             raise _java_only(key)
         if _passes(key, value):
             _check_value(key, value)
+            check_guarded(key, value)
             kept[_ALIASES.get(key, key)] = value
     check_servers(kept.get(SERVERS))
     if not str(kept.get(SERVERS, "")).strip():
@@ -160,9 +164,10 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
     """
     Return a function that removes credentials from a text: every value of ``sasl.*`` and ``ssl.*`` but the
     paths of certificates, each value in Java's ``sasl.jaas.config``, and each word of
-    ``sasl.oauthbearer.config``.
+    ``sasl.oauthbearer.config`` and ``sasl.oauthbearer.extensions``.
 
-    librdkafka quotes any value that it does not understand.
+    librdkafka quotes any value that it does not understand. The text may have passed
+    :func:`~airflow_kafka_offsets.model.text.printable`.
     """
     secrets = {
         str(value)
@@ -170,9 +175,11 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
         if _SECRET.match(key) and key not in _FILES and not isinstance(value, bool | int)
     }
     secrets.update(_QUOTED.findall(str(config.get("sasl.jaas.config", ""))))
-    # librdkafka quotes the rest of it, from the first field that it does not know.
-    token = str(config.get("sasl.oauthbearer.config", ""))
-    secrets.update(set(_BETWEEN_FIELDS.split(token)) - _TOKEN_FIELDS)
+    # librdkafka quotes the rest of a list, from the first field that it does not know, or one name or value.
+    fields = ",".join(str(config.get(key, "")) for key in _LISTS)
+    words = {word.removeprefix("extension_") for word in _BETWEEN_FIELDS.split(fields)}
+    secrets.update(words - _TOKEN_FIELDS)
+    secrets.update(list(map(printable, secrets)))
     long_first = sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, long_first)))
     return (lambda text: pattern.sub("***", text)) if long_first else str

@@ -106,7 +106,7 @@ class GroupCommits:
             wanted = {self._group_id: None}
             found = self._admin.commits(wanted, call.within(min(_AT_ONCE, call.left / 2)))[self._group_id]
         except (BrokerError, SetupError, OSError) as error:
-            log.debug("Could not read all commits of group %s at once: %s", self._group_id, error)
+            log.debug("Could not read all commits of group %r at once: %s", self._group_id, error)
             return None
         return None if isinstance(found, BrokerError) else found
 
@@ -241,5 +241,5 @@ class GroupCommits:
         try:
             return self._admin.describe([self._group_id], call.within(_DESCRIBE))[self._group_id]
         except (BrokerError, SetupError) as error:
-            log.debug("Could not find out who is in group %s: %s", self._group_id, error)
+            log.debug("Could not find out who is in group %r: %s", self._group_id, error)
             return None

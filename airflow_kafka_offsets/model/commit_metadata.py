@@ -15,7 +15,7 @@ from typing import Any
 
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
-from airflow_kafka_offsets.model.text import printable, shorten
+from airflow_kafka_offsets.model.text import shorten
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
@@ -27,6 +27,7 @@ _FIRST_TO_GO = ("user", "partitions", "at", "task", "dag", "tool")
 _LAST_TO_GO = ("map_index", "run", "batch", "move", "token", "key", "query")
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
+_SHOWN = 300
 _MOST_CHARACTERS = 65_536
 """What others have committed may be longer than ours, but not that long."""
 
@@ -123,12 +124,12 @@ class CommitMetadata:
         # A commit of many partitions leaves out its task and its DAG.
         task = ".".join(filter(None, (self.dag, self.task)))
         who = f"run {self.run}{task and f' of {task}'}" if self.run else self.tool or "an unnamed commit"
-        return printable(f"{who} (query {self.query}, batch {self.batch})" if self.query else who)
+        return shorten(f"{who} (query {self.query}, batch {self.batch})" if self.query else who, _SHOWN)
 
 
 def _fits(name: str, value: object) -> bool:
     if name not in _NUMBERS:
-        return isinstance(value, str)
+        return isinstance(value, str) and len(value) <= MAX_BYTES
     most = _LAST_SECOND if name == "at" else MAX_OFFSET
     return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
 
@@ -154,7 +155,7 @@ def committer(text: str | None) -> str:
     if metadata is None or not (metadata.run or metadata.tool or metadata.query):
         return ""
     at = metadata.at or 0
-    return shorten(str(metadata), 300) + (f" at {iso_time(at * 1_000)}" if 0 < at < 1 << 36 else "")
+    return str(metadata) + (f" at {iso_time(at * 1_000)}" if 0 < at < 1 << 36 else "")
 
 
 def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:

@@ -70,6 +70,8 @@ _LOGIN_VALUE = re.compile(
 
 _OF_SSL = re.compile(r"ssl\..*|enable\.ssl\..*")
 _OF_SASL = re.compile(r"sasl\..*|enable\.sasl\..*|https\..*|oauth_cb")
+_LOGIN_OPTION = re.compile(r"[\w$.-]*[A-Za-z0-9]", re.ASCII)
+_OVER_HTTP = re.compile(r"https?://", re.IGNORECASE)
 _JAVAS_KEYS = re.compile(r"-----BEGIN PRIVATE KEY-----")
 _CERTIFICATES = re.compile(
     r"-----BEGIN ([A-Z0-9 ]*)CERTIFICATE-----.*?-----END \1CERTIFICATE-----", re.DOTALL
@@ -220,6 +222,13 @@ def _login(given: dict[str, Any]) -> dict[str, str]:
     _refuse(key for key in given if not key.startswith(_OTHER_LOGINS[mechanism == "OAUTHBEARER"]))
     if missing := [name for name, value in options.items() if value is None]:
         raise UsageError(f"sasl.mechanism is {mechanism}, and {' and '.join(missing)} of it is missing")
+    # What is in a name would be read as more of the login; a value is in quotes.
+    if strange := sum(_LOGIN_OPTION.fullmatch(name) is None for name in options):
+        raise UsageError(
+            f"sasl.oauthbearer.* of the Kafka configuration has {strange} name{'s' * (strange > 1)} of a "
+            "claim or an extension that Java's login cannot hold; expected letters, digits, _, $, . and - in "
+            "it: correct the Kafka connection"
+        )
     values = " ".join(f'{name}="{(value or "").translate(_WRITTEN)}"' for name, value in options.items())
     return {"sasl.mechanism": mechanism, **java, _JAAS: f"{_MODULES[mechanism]} required {values};"}
 
@@ -244,6 +253,11 @@ def _oauth(given: dict[str, Any]) -> tuple[dict[str, str], dict[str, str | None]
     endpoint = given.pop(_ENDPOINT, None)
     if endpoint is None:
         raise UsageError(f"{_ENDPOINT} is missing: sasl.oauthbearer.method is oidc")
+    # Java would send the file of a file: URL to the broker; librdkafka refuses to read one.
+    if _OVER_HTTP.match(endpoint) is None:
+        raise UsageError(
+            f"{_ENDPOINT} is no URL of http:// or https://, which is all that librdkafka asks: correct it"
+        )
     return {_ENDPOINT: endpoint, "sasl.login.callback.handler.class": _OIDC_HANDLER}, options
 
 

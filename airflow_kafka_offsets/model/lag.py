@@ -89,9 +89,10 @@ class Lag:
         without = [tp for tp, at in positions.items() if at is None and logs[tp].end > logs[tp].start]
         if without and on_no_commit == "fail":
             raise NoCommitError(
-                f"{name} has no committed offset for {summarize(without)}, so its lag is undefined: commit "
-                f"first, {'correct the name of the group' if named else 'name the topics= that it reads'}, "
-                "or say with on_no_commit what such a partition counts as"
+                f"{printable(name)} has no committed offset for {summarize(without)}, so its lag is "
+                "undefined: commit first, "
+                f"{'correct the name of the group' if named else 'name the topics= that it reads'}, or say "
+                "with on_no_commit what such a partition counts as"
             )
         ordered = sorted(positions)
         read = [positions[tp] for tp in ordered]

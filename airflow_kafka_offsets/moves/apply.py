@@ -173,7 +173,7 @@ def commit_groups(
                 )
             raise
         written[plan.group_id] = carried_out
-        log.info("Committed and read back: group %s, %d partitions", plan.group_id, len(plan.after))
+        log.info("Committed and read back: group %r, %d partitions", plan.group_id, len(plan.after))
     return written
 
 
@@ -209,7 +209,7 @@ def _commit_over_late_ones(
             makers = [CommitMetadata.parse(commit.metadata) for commit in other if commit is not None]
             if other and all(maker is not None and maker.query == metadata.query for maker in makers):
                 log.warning(
-                    "Group %s was committed by %s meanwhile: committed again", plan.group_id, makers[:1]
+                    "Group %r was committed by %s meanwhile: committed again", plan.group_id, makers[:1]
                 )
                 late.append(plan)
             elif other:

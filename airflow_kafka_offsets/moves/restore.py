@@ -113,8 +113,8 @@ def _plan_groups(
 ) -> list[OffsetPlan]:
     if others := sorted(set(before) - set(named.ids)):
         raise UsageError(
-            f"the {origin} is of group {', '.join(others)}, and group_id names {', '.join(named.ids)}: "
-            f"give the {origin.split()[0]} of this pipeline's reset"
+            f"the {origin} is of group {', '.join(map(repr, others))}, and group_id names "
+            f"{', '.join(map(repr, named.ids))}: give the {origin.split()[0]} of this pipeline's reset"
         )
     targets: dict[str, Offsets] = {}
     without: dict[str, list[TopicPartition]] = {}

@@ -13,6 +13,7 @@ from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
 from airflow_kafka_offsets.model.offsets import OffsetRange, committed_texts, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
+from airflow_kafka_offsets.model.text import printable
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import read_back
 from airflow_kafka_offsets.moves.commit import plan_commits
@@ -32,7 +33,7 @@ def window_targets(window: OffsetWindow, named: Groups) -> GroupOffsets:
     """
     named, without = named.in_window(window.ranges, window.source)
     if without:
-        log.info("Not in the window: %s", ", ".join(without))
+        log.info("Not in the window: %s", ", ".join(map(printable, without)))
     return named.of({"window": window.end}, "the window")
 
 

@@ -189,11 +189,11 @@ class CheckOffsetDriftOperator(OffsetsOperator):
                 retention=retention,
             )
         except KafkaOffsetsError as error:
-            self.log.error("Group %s could not be checked: %s", pipeline.group_id, error)  # noqa: TRY400 - it says all
+            self.log.error("Group %s could not be checked: %s", shorten(pipeline.group_id), error)  # noqa: TRY400 - it says all
             return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)
         except Exception as error:
             # What is wrong with one must not hide how the others stand.
-            self.log.exception("Group %s could not be checked", pipeline.group_id)
+            self.log.exception("Group %s could not be checked", shorten(pipeline.group_id))
             # Airflow's texts name a connection; what others say may hold anything.
             reason = f": {error}" if isinstance(error, AirflowException) else ", see the log"
             return CheckedPipeline(pipeline, error=f"{type(error).__name__}{reason}", retriable=True)

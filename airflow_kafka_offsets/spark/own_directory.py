@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from airflow_kafka_offsets.errors import SetupError
@@ -14,10 +15,11 @@ def own_directory() -> Path:
     """
     Return the directory, which is made if it is not there.
 
-    :raises SetupError: if others may read or write it.
+    :raises SetupError: if others may read or write it, or it is a file or a link.
     """
     directory = Path(tempfile.gettempdir()) / f"airflow-kafka-offsets-{os.getuid()}"
-    directory.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise SetupError(

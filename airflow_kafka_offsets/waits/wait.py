@@ -34,7 +34,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import choice, parse_interval
 from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import printable, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.pipeline import NAME_READERS
 
@@ -270,9 +270,9 @@ def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs
     if beyond:
         tp = min(beyond)
         raise DriftError(
-            f"{name} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, which ends at "
-            f"{logs[tp].end}): the topic was deleted and created again, or kafka_config_id leads to another "
-            "cluster; correct the connection, or reset the pipeline"
+            f"{printable(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, which "
+            f"ends at {logs[tp].end}): the topic was deleted and created again, or kafka_config_id leads to "
+            "another cluster; correct the connection, or reset the pipeline"
         )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import email
 import importlib
 import inspect
 import json
 import pkgutil
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
 
 import airflow_kafka_offsets.spark
 from airflow_kafka_offsets import errors
@@ -107,3 +111,21 @@ def test_the_errors_docstring_draws_every_error():
     for name, value in vars(errors).items():
         if inspect.isclass(value) and issubclass(value, Exception):
             assert name in errors.__doc__, name
+
+
+@pytest.mark.parametrize("builder", [WheelBuilder, SdistBuilder])
+def test_what_is_published_names_the_licence_of_each_part(tmp_path, builder):
+    (built,) = builder(str(ROOT.parent)).build(directory=str(tmp_path), versions=["standard"])
+    shutil.unpack_archive(built, tmp_path / "content", "zip" if built.endswith("whl") else "gztar")
+    files = [path for path in (tmp_path / "content").rglob("*") if path.is_file()]
+    (metadata,) = (
+        email.message_from_string(path.read_text()) for path in files if path.name in ("METADATA", "PKG-INFO")
+    )
+    assert metadata["License-Expression"] == "Apache-2.0 AND MIT"
+    named = metadata.get_all("License-File")
+    assert named == ["LICENSE", "airflow_kafka_offsets/ui/static/uPlot.LICENSE"]
+    texts = {path.read_text() for path in files if path.name.endswith("LICENSE")}
+    assert texts == {(ROOT.parent / name).read_text() for name in named}
+    if builder is WheelBuilder:
+        for name in named:
+            assert [path for path in files if path.match(f"*.dist-info/licenses/{name}")], name

@@ -294,7 +294,7 @@ class Committer:
             if error.written:
                 self.outcomes.committed(query, group_id, wholly=False)
             raise
-        log.debug("Committed and read back: group %s, query %s, batch %s", group_id, query.name, batch)
+        log.debug("Committed and read back: group %r, query %s, batch %s", group_id, query.name, batch)
 
     def _refuse_second(self, run: _Run, target: Target, offsets: Offsets) -> None:
         with self._noting:

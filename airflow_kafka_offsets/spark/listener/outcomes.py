@@ -51,7 +51,7 @@ class Outcomes:
             fixed = [self._errors.pop((query.query_id, about), None) for about in (group_id, _WHOLE_QUERY)]
             self._warned = {key for key in self._warned if key[:2] != (query.query_id, group_id)}
         if any(fixed):
-            log.info("Group %s follows query %s again", group_id, query.name)
+            log.info("Group %r follows query %s again", group_id, query.name)
 
     def not_committed(
         self, query: RunningQuery, error: KafkaOffsetsError, group_id: str = _WHOLE_QUERY

@@ -1,14 +1,17 @@
 // Elements and texts. Everything that others have named reaches the page as text only.
 
+/** Attributes that are shown or read out, and may hold a text of others. */
+const TOLD = new Set(["title", "aria-label"]);
+
 /** Make an element. Attributes that are `undefined`, `null` or `false` are left out; `on…` are listeners. */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name, value === true ? "" : TOLD.has(name) ? printable(value) : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined).map(text));
   return element;
 }
 
@@ -17,6 +20,8 @@ const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029]/gu;
 /** Escape the characters of a name that cannot be seen or that change their surroundings. */
 export const printable = (text) =>
   String(text).replace(UNPRINTABLE, (found) => `\\u{${found.codePointAt(0).toString(16)}}`);
+
+const text = (child) => (typeof child === "string" ? child.split("\n").map(printable).join("\n") : child);
 
 /** Show a name that anybody may have chosen. */
 export const name = (text) => h("bdi", { class: "name" }, printable(text));

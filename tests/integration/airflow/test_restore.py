@@ -201,7 +201,7 @@ def test_the_receipt_of_a_plan_that_was_only_shown_changes_nothing(query, commit
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"group_id": "others"}, "the receipt is of group group-.*, and group_id names others"),
+        ({"group_id": "others"}, "the receipt is of group 'group-.*', and group_id names 'others'"),
         ({"receipt": '{"version": 2}'}, "expected a receipt of version 1"),
         ({"receipt": "done"}, "receipt.* JSON"),
         ({"when": "failed"}, "no task upstream that could have failed"),

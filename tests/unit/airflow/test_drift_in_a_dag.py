@@ -8,7 +8,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import DriftError, UsageError
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 
@@ -108,3 +108,18 @@ def test_bad_input_fails_at_once_with_a_plain_sentence(parameters, says):
 
 def dict_of(entry):
     return dict(entry) if isinstance(entry, Mapping) else entry
+
+
+@pytest.mark.parametrize("group", ["a\nINFO all is well", "a\tb", "a\u202eb", "a\x1b[2Jb", "half \ud800"])
+@pytest.mark.parametrize("several", [False, True])
+def test_no_group_writes_a_line_of_its_own_or_turns_one_around(monkeypatch, tmp_path, capsys, group, several):
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", '{"conn_type": "kafka"}')
+    groups = {"orders": group, "returns": "b"} if several else group
+    task = CheckOffsetDriftOperator(
+        task_id="t", pipelines=[{"group_id": groups, "checkpoint_location": f"{tmp_path}/checkpoint"}]
+    )
+    with pytest.raises((DriftError, AirflowFailException)):
+        task.execute({})
+    (line,) = [line for line in capsys.readouterr().out.split("\n") if "could not be checked" in line]
+    assert line.isprintable()
+    assert "] Group " in line

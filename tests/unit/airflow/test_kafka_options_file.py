@@ -143,3 +143,21 @@ def test_what_cannot_be_translated_fails_the_task_at_once(submits, connection):
     assert "canary" not in str(refused.value)
     with pytest.raises(UsageError), kafka_options_file():
         pass
+
+
+@pytest.mark.parametrize("there", ["file", "link", "dangling link"])
+def test_what_is_in_the_directory_s_place_is_refused_and_stays(tmp_path, there):
+    place = tmp_path / f"airflow-kafka-offsets-{os.getuid()}"
+    elsewhere = tmp_path / "elsewhere"
+    if there == "file":
+        place.write_text("others'")
+    else:
+        place.symlink_to(elsewhere)
+    if there == "link":
+        elsewhere.mkdir(mode=0o700)
+    with pytest.raises(SetupError, match=rf"{place} is not a directory of this user alone.*: remove it"):
+        with kafka_options_file():
+            pass
+    assert VARIABLE not in os.environ
+    assert place.is_symlink() or place.read_text() == "others'"
+    assert not elsewhere.exists() or not list(elsewhere.iterdir())

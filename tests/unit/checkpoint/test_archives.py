@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from checkpoint_moves import carry_out, offset_of, seek, truncate, undo
 
-from airflow_kafka_offsets.checkpoint.archive import digest, next_name, read_archives
+from airflow_kafka_offsets.checkpoint.archive import digest, read_archives
+from airflow_kafka_offsets.checkpoint.archive_names import next_name
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointFormatError,
+    MoveUnfinishedError,
     PlanRefusedError,
 )
 
@@ -179,6 +183,7 @@ def test_an_archive_without_a_manifest_is_ignored_and_its_number_not_used_again(
 
 def test_archives_are_ordered_by_number_also_beyond_four_digits(three: Path) -> None:
     (three / "_kafka_offsets/9999-undo").mkdir(parents=True)
+    (three / "_kafka_offsets/9999-undo/a.claim").touch()
     (three / "_kafka_offsets/notes").mkdir()
     spark = SparkCheckpoint(str(three))
     assert next_name(spark, "seek") == "10000-seek"
@@ -189,3 +194,75 @@ def test_archives_are_ordered_by_number_also_beyond_four_digits(three: Path) -> 
 
     assert [archive.name for archive in read_archives(spark)] == ["9999-seek", "10000-seek"]
     assert undo(three).undoes == "10000-seek"
+
+
+@pytest.mark.parametrize("number", ["0002", "0007", "999999999", "9999999999"])
+@pytest.mark.parametrize("file", ["", "notes.txt", "offsets/2"])
+def test_a_directory_that_no_move_has_made_hides_no_archive(three: Path, number: str, file: str) -> None:
+    carry_out(three, seek(three, 5))
+    stray = three / f"_kafka_offsets/{number}-seek"
+    stray.mkdir()
+    if file:
+        (stray / file).parent.mkdir(exist_ok=True)
+        (stray / file).write_text("x")
+    begun = seek(three, 4)
+    assert begun.archive == ("0003-seek" if number == "0002" else "0002-seek")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._carry_out", die)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(three, begun)
+    with pytest.raises(MoveUnfinishedError, match=f"move {begun.archive} .* was begun and not finished"):
+        seek(three, 3)
+    carry_out(three, seek(three, 4))
+    carry_out(three, undo(three))
+    assert offset_of(three) == 5
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "a.claim"])
+def test_an_archive_with_the_last_number_is_an_error_and_hides_nothing(
+    three: Path, files: Files, file: str
+) -> None:
+    carry_out(three, seek(three, 5))
+    last = three / "_kafka_offsets/999999999-seek"
+    shutil.copytree(three / "_kafka_offsets/0001-seek", last)
+    for path in last.iterdir():
+        if path.suffix in (".claim", ".json"):
+            path.unlink()
+    (last / file).write_bytes((three / "_kafka_offsets/0001-seek/manifest.json").read_bytes())
+    before = files(three)
+    with pytest.raises(CheckpointError, match="found 999999999-seek, .* move that directory away"):
+        seek(three, 4)
+    assert files(three) == before
+
+
+def die(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("field", ["run", "task", "dag", "user", "tool", "query"])
+def test_who_has_made_a_move_takes_one_line_of_an_error(three: Path, field: str) -> None:
+    carry_out(three, seek(three, 5))
+    begun = seek(three, 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move._carry_out", die)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(three, begun)
+    manifest = three / f"_kafka_offsets/{begun.archive}/manifest.json"
+    found = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(found | {"by": {"run": "r", field: "x" * 9_000_000}}))
+    with pytest.raises(MoveUnfinishedError) as caught:
+        seek(three, 3)
+    assert len(str(caught.value)) < 2_000
+    assert sys.getsizeof(read_archives(SparkCheckpoint(str(three)))[-1].by.__dict__[field]) < 10_000
+
+
+@pytest.mark.parametrize("created", ["x" * 9_000_000, "", "yesterday\nand today"])
+def test_when_a_move_was_made_has_the_form_that_this_package_writes(three: Path, created: str) -> None:
+    carry_out(three, seek(three, 5))
+    manifest = three / "_kafka_offsets/0001-seek/manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"created": created}))
+    with pytest.raises(
+        CheckpointFormatError, match=r"cannot be read \(found an? .*text.* as created\)"
+    ) as caught:
+        undo(three)
+    assert len(str(caught.value)) < 2_000

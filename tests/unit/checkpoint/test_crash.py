@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -96,7 +97,7 @@ def kill_before(last: int, root: str) -> None:
 
     def fsync(descriptor: int) -> None:
         # What a crash leaves of a file that was written and is not on the disk yet.
-        if step():
+        if stat.S_ISREG(os.fstat(descriptor).st_mode) and step():
             os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
             os.kill(os.getpid(), signal.SIGKILL)
 

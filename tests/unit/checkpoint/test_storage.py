@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_kafka_offsets import tidying
 from airflow_kafka_offsets.checkpoint import reader
@@ -24,7 +27,14 @@ from airflow_kafka_offsets.errors import (
     UsageError,
 )
 from airflow_kafka_offsets.model.text import MAX_SIZE
-from airflow_kafka_offsets.storage import list_names, open_location, read_bytes, replace_file
+from airflow_kafka_offsets.storage import (
+    list_names,
+    open_location,
+    read_bytes,
+    read_text,
+    remove_file,
+    replace_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,7 +253,98 @@ def test_a_file_that_is_too_large_is_refused_with_both_sizes(kind: type[Any], tm
         read_bytes(fs, path)
 
 
-@pytest.mark.parametrize("location", ["/data/a\0b", "s3a://lake/\ud800"])
+@pytest.mark.parametrize(
+    "location",
+    ["/data/a\0b", "s3a://lake/\ud800", "/data/a\nb", "/data/a\tb", "s3a://lake/\u202egnp", "/data/\u2066"],
+)
 def test_a_location_that_cannot_be_a_path_is_refused(location: str) -> None:
-    with pytest.raises(UsageError, match="characters that no path can have"):
+    with pytest.raises(UsageError, match="characters that no path should have"):
         open_location(location)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "file://host/data/cp",
+        "FILE://localhost/data",
+        "file://data",
+        "file:data/cp",
+        "file://./data",
+        "local://host/data",
+    ],
+)
+def test_a_file_on_another_machine_is_no_file_below_the_working_directory(
+    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for fs in (None, LocalFileSystem()):
+        with pytest.raises(UsageError, match=r"names a host.*expected file:///"):
+            open_location(location, fs)
+    with pytest.raises(UsageError, match=r"names a host.*expected file:///"):
+        read_text(location)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "location", ["file:/data/cp", "file:///data/cp", "/data/cp", "//data/cp", "File:///data/cp/"]
+)
+def test_a_file_on_this_machine_is_where_its_path_says(location: str) -> None:
+    _, path = open_location(location)
+    assert path.replace("//", "/") == "/data/cp"
+
+
+@given(st.text(alphabet="abcFILEfile:/.%", max_size=12))
+def test_a_uri_of_a_file_leads_to_its_own_path_or_nowhere(rest: str) -> None:
+    try:
+        _, path = open_location(f"file:{rest}")
+    except UsageError:
+        return
+    assert Path(path) == Path("/" + rest.lstrip("/"))
+
+
+def test_a_new_name_is_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def fsync(descriptor: int) -> None:
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        done.append("the file" if name.endswith(".tmp") else f"{name}/")
+        sync(descriptor)
+
+    def renamed(temporary: Path, path: str) -> Path:
+        done.append("renamed")
+        return replace(temporary, path)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", renamed)
+    replace_file(LocalFileSystem(), str(tmp_path / "7"), b"after")
+    assert done == ["the file", "renamed", f"{tmp_path.name}/"]
+    done.clear()
+    replace_file(LocalFileSystem(), str(tmp_path / "archives/0001-seek/7"), b"kept")
+    assert done == ["archives/", f"{tmp_path.name}/", "the file", "renamed", "0001-seek/"]
+    done.clear()
+    remove_file(LocalFileSystem(), str(tmp_path / "7"))
+    remove_file(LocalFileSystem(), str(tmp_path / "7"))
+    assert done == [f"{tmp_path.name}/"]
+
+
+@pytest.mark.parametrize(
+    ("code", "fails"), [(errno.EIO, True), (errno.EINVAL, False), (errno.ENOTSUP, False)]
+)
+def test_a_directory_that_cannot_be_synced_fails_the_write_where_the_storage_has_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, fails: bool
+) -> None:
+    sync = os.fsync
+
+    def broken(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").is_dir():
+            raise OSError(code, os.strerror(code))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", broken)
+    expected = (
+        pytest.raises(CheckpointUnavailableError, match="Input/output error") if fails else nullcontext()
+    )
+    with expected:
+        replace_file(LocalFileSystem(), str(tmp_path / "7"), b"after")
+    assert [path.name for path in tmp_path.iterdir()] == ["7"]

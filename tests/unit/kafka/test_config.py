@@ -6,6 +6,7 @@ import pytest
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.config import client_config, dropped_keys, load_properties, scrubber
+from airflow_kafka_offsets.model.text import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -198,3 +199,27 @@ def test_what_is_in_a_token_s_configuration_is_taken_out_of_texts():
     assert scrub("Unrecognized principal configuration: s3cr3t=word, reading") == (
         "Unrecognized principal configuration: ***=***, ***"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "extension keys must only consist of A-Z or a-z characters: tenant-1 (-)",
+        r"extension values must only consist of visible characters: se\x01cret (\x01)",
+        r"se\x01cret",
+    ],
+)
+def test_names_and_values_of_a_token_s_extensions_are_taken_out_of_texts(text):
+    for config in (
+        {"sasl.oauthbearer.extensions": "cluster=a,tenant-1=b,other=se\x01cret"},
+        {"sasl.oauthbearer.config": "principal=x extension_tenant-1=b extension_c=se\x01cret"},
+    ):
+        shown = scrubber(config)(text)
+        assert "***" in shown
+        assert "tenant" not in shown
+        assert "cret" not in shown
+
+
+@pytest.mark.parametrize("password", ["pass\tword", "pass\u202eword", "\x7fpassword"])
+def test_a_password_is_taken_out_where_it_was_made_printable(password):
+    assert scrubber({"sasl.password": password})(printable(f"refused {password}")) == "refused ***"

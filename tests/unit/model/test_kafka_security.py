@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -160,6 +161,7 @@ def test_what_affects_security_and_has_no_counterpart_is_named(config, named):
         ({**TLS, "ssl.ca.pem": "a-secret"}, "ssl.ca.pem has no certificate in it"),
         ({**SCRAM, "sasl.password": ""}, "password of it is missing"),
         ({**OIDC, "sasl.oauthbearer.client.secret": None}, "clientSecret of it is missing"),
+        ({**OIDC, "sasl.oauthbearer.token.endpoint.url": "file:///a-secret"}, "endpoint.url .* http"),
         ({"security.protocol": "SSL"}, "has no bootstrap.servers"),
         ({"bootstrap.servers": "user:a-secret@host:9092"}, "has an @ in it"),
     ],
@@ -179,6 +181,70 @@ def test_settings_that_the_protocol_does_not_use_are_passed_over_as_by_librdkafk
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
+
+
+UNSECURED = {**OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": "true"}
+A_MODULE = 'a="1";com.sun.security.auth.module.JndiLoginModule/**/required/**/user.provider.url="ldap://x/y"'
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {**UNSECURED, "sasl.oauthbearer.config": f"principalClaimName={A_MODULE};z principal=a-secret"},
+        {**UNSECURED, "sasl.oauthbearer.config": "principal=u scopeClaimName=a;b scope=a-secret"},
+        {**UNSECURED, "sasl.oauthbearer.config": 'principal=u extension_";x=a-secret'},
+        {**OIDC, "sasl.oauthbearer.extensions": "a b;=a-secret"},
+        {**OIDC, "sasl.oauthbearer.extensions": "=a-secret"},
+    ],
+)
+def test_a_name_cannot_add_to_java_s_login(config):
+    with pytest.raises(UsageError, match=r"1 name .* expected letters") as error:
+        java_settings(config)
+    assert "a-secret" not in str(error.value)
+    assert "Jndi" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ssl.engine.factory.class",
+        "ssl.provider",
+        "security.providers",
+        "sasl.login.class",
+        "metric.reporters",
+        "interceptor.classes",
+        "sasl.login.callback.handler.class",
+        "sasl.client.callback.handler.class",
+        "ssl.trustmanager.algorithm",
+        "sasl.oauthbearer.jwt.retriever.class",
+        "key.deserializer",
+        "partition.assignment.strategy",
+        "config.providers",
+        "sasl.jaas.config",
+    ],
+)
+@pytest.mark.parametrize("base", [SERVERS, TLS, SCRAM, OIDC, UNSECURED])
+def test_no_class_of_a_connection_reaches_java(base, name):
+    with suppress(UsageError):
+        assert "com.example.Evil" not in str(java_settings({**base, name: "com.example.Evil"}))
+
+
+LOGIN = re.compile(r'[\w.]+ required( [\w$.-]+="(?:[^"\\]|\\.)*")*;', re.DOTALL)
+
+
+@given(st.text(), st.text(), st.sampled_from(["principalClaimName", "scopeClaimName", "extension_x", ""]))
+def test_a_login_of_java_is_one_module_with_its_options(name, value, field):
+    config = f"principal=u scope=s {field}{'=' if field.endswith('Name') else ''}{name}={value}"
+    for given_ in (
+        {**UNSECURED, "sasl.oauthbearer.config": config},
+        {**OIDC, "sasl.oauthbearer.extensions": f"{name}={value}"},
+        {**SCRAM, "sasl.username": name, "sasl.password": value or "x"},
+    ):
+        try:
+            java = java_settings(given_)
+        except UsageError:
+            continue
+        assert LOGIN.fullmatch(java["sasl.jaas.config"]), java["sasl.jaas.config"]
 
 
 @given(TEXT, TEXT, st.sampled_from(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]))

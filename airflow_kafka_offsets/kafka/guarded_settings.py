@@ -1,0 +1,64 @@
+"""
+Settings of a connection that run code, or send a file away, and so need the permission of the environment.
+
+Who may edit a connection may not run code in each process that uses it: a worker, the triggerer, the API
+server. The official provider guards its callbacks in the same way (``[apache_kafka] callback_allowlist``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+from airflow_kafka_offsets.errors import UsageError
+
+ALLOWED_SETTINGS = "KAFKA_OFFSETS_ALLOWED_SETTINGS"
+"""Variable of the environment: a JSON object of settings and the values that connections may have."""
+
+_GUARDED = {
+    "ssl.engine.location": "loads a library into this process",
+    "ssl.engine.id": "loads a library into this process",
+    "ssl.providers": "loads libraries into this process",
+    "sasl.kerberos.kinit.cmd": "runs a command in a shell",
+    "sasl.oauthbearer.assertion.file": "sends a file to the token endpoint",
+    "sasl.oauthbearer.assertion.jwt.template.file": "sends a file to the token endpoint",
+}
+_IN_SHELL_COMMAND = frozenset(("sasl.kerberos.principal", "sasl.kerberos.keytab"))
+"""librdkafka puts them into its own ``kinit`` command, as they are."""
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_./@:+][A-Za-z0-9_./@:+-]*")
+
+
+def check_guarded(key: str, value: object) -> None:
+    """
+    Refuse a guarded setting with a value that the environment does not allow.
+
+    :raises UsageError: naming the setting, never its value.
+    """
+    if key in _IN_SHELL_COMMAND and not _PLAIN_WORD.fullmatch(str(value)):
+        raise UsageError(
+            f"{key} of the Kafka configuration has characters with a meaning in a shell, where the client "
+            "runs kinit with it; expected letters, digits and _ . / @ : + -: correct the Kafka connection"
+        )
+    if key in _GUARDED and value not in _allowed(key):
+        raise UsageError(
+            f"{key} of the Kafka configuration {_GUARDED[key]}, and the environment does not allow this "
+            f"value: remove it from the Kafka connection, or add it to {ALLOWED_SETTINGS} in the environment "
+            f'of each process that uses the connection, as JSON: {{"{key}": "the value"}}'
+        )
+
+
+def _allowed(key: str) -> list[str]:
+    text = os.environ.get(ALLOWED_SETTINGS, "").strip() or "{}"
+    try:
+        settings = json.loads(text)
+    except (ValueError, RecursionError):
+        settings = None
+    values = settings.get(key, []) if isinstance(settings, dict) else [None]
+    values = [values] if isinstance(values, str) else values
+    if isinstance(values, list) and all(isinstance(each, str) for each in values):
+        return values
+    raise UsageError(
+        f"{ALLOWED_SETTINGS} in the environment cannot be read; expected a JSON object of settings and their "
+        f'values, such as {{"{key}": "the value"}}: correct it where this process is started'
+    )

@@ -1,0 +1,42 @@
+"""Locations of checkpoints and files: what is refused before a storage is opened."""
+
+from __future__ import annotations
+
+import re
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.text import is_plain, shorten
+
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Line feeds and the like, and what turns the text after it around: logs and errors show locations."""
+_NO_FILE_HERE = re.compile(r"(?:file|local):(?!/(?:[^/]|$)|///)", re.IGNORECASE)
+
+
+def check_location_text(location: str) -> None:
+    """
+    Refuse a location that is no path for every storage, or that would write into the lines that show it.
+
+    :raises UsageError: if it is empty, or has such characters.
+    """
+    if not location:
+        raise UsageError("the location is empty; expected a URI as the Spark job has it")
+    if not is_plain(location) or _CONTROLS.search(location):
+        raise UsageError(
+            f"the location {location!r} has characters that no path should have, such as a line feed; "
+            "expected a URI as the Spark job has it"
+        )
+
+
+def check_file_uri(location: str) -> None:
+    """
+    Refuse the URI of a file that names a host, as ``file://`` with two slashes does, or has no whole path.
+
+    fsspec would take the host for a directory below the working directory, and Spark refuses it.
+
+    :raises UsageError: if it is one.
+    """
+    if _NO_FILE_HERE.match(location):
+        raise UsageError(
+            f"the location {shorten(location)} names a host, or has no whole path; expected file:///path: "
+            "three slashes and a path that begins at the root"
+        )
