@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from airflow_kafka_offsets.errors import CheckpointMovedError, CommitError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     LogRange,
@@ -75,6 +76,7 @@ class OffsetPlan:
         log does not hold it. ``None`` where a time was asked for.
     :param done: whether there is nothing to write, since this was carried out before and the group has gone
         on since.
+    :param log_ids: the cluster and the topics that the offsets count in.
     """
 
     group_id: str
@@ -88,6 +90,7 @@ class OffsetPlan:
     skipped: Positions = field(default_factory=dict, repr=False)
     clamped: Positions = field(default_factory=dict, repr=False)
     done: bool = False
+    log_ids: LogIds = UNKNOWN_LOGS
 
     @classmethod
     def make(
@@ -104,6 +107,7 @@ class OffsetPlan:
         clamped: Collection[TopicPartition] = (),
         refusals: Sequence[str] = (),
         notes: Sequence[str] = (),
+        log_ids: LogIds = UNKNOWN_LOGS,
     ) -> OffsetPlan:
         """
         Lay the targets beside the committed offsets and the logs, and apply the policies.
@@ -160,6 +164,7 @@ class OffsetPlan:
             found=positions,
             skipped={tp: at for tp, at in before.items() if tp not in positions},
             clamped=asked,
+            log_ids=log_ids.only(tp.topic for tp in positions),
         )
 
     @property

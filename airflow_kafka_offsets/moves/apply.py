@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import committed_offsets
 from airflow_kafka_offsets.model.table import DELETED
+from airflow_kafka_offsets.moves.log_checks import check_logs_again
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.plan import OffsetPlan
     from airflow_kafka_offsets.moves.known_moves import KnownMoves
 
-    Write = Callable[[OffsetsClient, OffsetPlan, str], OffsetPlan]
-    """Commits one group's plan with a text of metadata, reads it back, and returns it as carried out."""
+    Write = Callable[[OffsetsClient, OffsetPlan, Mapping[str, str]], OffsetPlan]
+    """Commits one group's plan with metadata (topic -> text), reads it back, and returns what it did."""
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +72,14 @@ def times_at(
     return times
 
 
-def write_offsets(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> OffsetPlan:
+def write_offsets(client: OffsetsClient, plan: OffsetPlan, metadata: Mapping[str, str]) -> OffsetPlan:
     """Commit a plan's offsets to a group that is where it was when the plan was made, and read them back."""
     client.commit(plan.group_id, plan.after, metadata, check=plan.check_unmoved)
     read_back(client, plan)
     return plan
 
 
-def _overwrite(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> OffsetPlan:
+def _overwrite(client: OffsetsClient, plan: OffsetPlan, metadata: Mapping[str, str]) -> OffsetPlan:
     """Commit the offsets that a checkpoint was moved to, whatever the group holds, and read them back."""
     client.commit(plan.group_id, plan.after, metadata)
     read_back(client, plan)
@@ -143,7 +144,7 @@ def apply(
             quiet_period=quiet_period,
             by=metadata,
             attachments=plan.images(),
-            last_check=None if client is None or moved.resumes else partial(_check_unmoved, client, groups),
+            last_check=None if client is None else partial(_last_check, client, plan, groups),
             commit=commit,
         )
     elif client is not None:
@@ -165,7 +166,7 @@ def commit_groups(
     written: dict[str, OffsetPlan] = {}
     for plan in plans:
         try:
-            carried_out = write(client, plan, metadata.text(len(plan.after)))
+            carried_out = write(client, plan, metadata.texts(plan.after, plan.log_ids))
         except (BrokerError, CheckpointMovedError, PlanRefusedError) as error:
             if written:
                 error.append(
@@ -191,10 +192,13 @@ def _prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always
             client.prove_commit(group_id, topics)
 
 
-def _check_unmoved(client: OffsetsClient, groups: Sequence[OffsetPlan]) -> None:
-    """Check that groups are still where they were when the plan was made."""
-    for plan in groups:
-        plan.check_unmoved(client.committed(plan.group_id, plan.found))
+def _last_check(client: OffsetsClient, plan: PipelinePlan, groups: Sequence[OffsetPlan]) -> None:
+    """Check that logs and groups are still what they were when the plan was made."""
+    check_logs_again(client, plan)
+    # An interrupted try of the same move has written to some of them.
+    if plan.checkpoint is None or not plan.checkpoint.resumes:
+        for each in groups:
+            each.check_unmoved(client.committed(each.group_id, each.found))
 
 
 def _commit_over_late_ones(
