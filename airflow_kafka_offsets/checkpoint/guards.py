@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.state_store import has_version, is_stateful
+from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.checkpoint_plan import SINKS, CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
@@ -173,24 +173,56 @@ def unfinished_refusals(survey: Survey, batch_id: int) -> list[str]:
     both = survey.planned & survey.committed
     if batch_id in both:
         return []
-    firsts = sorted(number for number in both if number - 1 not in both)
-    lasts = sorted(number for number in both if number + 1 not in both)
-    there = ", ".join(
-        str(first) if first == last else f"{first} to {last}"
-        for first, last in zip(firsts, lasts, strict=True)
-    )
     begun = f" ({', '.join(map(str, survey.pending))} was begun and not finished)" if survey.pending else ""
     return [
         f"{survey.state.location}: batch {batch_id} is not there as a finished batch; "
-        f"there are {there}{begun}: Spark keeps spark.sql.streaming.minBatchesToRetain of them (100); "
-        "give one of these, or seek to an offset or a time"
+        f"there are {_ranges(both)}{begun}: Spark keeps spark.sql.streaming.minBatchesToRetain of them "
+        "(100); give one of these, or seek to an offset or a time"
     ]
 
 
+def _unloadable(survey: Survey, batch_id: int, stores: StateStores) -> list[str]:
+    """Return why Spark could not load the state after a batch, with the batches after which it could."""
+    startable = {
+        number for number in survey.planned & survey.committed if not number or number - 1 in survey.planned
+    }
+    loadable = {version - 1 for version in stores.can_load(number + 1 for number in startable)}
+    if batch_id in loadable:
+        return []
+    earlier = loadable - {max(survey.planned)}
+    todo = (
+        f"batches that can be truncated to: {_ranges(earlier)}"
+        if earlier
+        else "there is no earlier batch of which that is kept: start a new checkpoint"
+    )
+    return [
+        f"{survey.state.location}: the state after batch {batch_id} (version {batch_id + 1}) is not kept any "
+        "more: Spark loads it from the newest snapshot up to it and all changes since, of every partition; "
+        f"{todo}"
+    ]
+
+
+def _ranges(numbers: Collection[int]) -> str:
+    firsts = sorted(number for number in numbers if number - 1 not in numbers)
+    lasts = sorted(number for number in numbers if number + 1 not in numbers)
+    return ", ".join(
+        str(first) if first == last else f"{first} to {last}"
+        for first, last in zip(firsts, lasts, strict=True)
+    )
+
+
 def truncate_refusals(
-    checkpoint: SparkCheckpoint, survey: Survey, batch_id: int, policy: CheckpointPolicy
+    checkpoint: SparkCheckpoint,
+    survey: Survey,
+    batch_id: int,
+    policy: CheckpointPolicy,
+    stores: StateStores,
 ) -> list[str]:
-    """Return why the batches after one must not be removed."""
+    """
+    Return why the batches after one must not be removed.
+
+    :param stores: the state of a query that keeps some.
+    """
     location = checkpoint.location
     if refusals := unfinished_refusals(survey, batch_id):
         return refusals
@@ -209,9 +241,6 @@ def truncate_refusals(
         )
     if not survey.entry.metadata:
         refusals.append(f"{location}: is of continuous mode, whose checkpoints are not moved")
-    if is_stateful(checkpoint) and not has_version(checkpoint, batch_id + 1):
-        refusals.append(
-            f"{location}: the state after batch {batch_id} (version {batch_id + 1}) is not kept any more: "
-            "choose a later batch"
-        )
+    if is_stateful(checkpoint):
+        refusals += _unloadable(survey, batch_id, stores)
     return refusals + _sink_refusals(checkpoint, batch_id + 1, "truncating", policy)

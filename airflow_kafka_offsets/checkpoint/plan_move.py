@@ -34,7 +34,7 @@ from airflow_kafka_offsets.checkpoint.guards import (
 )
 from airflow_kafka_offsets.checkpoint.open_moves import fingerprint, has_run_since, resume, same_request
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.state_store import whole_states_after
+from airflow_kafka_offsets.checkpoint.state_store import StateStores
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
@@ -101,7 +101,6 @@ def plan_truncate(
     request = fingerprint("truncate", batch_id)
     survey = take_survey(checkpoint)
     earlier = same_request(checkpoint, survey, request)
-    refusals = truncate_refusals(checkpoint, survey, batch_id, policy)
     after = checkpoint.entry(batch_id).kafka_offsets if batch_id in survey.planned else {}
     # commits/N before offsets/N: in between, N is a batch that Spark would run again.
     steps = [
@@ -111,7 +110,10 @@ def plan_truncate(
         for directory, there in (("commits", survey.committed), ("offsets", survey.planned))
         if number in there
     ]
-    derived = whole_states_after(checkpoint, batch_id + 1) if steps and not refusals else ()
+    there = steps and batch_id in survey.planned & survey.committed
+    stores = StateStores.of(checkpoint) if there else StateStores({})
+    refusals = truncate_refusals(checkpoint, survey, batch_id, policy, stores)
+    derived = () if refusals else stores.whole_after(batch_id + 1)
     refusals += link_refusals(checkpoint, derived)
     plan = _plan(checkpoint, survey, "truncate", after, steps, request, refusals, discarded=survey.pending)
     return resume(checkpoint, replace(plan, derived=derived), earlier)

@@ -30,7 +30,7 @@ from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.state_store import whole_states_after
+from airflow_kafka_offsets.checkpoint.state_store import StateStores
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.config import (
     client_config,
@@ -497,7 +497,7 @@ def _ask_history(checkpoint: SparkCheckpoint) -> None:
 
 
 def _ask_moves(checkpoint: SparkCheckpoint) -> None:
-    whole_states_after(checkpoint, 1)
+    StateStores.of(checkpoint).whole_after(1)
     plans: tuple[Callable[[], CheckpointPlan], ...] = (
         lambda: plan_seek(checkpoint, {"0": {ORDERS_0: 3}}),
         lambda: plan_truncate(checkpoint, 1, CheckpointPolicy(sink="noop")),

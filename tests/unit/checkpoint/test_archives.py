@@ -144,7 +144,7 @@ def test_a_checkpoint_is_not_changed_through_a_symbolic_link(
     linked: str, three: Path, files: Files, tmp_path: Path
 ) -> None:
     (three / "state/0/0").mkdir(parents=True)
-    for version in ("2.delta", "3.delta", "3.snapshot"):
+    for version in ("1.delta", "2.delta", "3.delta", "3.snapshot"):
         (three / "state/0/0" / version).write_bytes(b"")
     elsewhere = tmp_path / "elsewhere"
     (three / linked).rename(elsewhere) if linked != "_kafka_offsets" else elsewhere.mkdir()

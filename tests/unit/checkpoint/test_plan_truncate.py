@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from checkpoint_moves import ORDERS_0, carry_out, truncate
 
+from airflow_kafka_offsets.checkpoint import state_store
+from airflow_kafka_offsets.storage import list_names
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from fsspec import AbstractFileSystem
 
     Files = Callable[[Path], dict[str, bytes]]
     SparkStarts = Callable[[Path], tuple[int, int]]
@@ -87,6 +94,11 @@ STATES = {
 }
 
 
+def as_a_whole(name: str) -> str:
+    """Return the name of the snapshot in place of changes."""
+    return name.replace(".delta", ".snapshot").replace(".changelog", ".zip")
+
+
 def keep_state(root: Path, names: tuple[str, ...], versions: range) -> None:
     for name in names:
         for version in versions:
@@ -101,14 +113,72 @@ def keep_state(root: Path, names: tuple[str, ...], versions: range) -> None:
 def test_a_query_with_state_is_truncated_to_a_batch_whose_state_is_kept(
     names: tuple[str, ...], three: Path, assert_refused: Callable[..., None], spark_starts: SparkStarts
 ) -> None:
-    keep_state(three, names, range(2, 4))  # version 1, the state after batch 0, is not kept any more
+    # Version 1, the state after batch 0, is not kept any more; version 2 is there as a whole.
+    keep_state(three, names, range(2, 4))
+    keep_state(three, tuple(as_a_whole(name) for name in names), range(2, 3))
 
     assert_refused(
-        three, truncate(three, 0, sink="noop"), "the state after batch 0 (version 1) is not kept any more"
+        three,
+        truncate(three, 0, sink="noop"),
+        "the state after batch 0 (version 1) is not kept any more: Spark loads it from the newest snapshot "
+        "up to it and all changes since, of every partition; batches that can be truncated to: 1",
     )
     carry_out(three, truncate(three, 1, sink="noop"))
 
     assert spark_starts(three) == (1, 1)
+
+
+CHANGES = {name: names for name, names in STATES.items() if "delta" in names[0] or "changelog" in names[0]}
+
+
+@pytest.mark.parametrize("names", CHANGES.values(), ids=CHANGES)
+def test_changes_without_those_before_them_are_no_state(
+    names: tuple[str, ...], three: Path, assert_refused: Callable[..., None]
+) -> None:
+    keep_state(three, names, range(2, 4))
+
+    assert_refused(three, truncate(three, 1, sink="noop"), "there is no earlier batch of which that is kept")
+
+
+@pytest.mark.parametrize("names", CHANGES.values(), ids=CHANGES)
+def test_all_changes_since_the_first_batch_are_a_state(
+    names: tuple[str, ...], three: Path, spark_starts: SparkStarts
+) -> None:
+    keep_state(three, names, range(1, 4))
+
+    carry_out(three, truncate(three, 1, sink="noop"))
+
+    assert spark_starts(three) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "gone", ["0/1/1.delta", "0/1/2.delta", "0/1/left/2.delta", "0/1", "1/0/1.delta"], ids=str
+)
+def test_the_state_of_every_partition_and_store_must_be_kept(
+    gone: str, three: Path, assert_refused: Callable[..., None]
+) -> None:
+    stores = ("0/0/{}.delta", "0/1/{}.delta", "0/2/{}.delta", "1/0/{}.delta")
+    keep_state(three, stores, range(1, 4))
+    if "left" in gone:
+        keep_state(three, tuple(f"0/{number}/left/{{}}.delta" for number in range(3)), range(1, 4))
+    path = three / "state" / gone
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    assert_refused(three, truncate(three, 1, sink="noop"), "(version 2) is not kept any more")
+
+
+def test_the_directories_of_the_state_are_listed_once(three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_state(three, tuple(f"0/{number}/{{}}.delta" for number in range(200)), range(1, 4))
+    listed: Counter[str] = Counter()
+
+    def count(fs: AbstractFileSystem, path: str) -> list[str] | None:
+        listed[path] += 1
+        return list_names(fs, path)
+
+    monkeypatch.setattr(state_store, "list_names", count)
+    assert truncate(three, 1, sink="noop").refusals == ()
+    below = {path: number for path, number in listed.items() if "/state/" in path}
+    assert (len(below), set(below.values())) == (201, {1})
 
 
 def test_the_state_of_every_operator_must_be_kept(three: Path, assert_refused: Callable[..., None]) -> None:
@@ -130,9 +200,8 @@ def test_other_files_are_not_taken_for_the_state_of_a_version(
 def test_whole_states_of_removed_batches_go_with_their_checksums_and_changes_stay(
     three: Path, files: Files
 ) -> None:
-    for names in STATES["deltas"], STATES["a join"]:
-        keep_state(three, names, range(1, 4))
-    stores = ["state/0/0", "state/0/1", "state/0/0/left-keyToNumValues"]
+    keep_state(three, ("0/0/{}.delta", "0/1/{}.delta", "3/0/left-keyToNumValues/{}.delta"), range(1, 4))
+    stores = ["state/0/0", "state/0/1", "state/3/0/left-keyToNumValues"]
     for store in stores:
         (three / store).mkdir(exist_ok=True)
         for name in (
