@@ -50,7 +50,17 @@ _NAME = re.compile(r"([0-9]{4,9})-(seek|truncate|undo)")
 _MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
 """What a move writes and removes, and so all that an undo may touch."""
 _NoneType = type(None)
-_FROM_PLAN = ("kind", "location", "query_id", "batch_id", "request", "carried", "undoes", "copies")
+_FROM_PLAN = (
+    "kind",
+    "location",
+    "query_id",
+    "batch_id",
+    "request",
+    "carried",
+    "undoes",
+    "copies",
+    "recovery",
+)
 _PLAIN = {
     **dict.fromkeys(("query_id", "request", "nonce"), str),
     **dict.fromkeys(("batch_id", "newest_planned", "newest_committed"), int),
@@ -79,6 +89,7 @@ class Archive:
     :param carried: ``before`` is from an earlier move that this one went on from; the copies are not.
     :param undoes: name of the archive that the move put back.
     :param copies: whether it put the files back, and not the offsets alone.
+    :param recovery: a teardown was to take it back if the work after it was not finished.
     :param done: the move was finished.
     :param undone: the move was taken back.
     """
@@ -98,6 +109,7 @@ class Archive:
     carried: bool = False
     undoes: str | None = None
     copies: bool = False
+    recovery: bool = False
     done: bool = False
     undone: bool = False
 
@@ -300,6 +312,7 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         after=read_sources(field("after", dict), "after", show=kind_of),
         files=files,
         undoes=undoes,
+        recovery=field("recovery", bool, _NoneType) or False,
         **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,
         undone=undone,

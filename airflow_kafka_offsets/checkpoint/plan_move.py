@@ -73,15 +73,18 @@ def plan_seek(
     refusals = not_restartable(survey)
     refusals += unknown_partitions(survey, targets)
     refusals += state_refusals(checkpoint, policy)
-    refusals += pending_refusals(checkpoint, survey, policy)
     after = {source: offsets | targets.get(source, {}) for source, offsets in before.items()}
+    # A batch that was begun from where the query is to go on from is not in the way.
+    discarded = survey.pending if after != before or policy.pending_batch == "discard" else ()
+    if discarded:
+        refusals += pending_refusals(checkpoint, survey, policy)
     # Newest first: a file that goes leaves its predecessor as the newest, and that one is whole.
-    steps = [Step(f"offsets/{number}", None) for number in reversed(survey.pending)]
+    steps = [Step(f"offsets/{number}", None) for number in reversed(discarded)]
     if after != before and not refusals:
         steps.append(Step(f"offsets/{survey.batch_id}", survey.entry.with_offsets(targets).encode()))
     without = [source.source for source in survey.state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
-    plan = _plan(checkpoint, survey, kind, after, steps, request, refusals, discarded=survey.pending)
+    plan = _plan(checkpoint, survey, kind, after, steps, request, refusals, discarded=discarded)
     return resume(checkpoint, replace(plan, notes=notes, undoes=undoes), earlier)
 
 

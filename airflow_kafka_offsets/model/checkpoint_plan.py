@@ -130,6 +130,7 @@ class CheckpointPlan:
     :param resumes: the archive is there already: an earlier try has written it.
     :param undoes: name of the archive that is put back.
     :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
+    :param recovery: a teardown is to take it back if the work after it is not finished.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
     """
 
@@ -152,6 +153,7 @@ class CheckpointPlan:
     resumes: bool = False
     undoes: str | None = None
     copies: bool = False
+    recovery: bool = False
     times: RecordTimes = field(default_factory=dict, repr=False)
 
     @property
