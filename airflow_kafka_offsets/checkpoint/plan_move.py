@@ -53,6 +53,7 @@ def plan_seek(
     kind: Kind = "seek",
     undoes: str | None = None,
     request: str = "",
+    keeps_begun: bool = False,
 ) -> CheckpointPlan:
     """
     Plan to let the query go on from other offsets.
@@ -62,6 +63,7 @@ def plan_seek(
     :param targets: source -> offsets, inside the log: that is for the caller to check. Partitions that are
         not named keep theirs.
     :param request: identifies what was asked for; by default the targets do.
+    :param keeps_begun: whether a batch that was begun from the targets may stay.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
@@ -74,8 +76,8 @@ def plan_seek(
     refusals += unknown_partitions(survey, targets)
     refusals += state_refusals(checkpoint, policy)
     after = {source: offsets | targets.get(source, {}) for source, offsets in before.items()}
-    # A batch that was begun from where the query is to go on from is not in the way.
-    discarded = survey.pending if after != before or policy.pending_batch == "discard" else ()
+    kept = keeps_begun and after == before and policy.pending_batch == "fail"
+    discarded = () if kept else survey.pending
     if discarded:
         refusals += pending_refusals(checkpoint, survey, policy)
     # Newest first: a file that goes leaves its predecessor as the newest, and that one is whole.

@@ -119,7 +119,7 @@ def plan_reset(
     if open_move is None:
         return PipelinePlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
     if not goes_on or has_run_since(checkpoint, open_move):
-        checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
+        checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, keeps_begun=goes_on)
         checkpoint_plan = replace(checkpoint_plan, before=open_move.before, carried=True)
         if goes_on and not checkpoint_plan.steps and checkpoint_plan.after == open_move.after:
             # The query has begun a batch from there, and has not finished it.
