@@ -53,15 +53,19 @@ class RestoreOffsetsOperator(MovingOperator):
         restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **orders)
         reset >> spark >> commit >> restore.as_teardown(setups=reset)
 
-    As a teardown (``when="failed"``) it looks at the tasks between the reset and itself. If all of them have
-    succeeded, there is nothing to restore. If not, because one has failed, was skipped, or the run was given
-    up, the reset is taken back, unless the recovery was finished all the same: committed since the reset,
-    past where the pipeline was before.
+    As a teardown (``when="failed"``) it compares, for each group and checkpoint of the receipt, where it is
+    now with where it was. The recovery is finished if both have passed that, in batches that have finished and
+    commits of others than resets and restores, and if the reset's move is still the newest one. Else it puts
+    back what is still the reset's own, says what it could not put back, and fails. The states of the tasks in
+    between do not count: Airflow's users mark and clear them.
 
     A failed recovery stays a failed run: after it has restored, and whenever a task upstream has failed, this
     task fails, and the run with it (:meth:`as_teardown` sees to that). Its receipt is in XCom all the same.
-    It does not run, and the run may end as a success, if the reset itself is given up half-way: then the
-    reset is finished or taken back by whoever comes next.
+    It does not run if the reset itself is given up half-way, after ``dagrun_timeout``, and when the run is
+    deleted: drift checks name what is left.
+
+    Refused when the DAG is read: a teardown whose failure would not fail the run, and one of a reset that is
+    not in its receipt.
 
     If the Spark query has not run since the reset, the checkpoint's files come back as they were; if it has,
     the checkpoint is moved to the offsets that it had. The same offsets come back, not the same bytes; what
@@ -80,8 +84,8 @@ class RestoreOffsetsOperator(MovingOperator):
         ``topics`` says. (templated)
     :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such
         as the ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
-    :param when: ``failed`` (default) restores only if the tasks since the reset have not all succeeded;
-        ``always`` restores in any case, and does not fail for it. (templated)
+    :param when: ``failed`` (default) restores only if the recovery is not finished; ``always`` restores in
+        any case, and does not fail for it. (templated)
     :param on_no_commit: for a partition that had no commit: ``skip`` (default) leaves it where it is,
         ``earliest`` moves it to its log start; only with a receipt. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
