@@ -54,10 +54,10 @@ class RestoreOffsetsOperator(MovingOperator):
         reset >> spark >> commit >> restore.as_teardown(setups=reset)
 
     As a teardown (``when="failed"``) it compares, for each group and checkpoint of the receipt, where it is
-    now with where it was. The recovery is finished if both have passed that, in batches that have finished and
-    commits of others than resets and restores, and if the reset's move is still the newest one. Else it puts
-    back what is still the reset's own, says what it could not put back, and fails. The states of the tasks in
-    between do not count: Airflow's users mark and clear them.
+    now with where it was. The recovery is finished if both have passed that, in batches that have finished
+    and commits of others than resets and restores, and if the reset's move is still the newest one. Else it
+    puts back what is still the reset's own, says what it could not put back, and fails. The states of the
+    tasks in between do not count: Airflow's users mark and clear them.
 
     A failed recovery stays a failed run: after it has restored, and whenever a task upstream has failed, this
     task fails, and the run with it (:meth:`as_teardown` sees to that). Its receipt is in XCom all the same.
@@ -166,7 +166,7 @@ class RestoreOffsetsOperator(MovingOperator):
                 recovery = Recovery(self._resets(metadata), metadata, self.named().ids)
                 judged = judge_recovery(client, checkpoint, receipt, recovery)
                 if judged.finished:
-                    passed = f"{' and '.join(judged.passed)} has passed where it was before"
+                    passed = f"{' and '.join(judged.passed) or 'nothing was moved: all'} has passed where it was before"
                     self.log.info("Nothing to restore: %s", passed)
                     if work.failed:
                         raise AirflowFailException(
