@@ -247,7 +247,9 @@ def judge(
     :param commits: group -> the last commits of the partitions that the reset has moved.
     :param moved: the checkpoint that moved along, ``None`` if none did.
     """
-    missed, passed, left = [], [], []
+    missed: list[str] = []
+    passed: list[str] = []
+    left: list[str] = []
     back: dict[str, Collection[TopicPartition]] = {}
     restored = moved is not None and moved.restored
     goes_back = moved is not None and not (moved.lost or moved.restored) and bool(moved.missed)

@@ -82,7 +82,7 @@ class KnownMoves:
         A run that times out, is cleared or is deleted leaves one: Airflow then runs no teardown.
 
         :param sources: source -> offsets of the newest batch that has finished.
-        :param commits: group -> its last commits.
+        :param commits: group -> its last commits in the partitions to look at.
         """
         moved = self.newest
         if moved is None or not moved.recovery or not moved.done or moved.undone:
@@ -90,11 +90,9 @@ class KnownMoves:
         missed = MovedCheckpoint(self.checkpoint.location, moved.before, moved.after, sources).missed
         if not missed and commits:
             before, after = kept_groups(self.checkpoint, moved)
-            texts = (
-                missed_by(group, before[group], after[group], committed_offsets(commits[group]))
-                for group in after.keys() & commits.keys()
-            )
-            missed = next(filter(None, texts), "")
+            for group, held in commits.items():
+                to = {tp: offset for tp, offset in after.get(group, {}).items() if tp in held}
+                missed = missed or missed_by(group, before.get(group, {}), to, committed_offsets(held))
         if not missed:
             return None
         return (

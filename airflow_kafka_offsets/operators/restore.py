@@ -166,7 +166,8 @@ class RestoreOffsetsOperator(MovingOperator):
                 recovery = Recovery(self._resets(metadata), metadata, self.named().ids)
                 judged = judge_recovery(client, checkpoint, receipt, recovery)
                 if judged.finished:
-                    passed = f"{' and '.join(judged.passed) or 'nothing was moved: all'} has passed where it was before"
+                    parts = " and ".join(judged.passed) or "nothing was moved: all"
+                    passed = f"{parts} has passed where it was before"
                     self.log.info("Nothing to restore: %s", passed)
                     if work.failed:
                         raise AirflowFailException(

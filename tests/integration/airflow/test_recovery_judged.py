@@ -365,3 +365,11 @@ def test_a_run_that_is_cleared_after_one_batch_and_in_the_next_is_refused_with_t
     done = cli(*command.split(), "--quiet-period", "0", "--bootstrap-server", bootstrap_servers)
     assert done.code == 0, done.err
     assert pipeline.at() == (READ, READ)
+
+
+def test_a_drift_check_of_some_partitions_does_not_ask_for_the_others(pipeline):
+    pipeline.run("reset")
+    pipeline.job()
+    pipeline.run("commit")
+    names = pipeline.names | {"topics": f"{pipeline.topic}:0"}
+    CheckOffsetDriftOperator(task_id="check", **names).execute(other_run(pipeline, "check"))
