@@ -54,7 +54,17 @@ VERSION = 1
 _MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
 """What a move writes and removes, and so all that an undo may touch."""
 _NoneType = type(None)
-_FROM_PLAN = ("kind", "location", "query_id", "batch_id", "request", "carried", "undoes", "copies")
+_FROM_PLAN = (
+    "kind",
+    "location",
+    "query_id",
+    "batch_id",
+    "request",
+    "carried",
+    "undoes",
+    "copies",
+    "recovery",
+)
 _PLAIN = {
     **dict.fromkeys(("query_id", "request", "nonce"), str),
     **dict.fromkeys(("batch_id", "newest_planned", "newest_committed"), int),
@@ -85,6 +95,7 @@ class Archive:
     :param copies: whether it put the files back, and not the offsets alone.
     :param log_ids: the cluster and the topics that the offsets count in; unknown in one of an earlier
         version, and of a move that was made without a broker.
+    :param recovery: a teardown was to take it back if the work after it was not finished.
     :param done: the move was finished.
     :param undone: the move was taken back.
     """
@@ -105,6 +116,7 @@ class Archive:
     undoes: str | None = None
     copies: bool = False
     log_ids: LogIds = UNKNOWN_LOGS
+    recovery: bool = False
     done: bool = False
     undone: bool = False
 
@@ -286,6 +298,7 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         files=files,
         undoes=undoes,
         log_ids=LogIds.parse(field("logs", dict, _NoneType), show=kind_of),
+        recovery=field("recovery", bool, _NoneType) or False,
         **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,
         undone=undone,

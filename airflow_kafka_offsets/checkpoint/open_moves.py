@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, digest, newest_archive
 from airflow_kafka_offsets.checkpoint.guards import Survey, take_survey
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 
@@ -21,8 +21,12 @@ def unfinished_move(checkpoint: SparkCheckpoint) -> Archive | None:
 
     :raises CheckpointError: if the checkpoint cannot be read.
     """
-    kept = newest_archive(checkpoint)
-    return None if kept is None or kept.over or has_run_since(checkpoint, kept) else kept
+    return if_unfinished(checkpoint, newest_archive(checkpoint))
+
+
+def if_unfinished(checkpoint: SparkCheckpoint, newest: Archive | None) -> Archive | None:
+    """Return the newest move if it was begun and not finished, see :func:`unfinished_move`."""
+    return None if newest is None or newest.over or has_run_since(checkpoint, newest) else newest
 
 
 def has_run_since(checkpoint: SparkCheckpoint, kept: Archive, survey: Survey | None = None) -> bool:
@@ -37,6 +41,11 @@ def has_run_since(checkpoint: SparkCheckpoint, kept: Archive, survey: Survey | N
     return any(digest(checkpoint.read_file(path)) not in known for path, known in kept.files.items())
 
 
+def has_finished_since(state: CheckpointState, kept: Archive) -> bool:
+    """Return whether the query has finished a batch since a seek; a batch that was only begun is none."""
+    return state.batch_id is not None and state.batch_id > kept.newest_committed
+
+
 def unfinished_refusal(checkpoint: SparkCheckpoint, kept: Archive) -> MoveUnfinishedError:
     """Return the error for whoever meets a move that was begun and not finished."""
     return MoveUnfinishedError(
@@ -45,6 +54,15 @@ def unfinished_refusal(checkpoint: SparkCheckpoint, kept: Archive) -> MoveUnfini
         f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
         f"{kept.undoes or kept.name}' {'finishes it' if kept.undoes else 'takes it back'}",
         retriable=True,
+    )
+
+
+def take_back(checkpoint: SparkCheckpoint, kept: Archive, *, pending: bool = False) -> str:
+    """Return the command that takes a move back, as an error's text quotes it."""
+    discard = " --pending-batch discard --sink SINK" if pending else ""
+    return (
+        f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive {kept.name}"
+        f"{discard} --execute'"
     )
 
 
@@ -77,7 +95,13 @@ def resume(
     """Return a plan, made on what an interrupted move has left, as the rest of that move, if there is one."""
     if kept is None or has_run_since(checkpoint, kept):
         return checkpoint_plan
+    return replace(
+        checkpoint_plan, before=kept.before, archive=kept.name, discarded=discarded_by(kept), resumes=True
+    )
+
+
+def discarded_by(kept: Archive) -> tuple[int, ...]:
+    """Return the unfinished batches that a move has removed."""
     removed = [path for path, (_, after) in kept.files.items() if after is None]
     batches = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))
-    discarded = tuple(batch for batch in batches if batch > kept.batch_id)
-    return replace(checkpoint_plan, before=kept.before, archive=kept.name, discarded=discarded, resumes=True)
+    return tuple(batch for batch in batches if batch > kept.batch_id)

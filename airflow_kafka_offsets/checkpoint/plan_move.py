@@ -54,6 +54,7 @@ def plan_seek(
     kind: Kind = "seek",
     undoes: str | None = None,
     request: str = "",
+    keeps_begun: bool = False,
 ) -> CheckpointPlan:
     """
     Plan to let the query go on from other offsets.
@@ -63,6 +64,7 @@ def plan_seek(
     :param targets: source -> offsets, inside the log: that is for the caller to check. Partitions that are
         not named keep theirs.
     :param request: identifies what was asked for; by default the targets do.
+    :param keeps_begun: whether a batch that was begun from the targets may stay.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
     :raises MoveUnfinishedError: if another move was begun and not finished.
     """
@@ -74,15 +76,18 @@ def plan_seek(
     refusals = not_restartable(survey)
     refusals += unknown_partitions(survey, targets)
     refusals += state_refusals(checkpoint, policy)
-    refusals += pending_refusals(checkpoint, survey, policy)
     after = {source: offsets | targets.get(source, {}) for source, offsets in before.items()}
+    kept = keeps_begun and after == before and policy.pending_batch == "fail"
+    discarded = () if kept else survey.pending
+    if discarded:
+        refusals += pending_refusals(checkpoint, survey, policy)
     # Newest first: a file that goes leaves its predecessor as the newest, and that one is whole.
-    steps = [Step(f"offsets/{number}", None) for number in reversed(survey.pending)]
+    steps = [Step(f"offsets/{number}", None) for number in reversed(discarded)]
     if after != before and not refusals:
         steps.append(Step(f"offsets/{survey.batch_id}", survey.entry.with_offsets(targets).encode()))
     without = [source.source for source in survey.state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
-    plan = _plan(checkpoint, survey, kind, after, steps, request, refusals, discarded=survey.pending)
+    plan = _plan(checkpoint, survey, kind, after, steps, request, refusals, discarded=discarded)
     return resume(checkpoint, replace(plan, notes=notes, undoes=undoes), earlier)
 
 

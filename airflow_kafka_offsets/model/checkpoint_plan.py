@@ -132,6 +132,7 @@ class CheckpointPlan:
     :param undoes: name of the archive that is put back.
     :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
     :param compared: its targets beside the logs, by source, if they were compared.
+    :param recovery: a teardown is to take it back if the work after it is not finished.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
     :param log_ids: the cluster and the topics that the offsets count in, as far as they are known.
     """
@@ -156,6 +157,7 @@ class CheckpointPlan:
     undoes: str | None = None
     copies: bool = False
     compared: tuple[OffsetPlan, ...] = field(default=(), repr=False)
+    recovery: bool = False
     times: RecordTimes = field(default_factory=dict, repr=False)
     log_ids: LogIds = UNKNOWN_LOGS
 

@@ -43,7 +43,8 @@ class CommitMetadata:
     :param query: id of the Spark query, stable over its restarts.
     :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was
         never moved. A commit made before a move says less than the checkpoint says after it.
-    :param tool: what committed, where it was no DAG.
+    :param tool: what committed, where it was no DAG; ``reset`` or ``restore`` of a task that moves on
+        purpose.
     :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who
         sees fewer of the group's may not see all of its topics.
     :param token: names the task run over its retries; clearing the task makes it another one.
@@ -102,6 +103,11 @@ class CommitMetadata:
             return self.key
         text = json.dumps([self.dag, self.run, self.task, self.map_index])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is of a reset or a restore, by a task or a command."""
+        return self.tool.rpartition(" ")[2] in ("reset", "restore")
 
     def same_task(self, other: CommitMetadata) -> bool:
         """Whether both are of one task of one run, whichever of its tries it was."""

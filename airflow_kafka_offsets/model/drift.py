@@ -183,8 +183,8 @@ class DriftReport:
     :param grace: how long after its end a batch need not have been committed.
     :param last_commit_at: seconds since 1970 of the group's newest commit that says when it was made.
     :param retention_minutes: how long the broker keeps the offsets of a group that nobody joins.
-    :param unfinished_move: the move of the checkpoint that was begun and not finished, ``None`` if there is
-        none.
+    :param unfinished_move: the checkpoint's move that was begun and not finished, if there is one.
+    :param unfinished_recovery: says which recovery is neither finished nor taken back, if there is one.
     """
 
     group_id: str
@@ -195,6 +195,7 @@ class DriftReport:
     last_commit_at: int | None = None
     retention_minutes: int | None = None
     unfinished_move: str | None = None
+    unfinished_recovery: str | None = None
 
     @property
     def by_verdict(self) -> dict[Verdict, list[PartitionDrift]]:
@@ -223,7 +224,7 @@ class DriftReport:
     @property
     def drifted(self) -> bool:
         """Whether anything counts as drift."""
-        return bool(self.drift) or self.unfinished_move is not None
+        return bool(self.drift or self.unfinished_move or self.unfinished_recovery)
 
     @property
     def lost(self) -> int:
@@ -266,10 +267,9 @@ class DriftReport:
                 f"({named}{self._detail(verdict, partitions)})"
             )
         if self.unfinished_move is not None:
-            parts.append(
-                f"move {self.unfinished_move} of the checkpoint was begun and not finished: it is under way, "
-                "or is to be run again or taken back"
-            )
+            move = f"move {self.unfinished_move} of the checkpoint was begun and not finished"
+            parts.append(f"{move}: it is under way, or is to be run again or taken back")
+        parts += [self.unfinished_recovery] if self.unfinished_recovery else []
         return f"group {self.group_id!r} and {self.batch}: {'; '.join(parts) or 'no drift'}"
 
     def _detail(self, verdict: Verdict, partitions: Sequence[PartitionDrift]) -> str:
@@ -303,6 +303,7 @@ class DriftReport:
             "last_commit_age_seconds": self.last_commit_age_seconds,
             "offsets_retention_minutes": self.retention_minutes,
             "unfinished_move": self.unfinished_move,
+            "unfinished_recovery": self.unfinished_recovery,
             "warnings": self.warnings,
             "partitions": [partition.as_json() for partition in self.partitions],
         }

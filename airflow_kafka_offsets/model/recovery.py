@@ -1,18 +1,21 @@
 """
-What a reset that was cleared, and the teardown that takes a reset back, conclude from the tasks of their run.
+Judges a recovery: whether a reset was followed by the work it was made for.
 
-Airflow clears a setup and its teardown with any task between them, leaves alone the tasks that were not
-selected, skips what is left of a run that is given up, runs its teardown, and counts no skipped task as a
-failure: failures alone decide nothing.
+The states of a run's tasks say what a cleared reset has to do. They do not say whether a recovery is
+finished: Airflow's users mark, clear and delete tasks. That is decided by where the groups and the checkpoint
+are now, by who has committed, and by whether the reset's own move is still the newest one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 
 SUCCESS = "success"
 FAILED = frozenset({"failed", "upstream_failed"})
@@ -80,29 +83,262 @@ class LastCommit:
     by: CommitMetadata | None
 
 
-def is_finished(
-    commits: Mapping[TopicPartition, LastCommit | None],
-    reached: Mapping[TopicPartition, int],
-    movers: Collection[str],
-    move: int | None = None,
-) -> bool:
+def committed_since(commits: Mapping[TopicPartition, LastCommit | None], movers: Collection[str]) -> bool:
     """
-    Return whether the pipeline has gone on from a move: it was committed since, past where it was.
+    Return whether every partition was last committed by a task or client that does not move it on purpose.
 
-    :param commits: the last commit of the partitions that moved.
-    :param reached: the offset that each of them has to be at, or past: where it was before the move, and
-        where it went. Partitions that are not in it only need a commit since.
     :param movers: the identities of the tasks that reset and restore.
-    :param move: number of the checkpoint's move: a commit that did not know it was overtaken, and does not
-        count.
+    """
+    return bool(commits) and all(
+        commit is not None and not (commit.by and (commit.by.moves or commit.by.identity in movers))
+        for commit in commits.values()
+    )
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """
+    The tasks of one recovery, as their commits name them.
+
+    :param resets: identities of the resets that the restore takes back.
+    :param restore: the restore that judges; its token is that of its tries.
+    :param groups: the groups that the restore may move.
     """
 
-    def since(tp: TopicPartition, commit: LastCommit | None) -> bool:
-        if commit is None or commit.offset < reached.get(tp, 0):
-            return False
-        if (by := commit.by) is None:
-            return True
-        overtaken = move is not None and by.move is not None and by.move < move
-        return not overtaken and by.identity not in movers
+    resets: Collection[str]
+    restore: CommitMetadata
+    groups: Collection[str]
 
-    return bool(commits) and all(since(tp, commit) for tp, commit in commits.items())
+
+@dataclass(frozen=True)
+class MovedCheckpoint:
+    """
+    The checkpoint that a reset has moved.
+
+    :param before: source -> offsets before the reset.
+    :param after: source -> offsets that the reset has moved it to.
+    :param now: source -> offsets of the newest batch that has finished.
+    :param worked: the query has finished a batch since, or had nothing to read.
+    :param number: which move of the checkpoint the reset was; ``None`` if it changed no file.
+    :param by: identity of the task that made it.
+    :param lost: why the reset's move is no longer to be taken back; empty if it is the newest one.
+    :param restored: an earlier try of the restore has taken the move back.
+    :param leftover: other moves of the same run that were not taken back.
+    """
+
+    location: str
+    before: Mapping[str, Offsets]
+    after: Mapping[str, Offsets]
+    now: Mapping[str, Offsets] = field(default_factory=dict)
+    worked: bool = True
+    number: int | None = None
+    by: str = ""
+    lost: str = ""
+    restored: bool = False
+    leftover: tuple[str, ...] = ()
+
+    @property
+    def missed(self) -> str:
+        """What it has not reached; empty if it has passed where it was before, and where it went."""
+        for source, offsets in self.after.items():
+            before, now = self.before.get(source, {}), self.now.get(source, {})
+            if missed := _short_of(self.name, before, offsets, now):
+                return missed
+        return "" if self.worked else f"{self.name}: the query has finished no batch since the reset"
+
+    @property
+    def name(self) -> str:
+        """The checkpoint in a sentence."""
+        return f"checkpoint {self.location}"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """
+    What became of a recovery, part by part; a part is a group or the checkpoint.
+
+    :param missed: what has not passed where it was before the reset, and where the reset moved it.
+    :param passed: the parts that have.
+    :param groups: group -> partitions to put back.
+    :param checkpoint: whether the checkpoint is to be put back.
+    :param left: the parts that are not to be put back, each with the reason.
+    :param restored: whether an earlier try of the restore has put something back.
+    """
+
+    missed: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
+    groups: Mapping[str, Collection[TopicPartition]] = field(default_factory=dict)
+    checkpoint: bool = False
+    left: tuple[str, ...] = ()
+    restored: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether every part has passed where it was."""
+        return not (self.missed or self.left or self.restored)
+
+    @property
+    def to_restore(self) -> bool:
+        """Whether anything is to be put back."""
+        return self.checkpoint or bool(self.groups)
+
+    def narrowed(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a receipt says of the parts that are to be put back."""
+        groups = []
+        for group in receipt.get("groups", [receipt]):
+            partitions = self.groups.get(group["group_id"], ())
+            before = parse_positions(group["before"]) if partitions else {}
+            kept = {tp: offset for tp, offset in before.items() if tp in partitions}
+            if kept:
+                groups.append({**group, "before": offsets_json(kept)})
+        narrowed = {name: value for name, value in receipt.items() if name in ("version", "plan_only")}
+        if self.checkpoint:
+            narrowed["checkpoint"] = receipt["checkpoint"]
+        return {**narrowed, "groups": groups}
+
+    def outcome(self, receipt: Mapping[str, Any], restored: Mapping[str, Any] | None) -> str:
+        """
+        Say what was put back and what was not.
+
+        :param receipt: of the reset.
+        :param restored: the receipt of the restore; ``None`` if it had nothing to put back.
+        """
+        names = [f"group {group!r}" for group in sorted(self.groups)]
+        left = [*self.left, *(f"{name} has passed where it was, and stays there" for name in self.passed)]
+        if restored is not None:
+            left += _not_as_before(self.narrowed(receipt), restored)
+            names += [f"checkpoint {receipt['checkpoint']['location']}"] if self.checkpoint else []
+        elif not self.restored:
+            return ": ".join(["nothing was put back", *(["; ".join(left)] if left else [])])
+        if not left:
+            return "everything was put back"
+        return (
+            f"put back: {', '.join(names) or 'the rest, by an earlier try'}; not put back: {'; '.join(left)}"
+        )
+
+
+def _not_as_before(receipt: Mapping[str, Any], restored: Mapping[str, Any]) -> list[str]:
+    """Return what a restore has left elsewhere than a receipt says it was."""
+    at = {group.group_id: group.after for group in read_receipt(restored)}
+    found = []
+    for group in read_receipt(receipt):
+        reached = at.get(group.group_id, {})
+        if others := [tp for tp, offset in group.before.items() if reached.get(tp) != offset]:
+            found.append(
+                f"group {group.group_id!r} on {summarize(others)}, which had no commit, or which "
+                "on_out_of_range moves elsewhere"
+            )
+    wanted, reached = receipt.get("checkpoint"), restored.get("checkpoint")
+    if wanted is not None and (reached is None or reached["after"] != wanted["before"]):
+        found.append(f"checkpoint {wanted['location']} where on_out_of_range moves it elsewhere")
+    return found
+
+
+def judge(
+    groups: Sequence[GroupReceipt],
+    commits: Mapping[str, Mapping[TopicPartition, LastCommit | None]],
+    moved: MovedCheckpoint | None,
+    recovery: Recovery,
+) -> Judgement:
+    """
+    Judge a recovery by where its groups and its checkpoint are now.
+
+    :param groups: the groups of the reset's receipt.
+    :param commits: group -> the last commits of the partitions that the reset has moved.
+    :param moved: the checkpoint that moved along, ``None`` if none did.
+    """
+    missed: list[str] = []
+    passed: list[str] = []
+    left: list[str] = []
+    back: dict[str, Collection[TopicPartition]] = {}
+    restored = moved is not None and moved.restored
+    goes_back = moved is not None and not (moved.lost or moved.restored) and bool(moved.missed)
+    if moved is not None:
+        left += [*([moved.lost] if moved.lost else []), *moved.leftover]
+        if goes_back:
+            missed.append(moved.missed)
+        elif not (moved.lost or moved.restored):
+            passed.append(moved.name)
+    for group in groups:
+        name = f"group {group.group_id!r}"
+        last = commits[group.group_id]
+        goals = {tp: max(offset, group.before.get(tp) or 0) for tp, offset in group.after.items()}
+        found = {
+            tp: _verdict(last.get(tp), goal, group.before.get(tp), moved, recovery)
+            for tp, goal in goals.items()
+        }
+        restored = restored or "restored" in found.values()
+        for tp, verdict in found.items():
+            if verdict == "moved again" and (commit := last.get(tp)) is not None:
+                left.append(f"{name} was moved again or taken back on {tp} by {commit.by}")
+                break
+        ours = {tp: goals[tp] for tp, verdict in found.items() if verdict == "ours"}
+        if ours:
+            at = {tp: commit.offset for tp, commit in last.items() if commit is not None}
+            missed.append(_missed(name, at, ours))
+        if goes_back:
+            ours |= {tp: goals[tp] for tp, verdict in found.items() if verdict == "passed"}
+        if ours and group.group_id not in recovery.groups:
+            left.append(f"{name} is not put back: group_id names {', '.join(sorted(recovery.groups))}")
+        elif ours:
+            back[group.group_id] = frozenset(ours)
+        elif "passed" in found.values():
+            passed.append(name)
+    return Judgement(tuple(missed), tuple(passed), back, goes_back, tuple(left), restored)
+
+
+_Verdict = Literal["passed", "ours", "restored", "moved again", "another's"]
+
+
+def _verdict(
+    commit: LastCommit | None,
+    goal: int,
+    before: int | None,
+    moved: MovedCheckpoint | None,
+    recovery: Recovery,
+) -> _Verdict:
+    """Return what became of one partition of a group."""
+    if commit is None:
+        return "ours"
+    by, own = commit.by, recovery.restore
+    resets = {*recovery.resets, *([moved.by] if moved is not None and moved.by else [])}
+    if by is not None and by.identity and by.identity in resets:
+        return "ours"
+    if by is not None and own.same_task(by) and by.token == own.token and commit.offset == before:
+        return "restored"
+    if by is not None and (by.moves or own.same_task(by)):
+        return "moved again"
+    # A commit that did not know the move was made from the position before it.
+    number = None if moved is None else moved.number
+    overtaken = by is not None and by.move is not None and number is not None and by.move < number
+    if commit.offset >= goal and not overtaken:
+        return "passed"
+    # What was committed after another move of the checkpoint belongs to that one.
+    return "another's" if moved is not None and moved.lost and not overtaken else "ours"
+
+
+def missed_by(group_id: str, before: Positions, after: Offsets, now: Positions) -> str:
+    """Return what a group has not reached; empty if it has passed where it was before, and where it went."""
+    return _short_of(f"group {group_id!r}", before, after, now)
+
+
+def _short_of(
+    name: str,
+    before: Mapping[TopicPartition, int | None],
+    after: Offsets,
+    now: Mapping[TopicPartition, int | None],
+) -> str:
+    goals = {tp: max(offset, before.get(tp) or 0) for tp, offset in after.items()}
+    behind = {tp: goal for tp, goal in goals.items() if (at := now.get(tp)) is None or at < goal}
+    return _missed(name, now, behind) if behind else ""
+
+
+def _missed(name: str, at: Mapping[TopicPartition, int | None], goals: Mapping[TopicPartition, int]) -> str:
+    tp, goal = min(goals.items())
+    more = f", as {len(goals) - 1} more partitions are" if len(goals) > 1 else ""
+    offset = at.get(tp)
+    if offset is None:
+        return f"{name} has no position on {tp}{more}"
+    if offset >= goal:
+        return f"{name} was not committed since the reset"
+    return f"{name} is at {offset} on {tp}, before {goal}{more}"

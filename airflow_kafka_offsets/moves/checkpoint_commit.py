@@ -66,6 +66,7 @@ def plan_checkpoint_commit(
     state = _read(checkpoint)
     targets = named.of(state.kafka_offsets)
     metadata = replace(metadata, query=state.query_id, batch=state.batch_id, move=known_moves.number)
+    known_moves.log_unfinished_recovery(state.kafka_offsets, metadata)
     everything = {tp: offset for offsets in targets.by_group.values() for tp, offset in offsets.items()}
     known_moves.check_work(metadata, everything, client)
     plans = plan_commits(

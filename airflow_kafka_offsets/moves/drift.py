@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
+from airflow_kafka_offsets.checkpoint.archive import newest_archive
+from airflow_kafka_offsets.checkpoint.open_moves import if_unfinished
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     PlanRefusedError,
@@ -29,6 +30,7 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
+from airflow_kafka_offsets.moves.known_moves import KnownMoves
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
@@ -64,7 +66,8 @@ def pipeline_drift(
     :raises BrokerError: if the broker does not answer.
     """
     state = checkpoint.read()
-    unfinished = None if state.batch_id is None else unfinished_move(checkpoint)
+    moves = None if state.batch_id is None else KnownMoves(checkpoint, newest_archive(checkpoint))
+    unfinished = None if moves is None else if_unfinished(checkpoint, moves.newest)
     targets = _targets(state, named)
     committed = _committed(client, state, targets, named)
     if _ahead(committed, targets):
@@ -79,6 +82,7 @@ def pipeline_drift(
     checked_at = datetime.now(tz=timezone.utc)
     topics = {tp.topic for tp in logs}
     kept = {} if min_headroom is None else retentions(client, topics)
+    recovery = None if moves is None else moves.unfinished_recovery(state.kafka_offsets, committed)
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
@@ -97,6 +101,7 @@ def pipeline_drift(
                 last_commit_at=_last_commit(committed[group].values()),
                 retention_minutes=minutes,
                 unfinished_move=None if unfinished is None else str(unfinished),
+                unfinished_recovery=recovery,
             )
         )
     return reports

@@ -1,51 +1,104 @@
-"""Checks whether the work after a move was finished: the pipeline was committed since, past where it was."""
+"""Reads what a recovery is judged by: its groups, its checkpoint, and the moves since its reset."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import read_archives
-from airflow_kafka_offsets.checkpoint.open_moves import has_run_since
+from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
+from airflow_kafka_offsets.checkpoint.open_moves import has_finished_since
 from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
-from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointReceipt, read_checkpoint_receipt
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.recovery import is_finished
+from airflow_kafka_offsets.model.recovery import Judgement, MovedCheckpoint, Recovery, committed_since, judge
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.restore import archive_of, undo_of
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
-def finished_since(
-    client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: object, movers: Collection[str]
-) -> bool:
-    """
-    Whether every group was committed since the move of a receipt, past where it was, and the query has run.
+def judge_recovery(
+    client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: object, recovery: Recovery
+) -> Judgement:
+    """Judge a recovery by its reset's receipt, see :func:`~airflow_kafka_offsets.model.recovery.judge`."""
+    groups = [group for group in read_receipt(receipt) if group.after]
+    kept = read_checkpoint_receipt(receipt)
+    moved = None if kept is None else _moved(client, checkpoint, kept, recovery.restore)
+    commits = {group.group_id: last_commits(client, group.group_id, group.after) for group in groups}
+    return judge(groups, commits, moved, recovery)
 
-    :param movers: identities of the tasks that reset and restore: their commits do not count.
-    """
-    groups = [each for each in read_receipt(receipt) if each.after]
-    moved = read_checkpoint_receipt(receipt)
-    archive = None
-    if checkpoint is not None and moved is not None:
-        archive = next((each for each in read_archives(checkpoint) if each.name == moved.archive), None)
-        if archive is not None and not has_run_since(checkpoint, archive):
-            logs = client.log_ranges({tp for group in groups for tp in group.after})
-            if any(offset < logs[tp].end for group in groups for tp, offset in group.after.items()):
-                return False
-    return bool(groups) and all(
-        is_finished(
-            last_commits(client, group.group_id, group.after),
-            {tp: max(offset, group.before.get(tp) or 0) for tp, offset in group.after.items()},
-            movers,
-            None if archive is None else archive.number,
-        )
-        for group in groups
+
+def _moved(
+    client: OffsetsClient, checkpoint: SparkCheckpoint | None, kept: CheckpointReceipt, by: CommitMetadata
+) -> MovedCheckpoint:
+    """Return where the checkpoint of a receipt is, and what has become of its move."""
+    made = MovedCheckpoint(kept.location, kept.before, kept.after)
+    if checkpoint is None or checkpoint.location != kept.location:
+        names = "none" if checkpoint is None else checkpoint.location
+        command = f"group restore GROUP --checkpoint {kept.location} --archive {kept.archive} --execute"
+        why = f"checkpoint_location names {names} by now; 'airflow-kafka-offsets {command}' takes it back"
+        return replace(made, lost=f"{made.name} is not put back: {why}")
+    state = checkpoint.read()
+    if state.query_id != kept.query_id:
+        why = f"the receipt is of query {shorten(kept.query_id)}, and it is of query {state.query_id} by now"
+        return replace(made, lost=f"{made.name} is not put back: {why}: the checkpoint was replaced since")
+    archives = read_archives(checkpoint)
+    mine = archive_of(archives, kept)
+    made = replace(made, now=state.kafka_offsets)
+    if mine is None:
+        return made
+    leftover = tuple(
+        f"{made.name}: move {each} of the same run is not taken back by this task"
+        for each in archives
+        if each.number < mine.number and _left_behind(each, mine, state)
     )
+    made = replace(made, number=mine.number, by=mine.by.identity, leftover=leftover)
+    if mine.undone:
+        undo = undo_of(archives, mine)
+        if undo is not None and undo.by.token and undo.by.token == by.token:
+            return replace(made, restored=True)
+        return replace(
+            made,
+            lost=f"{made.name}: move {mine} was taken back{f' by {undo}' if undo else ''}, and the reset has "
+            "not run since, so that nothing was read again: clear the reset as well (with Downstream), or "
+            "trigger a new run",
+        )
+    later = {each.name: each for each in archives if each.number >= mine.number}
+    newer = [
+        each
+        for name, each in later.items()
+        if name != mine.name and not each.undone and each.undoes not in later
+    ]
+    if newer:
+        return replace(made, lost=f"{made.name} was moved again by {newer[-1]}, and is not put back")
+    return replace(made, worked=has_finished_since(state, mine) or not _unread(client, kept))
+
+
+def _left_behind(earlier: Archive, mine: Archive, state: CheckpointState) -> bool:
+    """Whether an earlier move of the same run would still be there if the later one was taken back."""
+    same_run = (earlier.by.dag, earlier.by.run) == (mine.by.dag, mine.by.run)
+    return (
+        same_run
+        and not earlier.undone
+        and any(
+            max(at.get(source, {}).get(tp, 0) for at in (mine.before, state.kafka_offsets)) < offset
+            for source, offsets in earlier.before.items()
+            for tp, offset in offsets.items()
+        )
+    )
+
+
+def _unread(client: OffsetsClient, kept: CheckpointReceipt) -> bool:
+    """Whether there are records after the offsets that a checkpoint was moved to."""
+    to = {tp: offset for offsets in kept.after.values() for tp, offset in offsets.items()}
+    return any(to[tp] < found.end for tp, found in client.log_ranges(to).items())
 
 
 def plan_kept(
@@ -59,7 +112,7 @@ def plan_kept(
     Return the plan of a reset that moves nothing because its work was done, and the groups that were not
     committed since.
 
-    :param movers: see :func:`finished_since`.
+    :param movers: the identities of the tasks that reset and restore.
     :param work: the tasks that have done it, for the receipt.
     """
     sources = None if checkpoint is None else checkpoint.read().kafka_offsets
@@ -70,7 +123,7 @@ def plan_kept(
     unfinished = [
         group
         for group, offsets in targets.items()
-        if not is_finished(last_commits(client, group, offsets), {}, movers)
+        if not committed_since(last_commits(client, group, offsets), movers)
     ]
     plans = plan_commits(client, GroupOffsets(targets), source={"kept": list(work)}, on_out_of_range="skip")
     return PipelinePlan(plans), unfinished

@@ -9,20 +9,36 @@ then died, does not keep the group at the old position.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, newest_archive, read_archives, read_attachment
-from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, unfinished_refusal
+from airflow_kafka_offsets.checkpoint.open_moves import (
+    has_finished_since,
+    has_run_since,
+    take_back,
+    unfinished_refusal,
+)
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Commits,
+    Offsets,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_images
+from airflow_kafka_offsets.model.recovery import MovedCheckpoint, missed_by
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+log = logging.getLogger(__name__)
 
 
 def kept_groups(
@@ -61,6 +77,39 @@ class KnownMoves:
         """Whether the newest move may have written other offsets into the file of a batch."""
         return self.newest is not None and self.newest.batch_id == batch_id
 
+    def unfinished_recovery(
+        self, sources: Mapping[str, Offsets], commits: Mapping[str, Commits] | None = None
+    ) -> str | None:
+        """
+        Return a sentence about a recovery that was to be finished or taken back, and was neither.
+
+        A run that times out, is cleared or is deleted leaves one: Airflow then runs no teardown.
+
+        :param sources: source -> offsets of the newest batch that has finished.
+        :param commits: group -> its last commits in the partitions to look at.
+        """
+        moved = self.newest
+        if moved is None or not moved.recovery or not moved.done or moved.undone:
+            return None
+        missed = MovedCheckpoint(self.checkpoint.location, moved.before, moved.after, sources).missed
+        if not missed and commits:
+            before, after = kept_groups(self.checkpoint, moved)
+            for group, held in commits.items():
+                to = {tp: offset for tp, offset in after.get(group, {}).items() if tp in held}
+                missed = missed or missed_by(group, before.get(group, {}), to, committed_offsets(held))
+        if not missed:
+            return None
+        return (
+            f"recovery {moved} is neither finished nor taken back: {missed}: let its run go on, or take it "
+            f"back: {take_back(self.checkpoint, moved)}"
+        )
+
+    def log_unfinished_recovery(self, sources: Mapping[str, Offsets], by: CommitMetadata) -> None:
+        """Name a recovery of another run that was to be finished or taken back, and was neither."""
+        own = self.newest is not None and (self.newest.by.dag, self.newest.by.run) == (by.dag, by.run)
+        if not own and (text := self.unfinished_recovery(sources)):
+            log.warning("%s", text)
+
     def check(self, outcome: str) -> None:
         """
         Check that no move has begun since.
@@ -86,7 +135,9 @@ class KnownMoves:
         moved = self.newest
         if moved is None or not run.run or moved.undone or not moved.name.endswith("-seek"):
             return
-        if (moved.by.dag, moved.by.run) != (run.dag, run.run) or has_run_since(self.checkpoint, moved):
+        if (moved.by.dag, moved.by.run) != (run.dag, run.run):
+            return
+        if has_finished_since(self.checkpoint.read(), moved):
             return
         # Where it moved forward, to the end of the log, there was nothing to read when it was moved.
         back = {

@@ -14,6 +14,7 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
     fingerprint,
     has_run_since,
     resume,
+    take_back,
     unfinished_move,
     unfinished_refusal,
 )
@@ -32,7 +33,7 @@ from airflow_kafka_offsets.model.reset_scenarios import Scenario, ShiftBy, ToBat
 from airflow_kafka_offsets.model.reset_targets import sources_at_batch
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
-from airflow_kafka_offsets.moves.known_moves import kept_groups
+from airflow_kafka_offsets.moves.known_moves import KnownMoves, kept_groups
 from airflow_kafka_offsets.moves.log_checks import LogCheck
 from airflow_kafka_offsets.moves.scenario import given_offsets
 
@@ -86,6 +87,8 @@ def plan_reset(
     who = by or CommitMetadata()
     open_move = _open_move(client, checkpoint, who, request, scenario, cleared=bool(interrupted))
     goes_on = open_move is not None and (open_move.request == request or not open_move.over)
+    if open_move is None:
+        KnownMoves.of(checkpoint).log_unfinished_recovery(sources, who)
     before: dict[str, Positions] = {}
     known: Mapping[str, Offsets] | None = None
     if open_move is not None:
@@ -97,8 +100,7 @@ def plan_reset(
             raise PlanRefusedError(
                 f"{checkpoint.location}: this task has moved it before with other parameters (archive "
                 f"{open_move.name}), and nothing was committed since: take that back first "
-                f"('airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
-                f"{open_move.name}'), or trigger a new run"
+                f"({take_back(checkpoint, open_move)}), or trigger a new run"
             )
     if not goes_on and isinstance(scenario, ToBatch):
         known = named.of(_at_batch(checkpoint, scenario, sources, named.scope)).by_group
@@ -128,8 +130,14 @@ def plan_reset(
     if open_move is None:
         return PipelinePlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
     if not goes_on or has_run_since(checkpoint, open_move):
-        checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
+        checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, keeps_begun=goes_on)
         checkpoint_plan = replace(checkpoint_plan, before=open_move.before, carried=True)
+        if goes_on and not checkpoint_plan.steps and checkpoint_plan.after == open_move.after:
+            # The query has begun a batch from there, and has not finished it.
+            checkpoint_plan = replace(checkpoint_plan, archive=open_move.name, resumes=True)
+        if goes_on and checkpoint_plan.refusals:
+            way_out = f"or take this task's move back: {take_back(checkpoint, open_move, pending=True)}"
+            checkpoint_plan = replace(checkpoint_plan, refusals=(*checkpoint_plan.refusals, way_out))
     else:
         checkpoint_plan = plan_seek(checkpoint, targets, policy, request=open_move.request)
         checkpoint_plan = resume(checkpoint, checkpoint_plan, open_move)

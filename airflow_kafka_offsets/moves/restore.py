@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives
+from airflow_kafka_offsets.checkpoint.archive import Archive, find_archive, read_archives
+from airflow_kafka_offsets.checkpoint.open_moves import discarded_by
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.log_ids import known_log_ids
@@ -17,6 +18,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointReceipt,
     read_checkpoint_receipt,
 )
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, committed_offsets
@@ -244,20 +246,60 @@ def _restored_checkpoint(
         for source, offsets in kept.before.items()
     }
     targets = {source: plan.after for source, plan in plans.items()}
-    # Of a move that was refused there is a receipt and no archive, and a later one may have taken its name.
-    same = (
-        archive.name
-        for archive in read_archives(checkpoint)
-        if archive.name == kept.archive
-        and not archive.undone
-        and (archive.before, archive.after) == (kept.before, kept.after)
-    )
-    archive = next(same, None)
+    moved = archive_of(read_archives(checkpoint), kept)
+    archive = None if moved is None or moved.undone else moved.name
     if archive is not None and targets == kept.before:
         checkpoint_plan = plan_undo(checkpoint, archive, policy)
     else:
         checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=archive)
     return checkpoint_plan.judged(plans.values())
+
+
+def archive_of(archives: Sequence[Archive], kept: CheckpointReceipt) -> Archive | None:
+    """Return the archive of a receipt's move, ``None`` if it changed no file."""
+    # Of a move that was refused there is a receipt and no archive, and a later one may have taken its name.
+    for archive in archives:
+        if (archive.name, archive.before, archive.after) == (kept.archive, kept.before, kept.after):
+            return archive
+    return None
+
+
+def undo_of(archives: Sequence[Archive], moved: Archive) -> Archive | None:
+    """Return the newest move that has taken another one back, ``None`` if none has changed a file for it."""
+    return next((each for each in reversed(archives) if each.undoes == moved.name and each.done), None)
+
+
+def restored_before(
+    client: OffsetsClient, checkpoint: SparkCheckpoint | None, value: object, by: CommitMetadata
+) -> PipelinePlan | None:
+    """
+    Return what an earlier try of a restore has put back, ``None`` if none has come to its end.
+
+    :param by: the restore; its token is that of its tries.
+    """
+    kept = read_checkpoint_receipt(value)
+    if kept is None or checkpoint is None:
+        return None
+    archives = read_archives(checkpoint)
+    moved = archive_of(archives, kept)
+    undo = None if moved is None else undo_of(archives, moved)
+    if moved is None or undo is None or not undo.by.token or undo.by.token != by.token:
+        return None
+    before, after = kept_groups(checkpoint, undo)
+    source = {"restore": "receipt"}
+    plans = plan_commits(client, GroupOffsets(after), source=source, on_out_of_range="skip")
+    done = CheckpointPlan(
+        kind="undo",
+        location=checkpoint.location,
+        query_id=undo.query_id,
+        batch_id=undo.batch_id,
+        before=undo.before,
+        after=undo.after,
+        discarded=discarded_by(undo),
+        archive=undo.name,
+        undoes=moved.name,
+    )
+    return PipelinePlan.make(plans, done).with_before(before)
 
 
 def _moves(

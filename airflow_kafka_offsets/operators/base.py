@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -248,6 +249,8 @@ class MovingOperator(OffsetsOperator):
 
     moves_on_purpose: ClassVar[bool] = True
     shows_times: ClassVar[bool] = True
+    does: ClassVar[str]
+    """``reset`` or ``restore``, for the metadata of its commits."""
     count_move = staticmethod(count_reset)
     template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -290,6 +293,10 @@ class MovingOperator(OffsetsOperator):
             self.check_unused("without checkpoint_location", **_CHECKPOINT_DEFAULTS)
         elif self.sink != "file" and not is_template(self.sink):
             self.check_unused("without sink='file'", sink_location=None)
+
+    def origin(self, context: Context) -> CommitMetadata:
+        """Return what the commits of this task run record: also that they move on purpose."""
+        return replace(commit_metadata(context), tool=self.does)
 
     def checkpoint_policy(self) -> CheckpointPolicy:
         """Return what the parameters allow."""

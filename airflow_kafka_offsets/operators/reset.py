@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,11 +21,12 @@ from airflow_kafka_offsets.model.reset_scenarios import LITERAL_SCENARIOS, SCENA
 from airflow_kafka_offsets.moves.finished import plan_kept
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.scenario import parse_scenario
-from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
+from airflow_kafka_offsets.operators.base import MovingOperator
 from airflow_kafka_offsets.pipeline import check_location
 from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
+from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ class ResetOffsetsOperator(MovingOperator):
         "allow_new_cluster",
         "plan_only",
     )
+    does: ClassVar[str] = "reset"
     readers: ClassVar[Mapping[str, Reader]] = {
         **MovingOperator.readers,
         "on_out_of_range": choice(OutOfRangePolicy),
@@ -179,9 +182,12 @@ class ResetOffsetsOperator(MovingOperator):
         """Move the group, and return the receipt."""
         with self.refusing():
             plan_only = self.read("plan_only")
+            restores = restores_of(self) if self.has_dag() else []  # type: ignore[no-untyped-call]
+            for restore in restores:
+                check_restore(restore)
             work, has_work = (None, False) if plan_only else self._cleared_work(context)
             scenario = parse_scenario(*exactly_one({name: getattr(self, name) for name in SCENARIOS}))
-            metadata = commit_metadata(context)
+            metadata = self.origin(context)
             checkpoint = self.open_checkpoint()
             images = BeforeImages(context)
             with self.open_client() as client:
@@ -203,6 +209,8 @@ class ResetOffsetsOperator(MovingOperator):
                     # If a recovery is cleared before its work was committed, nobody has gone on from here.
                     interrupted=images.interrupted or has_work or None,
                 )
+                if restores and plan.checkpoint is not None:
+                    plan = replace(plan, checkpoint=replace(plan.checkpoint, recovery=True))
                 moves = not (plan_only or plan.refused)
                 if moves:
                     plan = images.keep(plan, client, metadata, goes_on=has_work)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import XComArg
 
-from airflow_kafka_offsets.checkpoint.archive import read_archives
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.formats import load_json
@@ -22,12 +21,13 @@ from airflow_kafka_offsets.model.parameters import (
     parse_text,
 )
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.recovery import FAILED, Work
-from airflow_kafka_offsets.moves.finished import finished_since
-from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
-from airflow_kafka_offsets.operators.base import MovingOperator, commit_metadata
+from airflow_kafka_offsets.model.recovery import FAILED, Recovery, Work
+from airflow_kafka_offsets.moves.finished import judge_recovery
+from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt, restored_before
+from airflow_kafka_offsets.operators.base import MovingOperator
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.task.run_tasks import identities, states_of, tasks_that_move, work_between
+from airflow_kafka_offsets.task.teardowns import check_restore
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.operators.base import Reader
 
@@ -53,15 +54,19 @@ class RestoreOffsetsOperator(MovingOperator):
         restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **orders)
         reset >> spark >> commit >> restore.as_teardown(setups=reset)
 
-    As a teardown (``when="failed"``) it looks at the tasks between the reset and itself. If all of them have
-    succeeded, there is nothing to restore. If not, because one has failed, was skipped, or the run was given
-    up, the reset is taken back, unless the recovery was finished all the same: committed since the reset,
-    past where the pipeline was before.
+    As a teardown (``when="failed"``) it compares, for each group and checkpoint of the receipt, where it is
+    now with where it was. The recovery is finished if both have passed that, in batches that have finished
+    and commits of others than resets and restores, and if the reset's move is still the newest one. Else it
+    puts back what is still the reset's own, says what it could not put back, and fails. The states of the
+    tasks in between do not count: Airflow's users mark and clear them.
 
     A failed recovery stays a failed run: after it has restored, and whenever a task upstream has failed, this
     task fails, and the run with it (:meth:`as_teardown` sees to that). Its receipt is in XCom all the same.
-    It does not run, and the run may end as a success, if the reset itself is given up half-way: then the
-    reset is finished or taken back by whoever comes next.
+    It does not run if the reset itself is given up half-way, after ``dagrun_timeout``, and when the run is
+    deleted: drift checks name what is left.
+
+    Refused when the DAG is read: a teardown whose failure would not fail the run, and one of a reset that is
+    not in its receipt.
 
     If the Spark query has not run since the reset, the checkpoint's files come back as they were; if it has,
     the checkpoint is moved to the offsets that it had. The same offsets come back, not the same bytes; what
@@ -80,8 +85,8 @@ class RestoreOffsetsOperator(MovingOperator):
         ``topics`` says. (templated)
     :param from_file: in place of a receipt, URI of a file in Kafka's CSV with the offsets to put back, such
         as the ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
-    :param when: ``failed`` (default) restores only if the tasks since the reset have not all succeeded;
-        ``always`` restores in any case, and does not fail for it. (templated)
+    :param when: ``failed`` (default) restores only if the recovery is not finished; ``always`` restores in
+        any case, and does not fail for it. (templated)
     :param on_no_commit: for a partition that had no commit: ``skip`` (default) leaves it where it is,
         ``earliest`` moves it to its log start; only with a receipt. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
@@ -99,6 +104,7 @@ class RestoreOffsetsOperator(MovingOperator):
         "on_out_of_range",
         "allow_new_cluster",
     )
+    does: ClassVar[str] = "restore"
     readers: ClassVar[Mapping[str, Reader]] = {
         **MovingOperator.readers,
         "receipt": lambda value, name: read_receipt(
@@ -142,29 +148,104 @@ class RestoreOffsetsOperator(MovingOperator):
         """Whether it is the output of a reset that was skipped, and so has none."""
         return name == "receipt" and isinstance(template, XComArg) and self.receipt is None
 
+    def prepare_template(self) -> None:
+        """Check the whole DAG, which Airflow has read when it calls this."""
+        super().prepare_template()
+        if self.is_teardown:
+            check_restore(self)
+
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Put back what was overwritten, and return the receipt of that."""
         with self.refusing():
             work = self._work(context) if self.read("when") == "failed" else None
-            if work is not None and not work.not_done:
-                self._check_not_taken_back(context)
-                self.log.info("Nothing to restore: every task since the reset has succeeded (when='failed')")
+            receipt = self._loaded_receipt
+            if self._is_nothing(context, receipt):
+                if work is not None and work.failed:
+                    raise self._failed(work.describe(work.failed), "nothing was put back, see above")
                 return None
-            if self.is_teardown and not self.on_failure_fail_dagrun:
-                self.log.warning(
-                    "The run will not fail with this task: set on_failure_fail_dagrun=True, where "
-                    "as_teardown() is that of a mapped task"
-                )
-            restored = self._restore(context, work)
-            if work is not None and (restored is not None or work.failed):
-                if restored is not None:
-                    push_result(context, restored)
-                raise AirflowFailException(
-                    f"the recovery was not finished ({work.describe(work.not_done)}), so this task fails, "
-                    "and the run with it: "
-                    f"{'everything was put back' if restored else 'nothing was put back, see above'}"
-                )
-            return restored
+            checkpoint, metadata = self.open_checkpoint(), self.origin(context)
+            with self.open_client() as client:
+                restore = partial(self._restore, context, client, checkpoint, metadata)
+                if work is None:
+                    return restore(receipt)
+                if receipt is None:
+                    return self._restore_file(work, restore)
+                recovery = Recovery(self._resets(metadata), metadata, self.named().ids)
+                judged = judge_recovery(client, checkpoint, receipt, recovery)
+                if judged.finished:
+                    parts = " and ".join(judged.passed) or "nothing was moved: all"
+                    passed = f"{parts} has passed where it was before"
+                    self.log.info("Nothing to restore: %s", passed)
+                    if work.failed:
+                        raise AirflowFailException(
+                            f"a task of the recovery has failed ({work.describe(work.failed)}), so this task "
+                            f"fails, and the run with it: {passed}, and nothing was put back"
+                        )
+                    return None
+                restored = restore(judged.narrowed(receipt)) if judged.to_restore else None
+                if restored is None and judged.restored:
+                    restore(receipt)
+                states = [work.describe(work.not_done)] if work.not_done else []
+                raise self._failed("; ".join([*judged.missed, *states]), judged.outcome(receipt, restored))
+
+    def _is_nothing(self, context: Context, receipt: Any) -> bool:
+        """Whether nothing was moved, which is logged."""
+        if receipt is None and self.from_file is None:
+            self._check_nothing_moved(context)
+            self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
+            return True
+        if receipt is not None and any(group.plan_only for group in read_receipt(receipt)):
+            self.log.info("Nothing to restore: the receipt is of a plan that was only shown (plan_only)")
+            return True
+        return False
+
+    def _restore_file(self, work: Work, restore: Callable[[None], dict[str, Any]]) -> dict[str, Any] | None:
+        """Restore from a file, which does not say what was moved: the states of the tasks decide."""
+        if not work.not_done:
+            self.log.info("Nothing to restore: every task upstream has succeeded (when='failed')")
+            return None
+        restore(None)
+        raise self._failed(work.describe(work.not_done), f"{self.from_file} was put back")
+
+    def _failed(self, why: str, outcome: str) -> AirflowFailException:
+        why = why and f" ({why})"
+        return AirflowFailException(
+            f"the recovery was not finished{why}, so this task fails, and the run with it: {outcome}"
+        )
+
+    def _restore(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        metadata: CommitMetadata,
+        receipt: Any,
+    ) -> dict[str, Any]:
+        """Put back what a receipt has, or the file; return the receipt of that."""
+        done = None if receipt is None else restored_before(client, checkpoint, receipt, metadata)
+        if done is not None:
+            self.log.info("Nothing is changed: an earlier try of this task has put everything back")
+            again = done.receipt(verified=True)
+            push_result(context, again)
+            return again
+        if receipt is not None and read_checkpoint_receipt(receipt) is None:
+            checkpoint = None
+        # A teardown does not fail because there is nothing that it could put back.
+        plan = replace(self._plan(client, checkpoint, receipt), may_be_empty=True)
+        quiet_period = self.read("quiet_period")
+        return self.carry_out(
+            context, client, plan, metadata, checkpoint=checkpoint, quiet_period=quiet_period
+        )
+
+    def _resets(self, metadata: CommitMetadata) -> set[str]:
+        """Return the identities of the resets that this task takes back."""
+        return identities(metadata, self._setups or set(tasks_that_move(self)) - {self.task_id})
+
+    @property
+    def _setups(self) -> list[str]:
+        """The resets of which this task is the teardown."""
+        names = self.upstream_task_ids.intersection(tasks_that_move(self))
+        return sorted(name for name in names if self.dag.get_task(name).is_setup)
 
     def as_teardown(
         self,
@@ -181,59 +262,13 @@ class RestoreOffsetsOperator(MovingOperator):
         super().as_teardown(setups=setups, on_failure_fail_dagrun=on_failure_fail_dagrun)
         return self
 
-    def _restore(self, context: Context, work: Work | None) -> dict[str, Any] | None:
-        receipt = self._loaded_receipt
-        if receipt is None and self.from_file is None:
-            self._check_nothing_moved(context)
-            self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
-            return None
-        if receipt is not None and any(group.plan_only for group in read_receipt(receipt)):
-            self.log.info("Nothing to restore: the receipt is of a plan that was only shown (plan_only)")
-            return None
-        metadata = commit_metadata(context)
-        checkpoint = self.open_checkpoint()
-        movers = identities(metadata, {self.task_id, *tasks_that_move(self)})
-        with self.open_client() as client:
-            if work and receipt is not None and finished_since(client, checkpoint, receipt, movers):
-                self.log.info(
-                    "Nothing to restore: the pipeline was committed since the reset, past where it was "
-                    "before (%s)",
-                    work.describe(work.not_done),
-                )
-                return None
-            # A teardown does not fail because there is nothing that it could put back.
-            plan = replace(self._plan(client, checkpoint, receipt), may_be_empty=True)
-            quiet_period = self.read("quiet_period")
-            return self.carry_out(
-                context, client, plan, metadata, checkpoint=checkpoint, quiet_period=quiet_period
-            )
-
     @property
     def _loaded_receipt(self) -> Any:
         return load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
 
-    def _check_not_taken_back(self, context: Context) -> None:
-        """Refuse a recovery that looks finished when it is cleared, although its reset was taken back."""
-        moved = read_checkpoint_receipt(self._loaded_receipt)
-        if moved is None or (getattr(context.get("ti"), "try_number", 1) or 1) < 2:
-            return
-        checkpoint = self.open_checkpoint()
-        for archive in () if checkpoint is None else read_archives(checkpoint):
-            if archive.name == moved.archive and archive.undone:
-                raise PlanRefusedError(
-                    f"{moved.location}: move {archive} was taken back, and the reset has not run since, so "
-                    "that nothing was read again: clear the reset as well (with Downstream), or trigger a "
-                    "new run"
-                )
-
     def _check_nothing_moved(self, context: Context) -> None:
         """Refuse a missing receipt where the reset has succeeded: it has moved something."""
-        resets = [
-            name
-            for name in tasks_that_move(self)
-            if name in self.upstream_task_ids and self.dag.get_task(name).is_setup
-        ]
-        if done := states_of(context, self, resets).done:
+        if done := states_of(context, self, self._setups).done:
             raise PlanRefusedError(
                 f"{', '.join(done)} has succeeded and has left no receipt, so that nothing can be put back: "
                 "give receipt=, the reset's output, and let the reset push its XCom (do_xcom_push); until "

@@ -316,7 +316,9 @@ def _lag(row: PartitionDrift) -> int | None:
 
 def _drift(reports: Collection[DriftReport]) -> dict[str, str]:
     verdicts = [verdict for report in reports for verdict in report.drift]
-    unfinished = [MOVE_UNFINISHED for report in reports if report.unfinished_move is not None]
+    unfinished = [
+        MOVE_UNFINISHED for report in reports if report.unfinished_move or report.unfinished_recovery
+    ]
     return {
         "verdict": min([*unfinished, *verdicts], key=WORST_FIRST.index, default="in step"),
         "text": "; ".join(report.summary() for report in reports),

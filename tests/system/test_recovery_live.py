@@ -13,13 +13,18 @@ from running_airflow import COMPONENTS, TRIGGERER, RunningAirflow
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.moves.drift import pipeline_drift
 
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(400)]
 
 DAG_FILE = Path(__file__).parent / "live_recovery" / "recovery.py"
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 READ, BACK, END = 60, 57, 100
+JUDGED_FILE = DAG_FILE.with_name("judged.py")
+JUDGED = ("marked", "commit_marked", "taken_back", "timed_out", "deleted", "whole")
+HANGS, FAILS = ("marked", "whole"), ("taken_back", "timed_out", "deleted")
 NAMES = ("cleared", "given_up", "skipped", "half_way")
 RACES = 4
 
@@ -42,7 +47,7 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
     """An Airflow with the recoveries, whose queries have stopped at 60 of 100 records."""
     home = tmp_path_factory.mktemp("recovery-live")
     pipelines = home / "pipelines"
-    for name in (*NAMES, *(f"race-{number}" for number in range(RACES))):
+    for name in (*NAMES, *JUDGED, *(f"race-{number}" for number in range(RACES))):
         root = pipelines / name
         for batch, offset in ((0, 10), (1, READ)):
             for directory in ("offsets", "commits"):
@@ -55,10 +60,13 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
     (pipelines / "given_up" / "job").write_text("fail")
     (pipelines / "skipped" / "job").write_text("skip")
     (pipelines / "half_way" / "kill").touch()
+    for name in (*HANGS, *FAILS):
+        (pipelines / name / "job").write_text("hang" if name in HANGS else "fail")
+    (pipelines / "commit_marked" / "no-commit").touch()
     variables = {"RECOVERY_HOME": str(pipelines), "RECOVERY_TOPIC": topic, "RACES": str(RACES)}
     components = [component for component in COMPONENTS if component != TRIGGERER]
     with RunningAirflow(
-        home / "airflow", bootstrap_servers, [DAG_FILE], components=components, **variables
+        home / "airflow", bootstrap_servers, [DAG_FILE, JUDGED_FILE], components=components, **variables
     ) as airflow:
         # All begin at once; each test waits for its own.
         vars(airflow).update(pipelines=pipelines, begun={name: airflow.trigger(name) for name in NAMES})
@@ -164,6 +172,105 @@ def test_a_reset_and_a_commit_at_the_same_time_end_at_one_position(live, at):
         ended = {states[f"reset_{number}"], states[f"commit_{number}"]}
         assert group == checkpoint == BACK or "failed" in ended, (number, group, checkpoint, states)
     assert [at(f"race-{number}") for number in range(RACES)].count((BACK, BACK)) >= 1
+
+
+# --- what the tasks say, and what the world says
+
+
+@pytest.fixture(scope="module")
+def judged(live):
+    """The runs that wait for nobody else, begun together; those that hang are begun by their tests."""
+    return {name: live.trigger(name) for name in JUDGED if name not in HANGS}
+
+
+@pytest.fixture
+def drift(live, topic, client):
+    """drift(name) -> what a drift check says of a pipeline."""
+
+    def check(name):
+        checkpoint = SparkCheckpoint(str(live.pipelines / name))
+        (report,) = pipeline_drift(client, checkpoint, Groups.parse(f"{name}-{topic}"))
+        assert report.drifted
+        return report.summary()
+
+    return check
+
+
+def waits_for_its_retry(live, dag_id, run, task_id):
+    live.wait_until(lambda: live.states(dag_id, run)[task_id] == "up_for_retry", f"{task_id} to fail once")
+
+
+def mark(live, dag_id, run, task_id):
+    """Mark a task as a success, as the UI does."""
+    live.api("PATCH", f"dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}", json={"new_state": "success"})
+
+
+def has_begun_a_batch(live, dag_id):
+    live.wait_until((live.pipelines / dag_id / "offsets" / "2").exists, "the job to begin its batch")
+
+
+def test_a_job_that_is_marked_in_the_middle_of_its_batch_is_taken_back(live, at, judged):
+    run = live.trigger("marked")
+    has_begun_a_batch(live, "marked")
+    mark(live, "marked", run, "job")
+    wait_for(live, "marked", run, "success", "failed")
+    states = live.states("marked", run)
+    assert (states["job"], states["restore"], state_of(live, "marked", run)) == (
+        "success",
+        "failed",
+        "failed",
+    )
+    assert at("marked") == (READ, READ)
+
+
+def test_a_commit_that_is_marked_leaves_no_group_behind(live, at, judged):
+    run = judged["commit_marked"]
+    waits_for_its_retry(live, "commit_marked", run, "commit")
+    mark(live, "commit_marked", run, "commit")
+    wait_for(live, "commit_marked", run, "success", "failed")
+    assert (state_of(live, "commit_marked", run), at("commit_marked")) == ("failed", (READ, END))
+
+
+def test_a_reset_that_another_dag_has_taken_back_is_not_finished_and_its_newer_reset_stays(live, at, judged):
+    run = judged["taken_back"]
+    waits_for_its_retry(live, "taken_back", run, "job")
+    other = live.trigger("another", receipt=live.xcom("taken_back", run, "reset"))
+    wait_for(live, "another", other, "success", "failed")
+    assert (state_of(live, "another", other), at("taken_back")) == ("success", (30, 30))
+    for task_id in ("job", "commit"):
+        mark(live, "taken_back", run, task_id)
+    wait_for(live, "taken_back", run, "success", "failed")
+    assert (state_of(live, "taken_back", run), at("taken_back")) == ("failed", (30, 30))
+    archives = live.pipelines / "taken_back" / "_kafka_offsets"
+    assert sorted(each.name for each in archives.iterdir()) == ["0001-seek", "0002-undo", "0003-seek"]
+    assert not (archives / "0003-seek" / "undone").exists()
+
+
+def test_a_run_that_was_cleared_as_a_whole_while_its_job_ran_goes_on(live, at, judged):
+    run = live.trigger("whole")
+    has_begun_a_batch(live, "whole")
+    live.api("POST", f"dags/whole/dagRuns/{run}/clear", json={"dry_run": False, "only_failed": False})
+    wait_for(live, "whole", run, "success", "failed")
+    assert (state_of(live, "whole", run), at("whole")) == ("success", (END, END))
+
+
+def test_a_recovery_that_is_deleted_is_named_by_the_drift_check(live, at, judged, drift):
+    run = judged["deleted"]
+    waits_for_its_retry(live, "deleted", run, "job")
+    # A run that is running cannot be deleted, and the teardown is not to begin in between.
+    live.pause("deleted")
+    live.api("PATCH", f"dags/deleted/dagRuns/{run}", json={"state": "failed"})
+    live.api("DELETE", f"dags/deleted/dagRuns/{run}")
+    assert at("deleted") == (BACK, BACK)
+    assert f"recovery 0001-seek (run {run} of deleted.reset" in drift("deleted")
+
+
+def test_a_recovery_that_times_out_is_named_by_the_drift_check(live, at, judged, drift):
+    run = judged["timed_out"]
+    wait_for(live, "timed_out", run, "success", "failed")
+    assert live.states("timed_out", run)["restore"] in ("skipped", None)
+    assert (state_of(live, "timed_out", run), at("timed_out")) == ("failed", (BACK, BACK))
+    assert "is neither finished nor taken back: checkpoint" in drift("timed_out")
 
 
 def live_topic(live):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from recovery_pipeline import ENDS, READ, Pipeline
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +44,19 @@ class TaskInstance:
 @pytest.fixture
 def context():
     return {"ti": TaskInstance()}
+
+
+@pytest.fixture(scope="module")
+def recovery_topic(make_topic, produce):
+    name = make_topic(2)
+    produce(name, ENDS)
+    return name
+
+
+@pytest.fixture
+def pipeline(recovery_topic, new_query, new_group, commit, committed, context):
+    """A recovery's pipeline, at 60 and 62."""
+    group = new_group()
+    commit(group, recovery_topic, READ)
+    query = new_query({recovery_topic: READ})
+    return Pipeline(recovery_topic, query, group, committed, type(context["ti"]))

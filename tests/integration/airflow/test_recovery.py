@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG
+from recovery_pipeline import BACK, DONE, ENDS, READ
 from waiting import Store
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
@@ -28,74 +27,8 @@ from airflow_kafka_offsets.moves import apply as plan_apply
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
-from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
 pytestmark = pytest.mark.integration
-
-ENDS = {0: 100, 1: 100}
-READ = {0: 60, 1: 62}
-BACK = {0: 57, 1: 59}
-
-
-@pytest.fixture(scope="module")
-def topic(make_topic, produce):
-    name = make_topic(2)
-    produce(name, ENDS)
-    return name
-
-
-class Pipeline:
-    """A stopped query that is at 60 and 62, its group, and the tasks of a recovery DAG."""
-
-    def __init__(self, topic, query, group, committed, new_ti):
-        self.topic, self.query, self.group, self.new_ti = topic, query, group, new_ti
-        self.names = {"group_id": group, "checkpoint_location": query.location}
-        self._committed = committed
-        self.tries = 0
-
-    def at(self):
-        """Where group and checkpoint are."""
-        return self._committed(self.group, self.topic), self.query.stands()
-
-    def context(self, task, tries=0, **states):
-        ti = self.new_ti(**states)
-        ti.task_id, ti.max_tries = task, tries
-        return {"ti": ti}
-
-    def tasks(self, receipt=None, **scenario):
-        """reset >> job >> commit >> restore.as_teardown(setups=reset)."""
-        with DAG("flights"):
-            reset = ResetOffsetsOperator(
-                task_id="reset", **{"quiet_period": 0, "shift_by": -3, **scenario}, **self.names
-            )
-            commit = CommitOffsetsOperator(task_id="commit", **self.names)
-            restore = RestoreOffsetsOperator(
-                task_id="restore",
-                receipt=receipt,
-                quiet_period=0,
-                pending_batch="discard",
-                sink="idempotent",
-                **self.names,
-            )
-            reset >> EmptyOperator(task_id="job") >> commit >> restore.as_teardown(setups=reset)
-        return {"reset": reset, "commit": commit, "restore": restore}
-
-    def run(self, task, *, tries=0, receipt=None, states=None, **scenario):
-        return self.tasks(receipt, **scenario)[task].execute(self.context(task, tries, **(states or {})))
-
-    def job(self, batch=2):
-        """The query reads to the end of the topic."""
-        self.query.run(batch, {self.topic: ENDS})
-
-
-@pytest.fixture
-def pipeline(topic, new_query, new_group, commit, committed, context):
-    group = new_group()
-    commit(group, topic, READ)
-    return Pipeline(topic, new_query({topic: READ}), group, committed, type(context["ti"]))
-
-
-DONE = {"reset": "success", "job": "success", "commit": "success"}
 
 
 # --- a Clear
@@ -239,7 +172,9 @@ def test_a_recovery_that_was_taken_back_is_not_finished_by_its_tasks_alone(pipel
     pipeline.run("commit", tries=1)
     again = pipeline.context("restore", 1, **DONE)
     again["ti"].try_number = 2
-    with pytest.raises(AirflowFailException, match="was taken back, and the reset has not run since"):
+    with pytest.raises(
+        AirflowFailException, match=r"was taken back by 0002-undo .* the reset has not run since"
+    ):
         pipeline.tasks(receipt)["restore"].execute(again)
 
 
@@ -459,9 +394,9 @@ def test_a_query_that_runs_on_ends_a_half_done_move_and_the_commit_follows_it(ha
 
 @pytest.mark.parametrize("store", [None, Store()], ids=["without-state", "with-state"])
 def test_a_reset_that_stopped_between_two_groups_moves_neither_twice_when_it_is_cleared(
-    store, topic, make_topic, produce, new_group, commit, committed, context, monkeypatch
+    store, recovery_topic, make_topic, produce, new_group, commit, committed, context, monkeypatch
 ):
-    other = make_topic(2)
+    topic, other = recovery_topic, make_topic(2)
     produce(other, ENDS)
     groups = {topic: new_group(), other: new_group()}
     for name, group in groups.items():

@@ -71,12 +71,12 @@ def reset(context, query, group):
 def restore(context, query, group):
     """Takes the reset of a receipt back; parameters are the operator's."""
 
-    def run(receipt=None, **parameters):
+    def run(receipt=None, *, clears=0, **parameters):
         parameters = {"when": "always", "quiet_period": 0, **parameters}
+        ti = type(context["ti"])()
+        ti.max_tries = clears
         names = {"group_id": group, "checkpoint_location": query.location} | parameters
-        return RestoreOffsetsOperator(task_id="restore", receipt=receipt, **names).execute(
-            {"ti": type(context["ti"])()}
-        )
+        return RestoreOffsetsOperator(task_id="restore", receipt=receipt, **names).execute({"ti": ti})
 
     return run
 
@@ -161,7 +161,7 @@ def test_a_partition_that_had_no_commit_is_left_or_goes_to_its_log_start(
         f"had no committed offset, which cannot be restored; left where it is: {topic}-2"
         in capsys.readouterr().out
     )
-    restore(receipt, on_no_commit="earliest")
+    restore(receipt, clears=1, on_no_commit="earliest")
     assert committed() == COMMITTED | {2: 0}
 
 

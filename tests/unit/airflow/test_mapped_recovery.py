@@ -61,13 +61,11 @@ def test_a_reset_in_a_mapped_group_is_refused_if_its_own_job_was_not_cleared(in_
 
 
 @pytest.mark.parametrize("other", [None, "running", "failed"])
-def test_a_restore_in_a_mapped_group_has_nothing_to_do_if_its_own_job_has_succeeded(
-    in_a_mapped_group, other, capsys
-):
-    states = {"recover__reset_0": "success", "recover__reset_1": "success"}
-    ti: Any = TaskInstance(1, **states, recover__job_0=other, recover__job_1="success")
+def test_a_restore_in_a_mapped_group_looks_at_its_own_reset_and_job(in_a_mapped_group, other, capsys):
+    states = {"recover__reset_0": "success", "recover__reset_1": "skipped"}
+    ti: Any = TaskInstance(1, **states, recover__job_0=other, recover__job_1="skipped")
     assert in_a_mapped_group("restore").execute({"ti": ti}) is None
-    assert "every task since the reset has succeeded" in capsys.readouterr().out
+    assert "there is no receipt, so nothing was moved" in capsys.readouterr().out
 
 
 def test_a_mapped_reset_is_refused_if_its_job_was_cleared_for_some_of_its_indexes():

@@ -224,6 +224,7 @@ def test_the_report_is_plain_json_with_stable_keys():
         "last_commit_age_seconds": 90,
         "offsets_retention_minutes": 10080,
         "unfinished_move": None,
+        "unfinished_recovery": None,
         "warnings": [],
         "partitions": [
             {

@@ -7,12 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
+from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.recovery import LastCommit, Work, is_finished
+from airflow_kafka_offsets.model.receipt import GroupReceipt
+from airflow_kafka_offsets.model.recovery import (
+    LastCommit,
+    MovedCheckpoint,
+    Recovery,
+    Work,
+    committed_since,
+    judge,
+)
 
 RUN = CommitMetadata(dag="recovery", run="manual__1", task="reset", map_index=-1)
 COMMIT = CommitMetadata(dag="recovery", run="manual__1", task="commit")
-RESTORE = CommitMetadata(dag="recovery", run="manual__1", task="restore")
+RESTORE = CommitMetadata(dag="recovery", run="manual__1", task="restore", tool="restore", token="first")
+AGAIN = replace(RESTORE, token="cleared")
+OTHERS_COMMIT = CommitMetadata(dag="hourly", run="scheduled__2", task="commit")
+OTHERS_RESTORE = CommitMetadata(dag="other", run="manual__2", task="restore", tool="restore")
 MOVERS = {RUN.identity, RESTORE.identity}
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 ORDER = {"job": {"commit", "check"}, "commit": {"check"}, "check": set()}
@@ -44,28 +56,132 @@ def test_a_mapped_task_is_done_when_all_of_its_instances_are():
     assert Work({"job": ["success", "failed"]}, {}).failed == ["job"]
 
 
-def test_a_commit_by_another_task_past_where_the_pipeline_was_finishes_a_move():
-    assert is_finished({P0: LastCommit(60, COMMIT)}, {P0: 60}, MOVERS)
-    assert not is_finished({P0: LastCommit(59, COMMIT)}, {P0: 60}, MOVERS)
-    assert not is_finished({P0: None}, {P0: 0}, MOVERS)
-    assert not is_finished({}, {}, MOVERS)
+def test_work_is_done_if_every_partition_was_last_committed_by_a_task_that_does_not_move_it():
+    assert committed_since({P0: LastCommit(60, COMMIT), P1: LastCommit(60, None)}, MOVERS)
+    for by in (RUN, RESTORE, OTHERS_RESTORE):
+        assert not committed_since({P0: LastCommit(60, COMMIT), P1: LastCommit(60, by)}, MOVERS)
+    assert not committed_since({P0: None}, MOVERS)
+    assert not committed_since({}, MOVERS)
 
 
-@pytest.mark.parametrize("by", [RUN, RESTORE])
-def test_a_commit_of_the_reset_or_its_restore_finishes_nothing(by):
-    assert not is_finished({P0: LastCommit(60, by)}, {P0: 60}, MOVERS)
-    assert not is_finished({P0: LastCommit(60, COMMIT), P1: LastCommit(60, by)}, {}, MOVERS)
+# --- the judgement
+
+BEFORE, AFTER = {P0: 60, P1: 62}, {P0: 57, P1: 59}
+RECEIPT = [GroupReceipt("orders", BEFORE, AFTER, plan_only=False)]
+RECOVERY = Recovery({RUN.identity}, RESTORE, ["orders"])
+MOVED = MovedCheckpoint("s3a://lake/orders", {"0": BEFORE}, {"0": AFTER}, number=3)
 
 
-@pytest.mark.parametrize("by", [None, CommitMetadata(dag="recovery", run="manual__2", task="reset")])
-def test_a_commit_of_another_run_or_client_finishes_a_move(by):
-    assert is_finished({P0: LastCommit(60, by)}, {P0: 60}, MOVERS)
+def judged(moved=None, **last):
+    """The judgement where these commits are the last ones."""
+    return judge(RECEIPT, {"orders": {P0: last["p0"], P1: last["p1"]}}, moved, RECOVERY)
 
 
-def test_a_commit_that_a_move_has_overtaken_does_not_finish_it():
-    late = CommitMetadata(dag="recovery", run="manual__2", task="commit", move=1)
-    assert not is_finished({P0: LastCommit(60, late)}, {}, MOVERS, move=2)
-    assert is_finished({P0: LastCommit(60, late)}, {}, MOVERS, move=1)
+def commits(offset, by=COMMIT):
+    return {"p0": LastCommit(offset, by), "p1": LastCommit(offset, by)}
+
+
+def at(offset, **so):
+    return replace(MOVED, now={"0": {P0: offset, P1: offset}}, **so)
+
+
+@pytest.mark.parametrize("by", [COMMIT, None, OTHERS_COMMIT])
+def test_a_group_and_a_checkpoint_that_have_passed_where_they_were_are_finished(by):
+    found = judged(at(62), **commits(62, by))
+    assert (found.finished, found.to_restore) == (True, False)
+    assert found.passed == ("checkpoint s3a://lake/orders", "group 'orders'")
+
+
+@pytest.mark.parametrize(
+    ("moved", "last", "groups", "checkpoint"),
+    [
+        (at(61), commits(100), {"orders": {P0, P1}}, True),
+        (at(100, worked=False), commits(100), {"orders": {P0, P1}}, True),
+        (at(100), commits(61), {"orders": {P1}}, False),
+        (at(100), commits(100, RUN), {"orders": {P0, P1}}, False),
+        (at(100), {"p0": None, "p1": LastCommit(100, COMMIT)}, {"orders": {P0}}, False),
+        (at(100), commits(100, replace(COMMIT, move=2)), {"orders": {P0, P1}}, False),
+        (None, commits(61), {"orders": {P1}}, False),
+    ],
+    ids=["checkpoint", "no-batch", "group", "reset-alone", "no-commit", "overtaken", "group-alone"],
+)
+def test_what_has_not_passed_where_it_was_is_put_back(moved, last, groups, checkpoint):
+    found = judged(moved, **last)
+    assert not found.finished
+    assert (found.groups, found.checkpoint) == (groups, checkpoint)
+
+
+@pytest.mark.parametrize("by", [OTHERS_RESTORE, CommitMetadata(tool="airflow-kafka-offsets group restore")])
+def test_what_another_reset_or_restore_has_moved_is_left_and_named(by):
+    found = judged(at(57), **commits(60, by))
+    assert (found.finished, found.groups, found.checkpoint) == (False, {}, True)
+    assert str(by) in "".join(found.left)
+
+
+def test_a_checkpoint_that_another_move_has_taken_is_left_with_what_was_committed_after_that():
+    lost = at(30, lost="it was moved again by 0004-seek")
+    found = judged(lost, p0=LastCommit(40, replace(OTHERS_COMMIT, move=4)), p1=LastCommit(59, RUN))
+    assert (found.finished, found.groups, found.checkpoint) == (False, {"orders": {P1}}, False)
+    assert found.left == ("it was moved again by 0004-seek",)
+
+
+def test_what_an_earlier_try_has_put_back_is_not_put_back_again():
+    last = {"p0": LastCommit(60, RESTORE), "p1": LastCommit(62, RESTORE)}
+    found = judged(at(60, restored=True), **last)
+    assert (found.finished, found.to_restore, found.restored) == (False, False, True)
+    assert found.outcome({}, None) == "everything was put back"
+    cleared = judge(
+        RECEIPT, {"orders": {P0: last["p0"], P1: last["p1"]}}, None, replace(RECOVERY, restore=AGAIN)
+    )
+    assert (cleared.finished, cleared.to_restore, cleared.restored) == (False, False, False)
+    assert "was moved again or taken back" in cleared.left[0]
+
+
+def test_a_group_that_the_restore_does_not_name_is_left():
+    found = judge(RECEIPT, {"orders": {P0: None, P1: None}}, None, replace(RECOVERY, groups=["renamed"]))
+    assert (found.finished, found.to_restore) == (False, False)
+    assert found.left == ("group 'orders' is not put back: group_id names renamed",)
+
+
+def receipt_of(before, after):
+    return {"version": 1, "group_id": "orders", "before": offsets_json(before), "after": offsets_json(after)}
+
+
+def test_everything_was_put_back_only_where_all_of_it_was():
+    found = judged(None, **commits(57, RUN))
+    receipt = receipt_of(BEFORE, AFTER)
+    assert found.narrowed(receipt)["groups"][0]["before"] == receipt["before"]
+    assert found.outcome(receipt, receipt_of(AFTER, BEFORE)) == "everything was put back"
+    said = found.outcome(receipt, receipt_of(AFTER, {P0: 60}))
+    assert said.startswith(
+        "put back: group 'orders'; not put back: group 'orders' on orders-1, which had no commit"
+    )
+    passed = judged(None, p0=LastCommit(100, COMMIT), p1=LastCommit(59, RUN))
+    assert passed.narrowed(receipt)["groups"][0]["before"] == {"orders": {"1": 62}}
+
+
+OFFSETS = st.integers(0, 100)
+BY = st.sampled_from([None, RUN, RESTORE, AGAIN, COMMIT, OTHERS_COMMIT, OTHERS_RESTORE])
+LAST = st.one_of(st.none(), st.builds(LastCommit, OFFSETS, BY))
+
+
+@given(OFFSETS, OFFSETS, OFFSETS, LAST, st.booleans(), st.sampled_from(["", "moved again"]), st.booleans())
+def test_only_what_has_passed_is_finished_and_nothing_of_others_is_put_back(
+    before, after, now, last, worked, lost, restored
+):
+    goal = max(before, after)
+    moved = MovedCheckpoint(
+        "c", {"0": {P0: before}}, {"0": {P0: after}}, {"0": {P0: now}}, worked, lost=lost, restored=restored
+    )
+    group = GroupReceipt("orders", {P0: before}, {P0: after}, plan_only=False)
+    found = judge([group], {"orders": {P0: last}}, moved, RECOVERY)
+    by = None if last is None else last.by
+    passed = last is not None and last.offset >= goal and by in (None, COMMIT, OTHERS_COMMIT)
+    assert found.finished == (passed and now >= goal and worked and not lost and not restored)
+    assert found.checkpoint == (not lost and not restored and not (now >= goal and worked))
+    if by in (OTHERS_RESTORE, RESTORE, AGAIN):
+        assert not found.groups
+    assert found.finished or found.to_restore or found.left or found.restored
 
 
 def test_a_task_is_known_by_its_commits_of_many_partitions_too():
@@ -89,18 +205,18 @@ def test_a_task_is_known_by_its_commits_of_many_partitions_too():
     assert not other.same_task(long)
 
 
-def at(by, seconds):
+def made(by, seconds):
     return CommitMetadata(dag=by.dag, run=by.run, task=by.task, at=seconds)
 
 
 @pytest.mark.parametrize(
     ("commits", "half_way"),
     [
-        ([at(RUN, 100), None], True),
-        ([at(RUN, 100), at(COMMIT, 90)], True),
-        ([at(RUN, 100), at(COMMIT, 101)], False),
-        ([at(RUN, 100), at(RUN, 100)], False),
-        ([at(COMMIT, 100), None], False),
+        ([made(RUN, 100), None], True),
+        ([made(RUN, 100), made(COMMIT, 90)], True),
+        ([made(RUN, 100), made(COMMIT, 101)], False),
+        ([made(RUN, 100), made(RUN, 100)], False),
+        ([made(COMMIT, 100), None], False),
         ([], False),
     ],
 )

@@ -1,0 +1,77 @@
+"""Checks of a DAG that a recovery in it can be taken back, and fails the run when it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from airflow.sdk import XComArg
+
+from airflow_kafka_offsets.errors import UsageError
+
+_PASSED_ON = frozenset({"all_success", "none_failed", "none_failed_min_one_success"})
+"""Trigger rules of tasks that fail when a task before them has failed."""
+
+
+def moves(task: Any, does: str) -> bool:
+    """Whether a task, mapped or not, is a ``reset`` or a ``restore``."""
+    return getattr(getattr(task, "operator_class", type(task)), "does", None) == does
+
+
+def restores_of(reset: Any) -> list[Any]:
+    """Return the restores that are teardowns of a reset."""
+    return [task for task in reset.downstream_list if task.is_teardown and moves(task, "restore")]
+
+
+def check_restore(restore: Any) -> None:
+    """
+    Check a restore that is a teardown, when its DAG is complete.
+
+    :raises UsageError: if a reset that it is the teardown of is not in its receipt, or if its failure would
+        not fail the run.
+    """
+    resets = sorted(task.task_id for task in restore.upstream_list if task.is_setup and moves(task, "reset"))
+    given = list(_given(restore, "receipt"))
+    always = "always" in _given(restore, "when")
+    named = {task.task_id for value in given for task, _ in XComArg.iter_xcom_references(value)}
+    missing = [name for name in resets if name not in named]
+    # Of a template it is known only later which reset it names.
+    if missing and (named or not given or len(resets) > 1) and not (always and not given):
+        raise UsageError(
+            f"task {restore.task_id} is the teardown of {', '.join(resets)}, and its receipt is "
+            f"{'of ' + ', '.join(sorted(named)) if named else 'missing'}: nothing would take back what "
+            f"{', '.join(missing)} moves; give each reset its own restore, with receipt={missing[0]}.output"
+        )
+    if resets and not always and not _fails_the_run(restore):
+        after = sorted(task.task_id for task in restore.downstream_list)
+        raise UsageError(
+            f"task {restore.task_id}: the run would succeed although this task fails: "
+            + (
+                f"Airflow takes the run's state from its last tasks, and {', '.join(after)} runs after it "
+                "whatever happens; let it run before or beside this task, or use on_failure_callback"
+                if restore.on_failure_fail_dagrun
+                else "set on_failure_fail_dagrun=True in as_teardown()"
+            )
+        )
+
+
+def _given(task: Any, name: str) -> Iterator[Any]:
+    """Give the values of a parameter of a task, of a mapped one all that may hold it."""
+    partial = getattr(task, "partial_kwargs", None)
+    value = getattr(task, name, None) if partial is None else partial.get(name)
+    if value is not None:
+        yield value
+    if partial is not None:
+        mapped = task._get_specified_expand_input().value
+        value = mapped.get(name) if isinstance(mapped, dict) else mapped
+        if value is not None:
+            yield value
+
+
+def _fails_the_run(task: Any) -> bool:
+    """Whether a run fails in which a task fails, see ``DagRun._tis_for_dagrun_state`` in Airflow."""
+    counted = [each for each in task.downstream_list if not each.is_teardown or each.on_failure_fail_dagrun]
+    if not counted:
+        return not task.is_teardown or bool(task.on_failure_fail_dagrun)
+    rules = (getattr(each.trigger_rule, "value", each.trigger_rule) for each in counted)
+    return any(rule in _PASSED_ON and _fails_the_run(each) for each, rule in zip(counted, rules, strict=True))

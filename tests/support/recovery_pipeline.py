@@ -1,0 +1,63 @@
+"""A recovery to judge: a stopped query, its group, and the tasks that reset, commit and restore it."""
+
+from __future__ import annotations
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+
+ENDS = {0: 100, 1: 100}
+READ = {0: 60, 1: 62}
+BACK = {0: 57, 1: 59}
+DONE = {"reset": "success", "job": "success", "commit": "success"}
+
+
+class Pipeline:
+    """A stopped query that is at 60 and 62, its group, and the tasks of a recovery DAG."""
+
+    def __init__(self, topic, query, group, committed, new_ti):
+        self.topic, self.query, self.group, self.new_ti = topic, query, group, new_ti
+        self.names = {"group_id": group, "checkpoint_location": query.location}
+        self._committed = committed
+        self.tries = 0
+
+    def at(self):
+        """Where group and checkpoint are."""
+        return self._committed(self.group, self.topic), self.query.stands()
+
+    def context(self, task, tries=0, **states):
+        ti = self.new_ti(**states)
+        ti.task_id, ti.max_tries = task, tries
+        return {"ti": ti}
+
+    def tasks(self, receipt=None, *, group_only=False, **scenario):
+        """reset >> job >> commit >> restore.as_teardown(setups=reset)."""
+        quick = {} if group_only else {"quiet_period": 0}
+        undo = {} if group_only else {**quick, "pending_batch": "discard", "sink": "idempotent"}
+        with DAG("flights"):
+            reset = ResetOffsetsOperator(
+                task_id="reset", **{**quick, "shift_by": -3, **scenario}, **self.names
+            )
+            commit = (
+                EmptyOperator(task_id="commit")
+                if group_only
+                else CommitOffsetsOperator(task_id="commit", **self.names)
+            )
+            restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **undo, **self.names)
+            reset >> EmptyOperator(task_id="job") >> commit >> restore.as_teardown(setups=reset)
+        if receipt is not None:
+            restore.receipt = receipt
+        return {"reset": reset, "commit": commit, "restore": restore}
+
+    def run(self, task, *, tries=0, receipt=None, states=None, **scenario):
+        found = self.tasks(receipt, **scenario)[task]
+        if task == "restore":
+            found.receipt = receipt
+        return found.execute(self.context(task, tries, **(states or {})))
+
+    def job(self, batch=2):
+        """The query reads to the end of the topic."""
+        self.query.run(batch, {self.topic: ENDS})
