@@ -34,6 +34,7 @@ from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError,
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, Kind, read_sources, sources_json
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import kind_of, printable
 from airflow_kafka_offsets.storage import decode, list_names, may_list_late
@@ -79,6 +80,8 @@ class Archive:
     :param carried: ``before`` is from an earlier move that this one went on from; the copies are not.
     :param undoes: name of the archive that the move put back.
     :param copies: whether it put the files back, and not the offsets alone.
+    :param log_ids: the cluster and the topics that the offsets count in; unknown in one of an earlier
+        version, and of a move that was made without a broker.
     :param done: the move was finished.
     :param undone: the move was taken back.
     """
@@ -98,6 +101,7 @@ class Archive:
     carried: bool = False
     undoes: str | None = None
     copies: bool = False
+    log_ids: LogIds = UNKNOWN_LOGS
     done: bool = False
     undone: bool = False
 
@@ -148,6 +152,7 @@ def write_archive(
         "newest_committed": max(committed),
         "by": by.as_json(),
         "nonce": nonce,
+        "logs": checkpoint_plan.log_ids.as_json(),
         "before": sources_json(checkpoint_plan.before),
         "after": sources_json(checkpoint_plan.after),
         "files": {
@@ -300,6 +305,7 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         after=read_sources(field("after", dict), "after", show=kind_of),
         files=files,
         undoes=undoes,
+        log_ids=LogIds.parse(field("logs", dict, _NoneType), show=kind_of),
         **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,
         undone=undone,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
-from airflow_kafka_offsets.errors import BrokerError, SetupError
+from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import OCCUPIED, RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
@@ -16,6 +17,9 @@ from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.names import check_known_groups
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 from airflow_kafka_offsets.model.text import printable
+
+_SETTLED = 1.0
+"""Seconds after which a topic that a broker does not know does not exist."""
 
 _NOT_DELETED = {
     "NON_EMPTY_GROUP": "the group has active members: stop them first",
@@ -106,14 +110,28 @@ class Admin:
         return results
 
     def topic_ids(self, topics: Iterable[str], call: Call) -> dict[str, str]:
-        """Return the ids of topics; a broker before Kafka 2.8 has none."""
+        """Return the ids of topics that exist; a broker before Kafka 2.8 has none."""
         wanted = sorted(set(topics))
         call = call.about(f"looking up the ids of topics {', '.join(wanted[:5])}")
-        found = self._each(call, "topic_ids", dict.fromkeys(wanted), RETRIABLE | UNKNOWN_PARTITION)
+        found = self._each(call, "topic_ids", dict.fromkeys(wanted), RETRIABLE)
+        unknown = [
+            topic for topic in wanted if (failed := found[topic][1]) and failed.code in UNKNOWN_PARTITION
+        ]
+        for topic in unknown:
+            del found[topic]
+        with suppress(UnknownTopicPartitionError):
+            # A broker that has just learnt of a topic may not know it for a moment.
+            self._each(
+                call.within(_SETTLED),
+                "topic_ids",
+                dict.fromkeys(unknown),
+                RETRIABLE | UNKNOWN_PARTITION,
+                found,
+            )
         for _, failure in found.values():
             if failure is not None:
                 raise call.explain(failure)
-        return {topic: found[topic][0] for topic in wanted if found[topic][0] is not None}
+        return {topic: topic_id for topic, (topic_id, _) in sorted(found.items()) if topic_id is not None}
 
     def topic_settings(
         self, topics: Iterable[str], call: Call

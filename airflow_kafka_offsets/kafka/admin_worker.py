@@ -29,6 +29,7 @@ from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Failed, Fail
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.kafka.requests import read_metadata
 from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
+from airflow_kafka_offsets.model.log_ids import URL_SAFE
 
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
 _OFFSETS_TOPIC = "__consumer_offsets"
@@ -207,7 +208,8 @@ def _topic_settings(session: _Session, topics: dict[str, None]) -> dict[str, Par
 def _topic_id(description: Any) -> str | None:
     found = description.topic_id
     # All zeros: a broker that is too old for ids.
-    return str(found) if found.get_most_significant_bits() or found.get_least_significant_bits() else None
+    known = found.get_most_significant_bits() or found.get_least_significant_bits()
+    return str(found).translate(URL_SAFE) if known else None
 
 
 def _description(group: Any) -> dict[str, Any]:

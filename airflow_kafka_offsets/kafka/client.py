@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, ClientCrashedError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import check_commit
-from airflow_kafka_offsets.kafka.failures import Failed
 from airflow_kafka_offsets.kafka.fenced import FencedCommit, compare
 from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at, read_logs
-from airflow_kafka_offsets.kafka.record_times import RecordTimes, positions_in_logs
-from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT, Session
+from airflow_kafka_offsets.kafka.record_times import RecordTimes
+from airflow_kafka_offsets.kafka.requests import read_cluster_id
+from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import Topics
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
@@ -30,7 +30,6 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import parse_seconds
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -38,10 +37,6 @@ if TYPE_CHECKING:
     from typing import Self
 
 __all__ = ["OffsetsClient"]
-
-log = logging.getLogger(__name__)
-
-_RECORD_TIMES = 10.0
 
 
 class OffsetsClient:
@@ -71,7 +66,8 @@ class OffsetsClient:
         self._session = Session(config, timeout=timeout, total=total, chunk_size=chunk_size)
         self._admin = Admin(self._session.config)
         self._topics = Topics(self._session)
-        self._times = RecordTimes(self._session.config)
+        self._times = RecordTimes(self._session)
+        self._cluster_id: str | None = None
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
     def close(self) -> None:
@@ -108,15 +104,23 @@ class OffsetsClient:
             self.partitions()
         return bool(self._topics.sees_all)
 
-    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """
-        Return the ids of topics: a topic that was created again has another one.
+    def cluster_id(self) -> str:
+        """Return the id of the cluster, which is asked for once; empty if the broker does not say."""
+        if self._cluster_id is None:
+            with self._session.asking("asking for the id of the cluster") as call:
+                self._cluster_id = self._session.ask(call, read_cluster_id)
+        return self._cluster_id
 
-        :return: topic -> its id. Topics of a broker before Kafka 2.8, which has no ids, are not in it.
+    def log_ids(self, topics: Iterable[str]) -> LogIds:
+        """
+        Return the ids of the cluster and of topics: a topic that was created again has another one.
+
+        :return: without topics that do not exist, and those of a broker before Kafka 2.8, which has no ids.
         :raises BrokerError: if there is no answer for one of them.
         """
+        cluster = self.cluster_id()
         with self._session.calling("looking up the ids of topics") as call:
-            return self._admin.topic_ids(topics, call)
+            return LogIds(cluster, self._admin.topic_ids(topics, call))
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the settings of topics that decide when records are deleted; needs DescribeConfigs."""
@@ -236,29 +240,14 @@ class OffsetsClient:
         :raises UnknownTopicPartitionError: if one of the partitions is not on the broker.
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
-        session = self._session
-        timeout = min(session.timeout, _RECORD_TIMES) if within is None else within
-        if timeout <= 0:
-            raise UsageError(f"within={within} leaves no time; expected seconds above 0")
-        parse_seconds(timeout, "within", most=LONGEST_TIMEOUT, zero=False)
-        wanted = sorted(offsets)
-        with session.calling(f"looking up the times of records in {summarize(wanted)}", timeout) as call:
-            try:
-                with session.alone(call):
-                    logs = read_logs(session, call, wanted, isolation_level)
-            except BrokerUnavailableError as error:
-                log.info("The times of records stay unknown: %s", error)
-                return {}
-            positions = positions_in_logs(offsets, logs)
-            # This uses another Consumer, so that calls of other threads need not wait.
-            try:
-                times = self._times.read(positions, isolation_level, call)
-            except Failed as error:
-                raise call.explain(error.failure, "Read") from None
-        return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
+        return self._times.at_or_after(offsets, isolation_level, within)
 
     def commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "", check: Check = None
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str | Mapping[str, str] = "",
+        check: Check = None,
     ) -> None:
         """
         Commit offsets to a group that has no active members.
@@ -268,14 +257,14 @@ class OffsetsClient:
 
         :param group_id: the group; the first commit creates it.
         :param offsets: the next record to read, for each partition.
-        :param metadata: a text that is kept with each of them, 4,095 bytes at most.
+        :param metadata: a text that is kept with each of them, 4,095 bytes at most; or topic -> its text.
         :param check: given the group's commits right before they are overwritten; what it raises ends it.
         :raises GroupActiveError: if the group has members; names them.
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
-        check_commit(group_id, offsets, metadata)
+        texts = check_commit(group_id, offsets, metadata)
         with self._session.asking(f"committing to group {group_id!r}") as call:
-            GroupCommits(self._session, self._admin, group_id).commit(call, offsets, metadata, check)
+            GroupCommits(self._session, self._admin, group_id).commit(call, offsets, texts, check)
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
         """
@@ -290,13 +279,18 @@ class OffsetsClient:
             GroupCommits(self._session, self._admin, group_id).prove(call, topics)
 
     def commit_window(
-        self, group_id: str, window: OffsetWindow, metadata: str = "", *, fenced: bool = True
+        self,
+        group_id: str,
+        window: OffsetWindow,
+        metadata: str | Mapping[str, str] = "",
+        *,
+        fenced: bool = True,
     ) -> Offsets:
         """
         Commit a window's end to a group that is at its start, see :mod:`airflow_kafka_offsets.kafka.fenced`.
 
         :param window: the ranges; where the group is at the end already, there is nothing to do.
-        :param metadata: a text that is kept with each offset.
+        :param metadata: as in :meth:`commit`.
         :param fenced: join the group, so that comparing and writing are one step. Without it another commit
             could come between the two; what is at the end already is written again, since Kafka counts the
             age of such a commit from its last write.

@@ -18,6 +18,9 @@ from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, check_partitions
 from airflow_kafka_offsets.model.text import is_plain, shorten
 
+Texts = Mapping[str, str]
+"""Topic -> the metadata of its commits."""
+
 MAX_METADATA = 4095
 """Bytes: the broker's default is 4096 (``offset.metadata.max.bytes``), and the client adds one."""
 
@@ -32,8 +35,15 @@ ATTEMPT = 10.0
 """Seconds until a commit without a response is looked up, and sent again if it was not done."""
 
 
-def check_commit(group_id: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-    """Refuse what the broker would refuse, or the client would change."""
+def check_commit(
+    group_id: str, offsets: Mapping[TopicPartition, int], metadata: str | Mapping[str, str]
+) -> Texts:
+    """
+    Refuse what the broker would refuse, or the client would change.
+
+    :param metadata: a text for all topics, or topic -> its text.
+    :return: the text of each topic.
+    """
     check_group(group_id)
     check_partitions(offsets)
     for tp, offset in offsets.items():
@@ -41,20 +51,25 @@ def check_commit(group_id: str, offsets: Mapping[TopicPartition, int], metadata:
             raise UsageError(
                 f"offset {shorten(offset)} of {tp} cannot be committed; expected 0 to {MAX_OFFSET}"
             )
-    size = len(metadata.encode("utf-8", "surrogatepass"))
-    if size > MAX_METADATA or not is_plain(metadata):
-        raise UsageError(
-            f"commit metadata of {size} bytes; expected at most {MAX_METADATA}, and no NUL in them"
-        )
+    topics = {tp.topic for tp in offsets}
+    texts = dict.fromkeys(topics, metadata) if isinstance(metadata, str) else metadata
+    for text in set(texts.values()):
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if size > MAX_METADATA or not is_plain(text):
+            raise UsageError(
+                f"commit metadata of {size} bytes; expected at most {MAX_METADATA}, and no NUL in them"
+            )
+    return {topic: texts[topic] for topic in topics}
 
 
-def commit_chunks(group_id: str, offsets: Mapping[TopicPartition, int], metadata: str) -> Iterator[Offsets]:
+def commit_chunks(group_id: str, offsets: Mapping[TopicPartition, int], texts: Texts) -> Iterator[Offsets]:
     """Cut offsets into parts that each fit into one request and one batch."""
     part: Offsets = {}
     size = 0
-    least = RECORD_BYTES + len(group_id.encode()) + len(metadata.encode())
+    least = RECORD_BYTES + len(group_id.encode())
+    bytes_of = {topic: least + len(topic) + len(text.encode()) for topic, text in texts.items()}
     for tp in sorted(offsets):
-        record = least + len(tp.topic)
+        record = bytes_of[tp.topic]
         if part and (len(part) >= MAX_PARTITIONS or size + record > MAX_BYTES):
             yield part
             part, size = {}, 0

@@ -11,7 +11,7 @@ default).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
@@ -54,9 +54,14 @@ class FencedCommit:
     """One window's commit to one group, which is described before it is joined."""
 
     def __init__(
-        self, session: Session, admin: Admin, group_id: str, window: OffsetWindow, metadata: str
+        self,
+        session: Session,
+        admin: Admin,
+        group_id: str,
+        window: OffsetWindow,
+        metadata: str | Mapping[str, str],
     ) -> None:
-        check_commit(group_id, window.end, metadata)
+        self._texts = check_commit(group_id, window.end, metadata)
         self._session = session
         self._config = {
             **session.config,
@@ -67,7 +72,6 @@ class FencedCommit:
         self._admin = admin
         self._group_id = group_id
         self._window = window
-        self._metadata = metadata
         self._todo: Offsets = {}
         self._written: Offsets = {}
         self._uncertain = False
@@ -103,12 +107,12 @@ class FencedCommit:
             member.check(self._window.ranges)
             commits = self._read(connection, call)
             # What the attempts before have done, also where a response was lost, and nobody else.
-            mine = {tp: Commit(end, self._metadata) for tp, end in self._todo.items()}
+            mine = {tp: Commit(end, self._texts[tp.topic]) for tp, end in self._todo.items()}
             self._written = {tp: each.offset for tp, each in mine.items() if commits[tp] == each}
             self._uncertain = False
             todo = self._compare(commits)
             self._todo |= todo
-            for part in commit_chunks(self._group_id, todo, self._metadata):
+            for part in commit_chunks(self._group_id, todo, self._texts):
                 member.check(part)
                 self._commit(connection, part, call)
             # After others were let in the group may be anywhere, and the broker has confirmed each partition.
@@ -141,7 +145,7 @@ class FencedCommit:
 
         progress = CommitProgress(part, read_back)
         try:
-            results = send_commit(connection, part, self._metadata, min(ATTEMPT, call.left))
+            results = send_commit(connection, part, self._texts, min(ATTEMPT, call.left))
         except Failed:
             self._uncertain = True
             raise

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.errors import (
     SetupError,
 )
 from airflow_kafka_offsets.kafka.admin import Admin
-from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, check_commit, commit_chunks
+from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, Texts, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.explain import Call, Right, explain_commit
 from airflow_kafka_offsets.kafka.failures import (
@@ -27,10 +27,16 @@ from airflow_kafka_offsets.kafka.failures import (
     Failure,
 )
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
-from airflow_kafka_offsets.kafka.requests import missing_partitions, read_commits, send_commit, send_commits
+from airflow_kafka_offsets.kafka.requests import (
+    OFFSETS_TOPIC,
+    missing_partitions,
+    read_commits,
+    send_commit,
+    send_commits,
+)
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.kafka.session import Session, ask_each
-from airflow_kafka_offsets.kafka.topics import OFFSETS_TOPIC, Topics
+from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
     Commit,
@@ -114,7 +120,7 @@ class GroupCommits:
         self,
         call: Call,
         offsets: Mapping[TopicPartition, int],
-        metadata: str,
+        texts: Texts,
         check: Check = None,
     ) -> None:
         """Commit offsets, in as many requests as needed; ``check`` is given what they will overwrite."""
@@ -128,7 +134,7 @@ class GroupCommits:
         if check is not None:
             # Kafka writes whatever the group holds by then: this is the last look, and the one before it.
             check(found)
-        progress = self._commit(call, offsets, metadata, found, check)
+        progress = self._commit(call, offsets, texts, found, check)
         if progress.pending or progress.refused:
             raise explain_commit(
                 self._group_id,
@@ -145,10 +151,10 @@ class GroupCommits:
     def prove(self, call: Call, topics: Iterable[str]) -> None:
         """Check the right to commit for some topics; nothing is written."""
         wanted = {TopicPartition(topic, _NO_PARTITION): 0 for topic in sorted(set(topics))}
-        check_commit(self._group_id, wanted, "")
+        texts = check_commit(self._group_id, wanted, "")
 
         def question(connection: Connection, timeout: float) -> None:
-            for failure in send_commit(connection, wanted, "", timeout).values():
+            for failure in send_commit(connection, wanted, texts, timeout).values():
                 if failure is not None and failure.code not in UNKNOWN_PARTITION:
                     raise Failed(failure)
 
@@ -176,7 +182,7 @@ class GroupCommits:
         self,
         call: Call,
         offsets: Mapping[TopicPartition, int],
-        metadata: str,
+        texts: Texts,
         found: Commits,
         check: Check,
     ) -> CommitProgress:
@@ -184,7 +190,7 @@ class GroupCommits:
 
         def read_back(offsets: Offsets) -> list[TopicPartition]:
             commits = self.read(reading, offsets)
-            return [tp for tp, offset in offsets.items() if commits[tp] == Commit(offset, metadata)]
+            return [tp for tp, offset in offsets.items() if commits[tp] == Commit(offset, texts[tp.topic])]
 
         progress = CommitProgress(offsets, read_back)
         connection = self._connection()
@@ -198,9 +204,9 @@ class GroupCommits:
                 # Others had time to commit since the last look.
                 check({**found, **self.read(reading, progress.pending)})
             connection = self._connection()
-            parts = list(commit_chunks(self._group_id, progress.pending, metadata))
+            parts = list(commit_chunks(self._group_id, progress.pending, texts))
             try:
-                results = send_commits(connection, parts, metadata, min(ATTEMPT, call.left), call)
+                results = send_commits(connection, parts, texts, min(ATTEMPT, call.left), call)
             except Failed as error:
                 progress.fail(error.failure, uncertain=True)
                 # Its response may still come, and would be taken for that of the next commit.

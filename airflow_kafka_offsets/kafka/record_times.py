@@ -7,11 +7,12 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from operator import methodcaller
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_END, TIMESTAMP_NOT_AVAILABLE, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
+from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
 from airflow_kafka_offsets.kafka.failures import (
     FINAL,
@@ -21,8 +22,11 @@ from airflow_kafka_offsets.kafka.failures import (
     Failed,
     Failure,
 )
+from airflow_kafka_offsets.kafka.logs import read_logs
 from airflow_kafka_offsets.kafka.requests import read_offsets
+from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT, Session
 from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.parameters import parse_seconds
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +43,8 @@ _FETCHES = {
     "fetch.wait.max.ms": 10,
     "fetch.error.backoff.ms": 100,
 }
+_WITHIN = 10.0
+"""Seconds for all of them, if none are given."""
 _CHUNK = 200
 """Partitions in one request: a response has up to 32 KB for each of them."""
 _LEAST = 0.5
@@ -69,8 +75,9 @@ class RecordTimes:
     Calls of several threads wait for each other, but not for other calls of a client.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._connections = Connections({**config, **_FETCHES})
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._connections = Connections({**session.config, **_FETCHES})
         self._topics: set[tuple[IsolationLevel, str]] = set()
         """Those of which the Consumer of an isolation level knows the leaders."""
         self._lock = threading.Lock()
@@ -84,6 +91,31 @@ class RecordTimes:
                 self._connections.close(_CLOSE)
             finally:
                 self._lock.release()
+
+    def at_or_after(
+        self, offsets: Mapping[TopicPartition, int], isolation_level: IsolationLevel, within: float | None
+    ) -> dict[TopicPartition, int | None]:
+        """Return the times of records, see :meth:`OffsetsClient.record_times`."""
+        session = self._session
+        timeout = min(session.timeout, _WITHIN) if within is None else within
+        if timeout <= 0:
+            raise UsageError(f"within={within} leaves no time; expected seconds above 0")
+        parse_seconds(timeout, "within", most=LONGEST_TIMEOUT, zero=False)
+        wanted = sorted(offsets)
+        with session.calling(f"looking up the times of records in {summarize(wanted)}", timeout) as call:
+            try:
+                with session.alone(call):
+                    logs = read_logs(session, call, wanted, isolation_level)
+            except BrokerUnavailableError as error:
+                log.info("The times of records stay unknown: %s", error)
+                return {}
+            positions = positions_in_logs(offsets, logs)
+            # This uses another Consumer, so that calls of other threads need not wait.
+            try:
+                times = self.read(positions, isolation_level, call)
+            except Failed as error:
+                raise call.explain(error.failure, "Read") from None
+        return {tp: times.get(tp) for tp in wanted if tp in times or tp not in positions}
 
     def read(
         self, positions: Offsets, isolation_level: IsolationLevel, deadline: Deadline

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Leaders = dict[str, "array[int]"]
 """The broker that leads each partition of a topic, by its number; -1 for none."""
 
+OFFSETS_TOPIC = "__consumer_offsets"
+"""Kafka's own topic of commits: only users who may describe all topics see it."""
+
 _SHORTEST_POLL, _LONGEST_POLL = 0.002, 0.05
 
 
@@ -76,6 +79,12 @@ def without_leader(
     brokers = ", ".join(map(str, sorted({broker for replicas in found.values() for broker in replicas})))
     text = f"{summarize(found)} has no leader: none of the brokers that hold it ({brokers}) can be it now"
     return Failure(NO_LEADER, f"partition {text}")
+
+
+def read_cluster_id(connection: Connection, timeout: float) -> str:
+    """Return the id of the cluster; empty if the broker does not say."""
+    found = connection.ask(lambda consumer: consumer.list_topics(OFFSETS_TOPIC, timeout=timeout))
+    return found.cluster_id or ""
 
 
 def _list_topics(connection: Connection, topic: str | None, timeout: float) -> dict[str, TopicMetadata]:
@@ -139,22 +148,23 @@ def read_offsets(
 
 
 def send_commit(
-    connection: Connection, offsets: Offsets, metadata: str, timeout: float
+    connection: Connection, offsets: Offsets, texts: Mapping[str, str], timeout: float
 ) -> dict[TopicPartition, Failure | None]:
     """Send one commit, see :func:`send_commits`."""
-    return send_commits(connection, [offsets], metadata, timeout)
+    return send_commits(connection, [offsets], texts, timeout)
 
 
 def send_commits(
     connection: Connection,
     parts: Sequence[Offsets],
-    metadata: str,
+    texts: Mapping[str, str],
     timeout: float,
     deadline: Deadline | None = None,
 ) -> dict[TopicPartition, Failure | None]:
     """
     Send the parts of a commit, which do not wait for one another, and wait for all responses.
 
+    :param texts: topic -> the metadata of its commits.
     :param timeout: seconds for each next response.
     :param deadline: for all of them.
     :return: partition -> ``None`` if it was committed, else why not. If one partition of a part was refused,
@@ -163,7 +173,7 @@ def send_commits(
     """
     connection.commit_responses.clear()
     for part in parts:
-        wanted = [ClientPartition(tp.topic, tp.partition, offset, metadata) for tp, offset in part.items()]
+        wanted = [ClientPartition(*tp, offset, texts[tp.topic]) for tp, offset in part.items()]
         connection.ask(methodcaller("commit", offsets=wanted, asynchronous=True))
     numbers = {tp: number for number, part in enumerate(parts) for tp in part}
     left = set(range(len(parts)))

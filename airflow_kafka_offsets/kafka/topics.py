@@ -8,14 +8,11 @@ from collections.abc import Iterable
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import TOPIC_HIDDEN, Failed
-from airflow_kafka_offsets.kafka.requests import read_topics
+from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, read_topics
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import TopicPartition, check_partitions
 
 log = logging.getLogger(__name__)
-
-OFFSETS_TOPIC = "__consumer_offsets"
-"""Kafka's own topic of commits: only users who may describe all topics see it."""
 
 _INTERNAL = (OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata")
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.parameters import one_of, parse_seconds, parse_switch
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -131,6 +132,7 @@ class CheckpointPlan:
     :param undoes: name of the archive that is put back.
     :param copies: whether its files come back as they were; else the checkpoint is moved to its offsets.
     :param times: the times that the log has at offsets of the plan, as far as they are known.
+    :param log_ids: the cluster and the topics that the offsets count in, as far as they are known.
     """
 
     kind: Kind
@@ -153,6 +155,7 @@ class CheckpointPlan:
     undoes: str | None = None
     copies: bool = False
     times: RecordTimes = field(default_factory=dict, repr=False)
+    log_ids: LogIds = UNKNOWN_LOGS
 
     @property
     def number(self) -> int | None:
@@ -160,20 +163,24 @@ class CheckpointPlan:
         return None if self.archive is None else int(self.archive.partition("-")[0])
 
     def judged(self, plans: Iterable[OffsetPlan]) -> CheckpointPlan:
-        """Return the plan with the refusals and notes of plans that compared its targets with the logs."""
+        """Return the plan with what plans that compared its targets with the logs have found."""
         refusals: list[str] = []
         notes: list[str] = []
+        log_ids = self.log_ids
         for plan in plans:
             refusals += plan.refusals
             notes += plan.notes
-        return replace(self, refusals=(*refusals, *self.refusals), notes=(*notes, *self.notes))
+            log_ids |= plan.log_ids
+        refusals += self.refusals
+        return replace(self, refusals=tuple(refusals), notes=(*notes, *self.notes), log_ids=log_ids)
 
     def receipt(self) -> dict[str, Any]:
         """
         Return the plan as plain JSON.
 
         ``kind``, ``location``, ``query_id``, ``batch_id``, ``before`` and ``after`` (``{source: offsets}``),
-        ``discarded`` (batch ids) and ``archive`` (``null`` if no file changes, so that nothing is kept).
+        ``discarded`` (batch ids), ``archive`` (``null`` if no file changes, so that nothing is kept) and
+        ``logs`` (the ids of ``cluster`` and ``topics``).
         """
         return {
             "kind": self.kind,
@@ -184,6 +191,7 @@ class CheckpointPlan:
             "after": sources_json(self.after),
             "discarded": list(self.discarded),
             "archive": self.archive,
+            "logs": self.log_ids.as_json(),
         }
 
     def shown(self) -> tuple[list[tuple[str, TopicPartition, int, int | None]], str]:
@@ -231,6 +239,8 @@ class CheckpointReceipt:
     before: Mapping[str, Offsets]
     after: Mapping[str, Offsets]
     archive: str | None
+    log_ids: LogIds = UNKNOWN_LOGS
+    """The cluster and the topics that the offsets counted in; unknown in a receipt of an earlier version."""
 
 
 def read_checkpoint_receipt(value: object, *, show: Show = shorten) -> CheckpointReceipt | None:
@@ -250,6 +260,7 @@ def read_checkpoint_receipt(value: object, *, show: Show = shorten) -> Checkpoin
         read_sources(part["before"], "receipt, checkpoint, before", show=show),
         read_sources(part["after"], "receipt, checkpoint, after", show=show),
         archive,
+        LogIds.parse(part.get("logs"), "receipt, checkpoint, logs", show=show),
     )
 
 

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, summarize
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import printable, shorten
 
 MAX_BYTES = 4_000
 """Kafka's ``offset.metadata.max.bytes`` is 4,096, the client adds a NUL; some room is left."""
 MANY_PARTITIONS = 100
-MAX_BYTES_OF_MANY = 200
+MAX_BYTES_OF_MANY = 268
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
 _NUMBERS = ("map_index", "batch", "move", "partitions", "at")
 _FIRST_TO_GO = ("user", "partitions", "at", "task", "dag", "tool")
-_LAST_TO_GO = ("map_index", "run", "batch", "move", "token", "key", "query")
+_LAST_TO_GO = ("map_index", "run", "batch", "move", "token", "key", "topic", "cluster", "query")
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 _MOST_CHARACTERS = 65_536
@@ -47,6 +48,8 @@ class CommitMetadata:
     :param token: names the task run over its retries; clearing the task makes it another one.
     :param key: in place of DAG, task and map index where these take too many bytes, see :attr:`identity`.
     :param at: when the commit was made, in seconds since 1970.
+    :param cluster: id of the Kafka cluster that it was made on. MirrorMaker copies it to another one.
+    :param topic: id of the topic, which it does not get again when it is created again.
     """
 
     dag: str = ""
@@ -62,13 +65,23 @@ class CommitMetadata:
     token: str = ""
     at: int | None = None
     key: str = ""
+    cluster: str = ""
+    topic: str = ""
+
+    def texts(self, partitions: Collection[TopicPartition], log_ids: LogIds) -> dict[str, str]:
+        """Return topic -> the text for a commit of partitions, see :meth:`text`."""
+        ids = log_ids.topics
+        return {
+            topic: replace(self, cluster=log_ids.cluster, topic=ids.get(topic, "")).text(len(partitions))
+            for topic in {tp.topic for tp in partitions}
+        }
 
     def text(self, partitions: int = 1) -> str:
         """
         Return the metadata as compact JSON that is short enough for a commit of so many partitions.
 
-        What is least needed goes first. The query's id stays longest: the guard against two queries in one
-        group reads it.
+        What is least needed goes first. The ids of query, cluster and topic stay longest: the guards against
+        two queries in one group, and against other logs, read them.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
         values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
@@ -176,3 +189,29 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
             "query id, and a job without checkpointLocation has a new checkpoint at each start)"
         )
     return None
+
+
+def log_ids_of(commits: Commits, now: LogIds) -> LogIds:
+    """Return the logs that commits were made on, as far as they say; one that is not of ``now`` wins."""
+    cluster = ""
+    topics: dict[str, str] = {}
+    for tp, commit in sorted(commits.items()):
+        made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+        if made is None:
+            continue
+        if made.cluster and cluster in ("", now.cluster):
+            cluster = made.cluster
+        if made.topic and topics.get(tp.topic) in (None, now.topics.get(tp.topic)):
+            topics[tp.topic] = made.topic
+    return LogIds(cluster, topics)
+
+
+def foreign_logs(group_id: str, commits: Commits, now: LogIds, *, old_offsets: bool = True) -> list[str]:
+    """
+    Return why a group must not be committed: its last commits were made on another cluster, or topic.
+
+    :param now: the logs to which the connection leads.
+    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`.
+    """
+    made = log_ids_of(commits, now)
+    return other_logs(f"the last commit of group {group_id!r}", made, now, old_offsets=old_offsets)

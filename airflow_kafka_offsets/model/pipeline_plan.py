@@ -49,7 +49,12 @@ class PipelinePlan:
         """Put plans together; the groups' sources then say which query's checkpoint moves with them."""
         of = checkpoint_plan
         where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
-        return cls([replace(plan, source={**plan.source, **where}) for plan in groups], of)
+        log_ids = of.log_ids
+        for plan in groups:
+            log_ids |= plan.log_ids
+        return cls(
+            [replace(plan, source={**plan.source, **where}) for plan in groups], replace(of, log_ids=log_ids)
+        )
 
     def check(self) -> None:
         """Refuse the whole move, with every reason, if one part of it must not be carried out."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from airflow_kafka_offsets.errors import CheckpointMovedError, CommitError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     LogRange,
@@ -72,6 +73,7 @@ class OffsetPlan:
     :param metadata: the texts of the commits that would be overwritten.
     :param done: whether there is nothing to write, since this was carried out before and the group has gone
         on since.
+    :param log_ids: the cluster and the topics that the offsets count in.
     """
 
     group_id: str
@@ -83,6 +85,7 @@ class OffsetPlan:
     found: Positions = field(default_factory=dict, repr=False)
     metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict, repr=False)
     done: bool = False
+    log_ids: LogIds = UNKNOWN_LOGS
 
     @classmethod
     def make(
@@ -98,6 +101,7 @@ class OffsetPlan:
         may_go_back: Collection[TopicPartition] = (),
         refusals: Sequence[str] = (),
         notes: Sequence[str] = (),
+        log_ids: LogIds = UNKNOWN_LOGS,
     ) -> OffsetPlan:
         """
         Lay the targets beside the committed offsets and the logs, and apply the policies.
@@ -140,7 +144,15 @@ class OffsetPlan:
                 "is not the one it follows; check both, then set allow_rewind=True"
             )
         positions = {move.topic_partition: move.before for move in moves}
-        return cls(group_id, tuple(moves), dict(source or {}), tuple(found), tuple(remarks), found=positions)
+        return cls(
+            group_id,
+            tuple(moves),
+            dict(source or {}),
+            tuple(found),
+            tuple(remarks),
+            found=positions,
+            log_ids=log_ids.only(tp.topic for tp in positions),
+        )
 
     @property
     def before(self) -> Positions:

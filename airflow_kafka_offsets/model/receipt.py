@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import log_json, offsets_json, parse_offsets, parse_positions
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.names import stored_group
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -30,9 +31,9 @@ def receipt(
     Return plans that are carried out together as one receipt: plain JSON with string keys.
 
     For one group: ``version``, ``group_id``, ``before``, ``after``, ``log_start``, ``log_end`` (each
-    ``{topic: {partition: offset}}``, ``null`` = no commit), ``changed`` (partitions), ``records``,
-    ``plan_only``, ``verified`` (whether the commit was read back) and ``source``. For several groups:
-    the totals, and ``groups``, a list of such receipts.
+    ``{topic: {partition: offset}}``, ``null`` = no commit), ``logs`` (the ids of ``cluster`` and ``topics``),
+    ``changed`` (partitions), ``records``, ``plan_only``, ``verified`` (whether the commit was read back) and
+    ``source``. For several groups: the totals, and ``groups``, a list of such receipts.
     """
     each = [_of_group(plan, plan_only, verified) for plan in plans]
     if len(each) == 1:
@@ -70,6 +71,8 @@ class GroupReceipt:
     before: Positions
     after: Offsets
     plan_only: bool
+    log_ids: LogIds = UNKNOWN_LOGS
+    """The cluster and the topics that the offsets counted in; unknown in a receipt of an earlier version."""
 
 
 def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, ...]:
@@ -90,7 +93,8 @@ def read_receipt(value: object, *, show: Show = shorten) -> tuple[GroupReceipt, 
         before = parse_positions(group["before"], "receipt, before", show=show) if group.get("before") else {}
         after = parse_offsets(group["after"], "receipt, after", show=show) if group.get("after") else {}
         group_id = stored_group(group["group_id"], "receipt, group_id")
-        result.append(GroupReceipt(group_id, before, after, bool(group.get("plan_only"))))
+        log_ids = LogIds.parse(group.get("logs"), "receipt, logs", show=show)
+        result.append(GroupReceipt(group_id, before, after, bool(group.get("plan_only")), log_ids))
     return tuple(result)
 
 
@@ -101,6 +105,7 @@ def _of_group(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, An
         "before": offsets_json(plan.before),
         "after": offsets_json(plan.after),
         **log_json({move.topic_partition: move.log for move in plan.moves}),
+        "logs": plan.log_ids.as_json(),
         "changed": plan.changed,
         "records": plan.records,
         "plan_only": plan_only,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.table import RecordTimes
     from airflow_kafka_offsets.moves.known_moves import KnownMoves
 
-    Write = Callable[[OffsetsClient, OffsetPlan, str], OffsetPlan]
-    """Commits one group's plan with a text of metadata, reads it back, and returns it as carried out."""
+    Write = Callable[[OffsetsClient, OffsetPlan, Mapping[str, str]], OffsetPlan]
+    """Commits one group's plan with metadata (topic -> text), reads it back, and returns what it did."""
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +67,14 @@ def times_at(
     return times
 
 
-def write_offsets(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> OffsetPlan:
+def write_offsets(client: OffsetsClient, plan: OffsetPlan, metadata: Mapping[str, str]) -> OffsetPlan:
     """Commit a plan's offsets to a group that is where it was when the plan was made, and read them back."""
     client.commit(plan.group_id, plan.after, metadata, check=plan.check_unmoved)
     read_back(client, plan)
     return plan
 
 
-def _overwrite(client: OffsetsClient, plan: OffsetPlan, metadata: str) -> OffsetPlan:
+def _overwrite(client: OffsetsClient, plan: OffsetPlan, metadata: Mapping[str, str]) -> OffsetPlan:
     """Commit the offsets that a checkpoint was moved to, whatever the group holds, and read them back."""
     client.commit(plan.group_id, plan.after, metadata)
     read_back(client, plan)
@@ -161,7 +161,7 @@ def commit_groups(
     written: dict[str, OffsetPlan] = {}
     for plan in plans:
         try:
-            carried_out = write(client, plan, metadata.text(len(plan.after)))
+            carried_out = write(client, plan, metadata.texts(plan.after, plan.log_ids))
         except (BrokerError, CheckpointMovedError, PlanRefusedError) as error:
             if written:
                 error.append(

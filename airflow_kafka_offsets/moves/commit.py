@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
+from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.model.commit_metadata import foreign_query
 from airflow_kafka_offsets.model.groups import GroupOffsets
 from airflow_kafka_offsets.model.offsets import (
@@ -57,6 +58,8 @@ def plan_commits(
     if targets.left_out:
         log.info("Left out, since topics does not name it: %s", summarize(targets.left_out, limit=20))
     partitions = sorted({tp for offsets in targets.by_group.values() for tp in offsets})
+    # Before the logs: of a topic that is created again in between the commit does not have the new id.
+    ids = known_log_ids(client, {tp.topic for tp in partitions})
     try:
         logs = client.log_ranges(partitions)
     except UnknownTopicPartitionError as error:
@@ -83,6 +86,7 @@ def plan_commits(
             allow_rewind=allow_rewind,
             may_go_back=may_go_back(group_id, committed) if may_go_back else (),
             refusals=refusals,
+            log_ids=ids,
         )
         plans.append(replace(plan, metadata=committed_texts(committed)))
     return plans

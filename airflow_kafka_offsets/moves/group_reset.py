@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.kafka.groups import name_members
+from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.kafka.positions import (
     check_partitions,
     group_positions,
@@ -14,6 +15,7 @@ from airflow_kafka_offsets.kafka.positions import (
     partitions_in,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Offsets,
     Positions,
@@ -70,6 +72,7 @@ def plan_resets(
         for group_id, scope in scopes.items()
     }
     moved = _moved_before(client, positions, by, interrupted) if by and scenario.relative else {}
+    ids = known_log_ids(client, {tp.topic for before in positions.values() for tp in before})
     plans = []
     for group_id, before in positions.items():
         plan = plan_positions(
@@ -84,6 +87,7 @@ def plan_resets(
             at_checkpoint=(at_checkpoint or {}).get(group_id),
             moved=moved.get(group_id, ()),
             refusals=refusals.get(group_id, []),
+            log_ids=ids,
         )
         without = [move.topic_partition for move in plan.moves if move.before is None]
         plans.append(
@@ -106,6 +110,7 @@ def plan_positions(
     at_checkpoint: Offsets | None = None,
     moved: Sequence[TopicPartition] = (),
     refusals: Sequence[str] = (),
+    log_ids: LogIds = UNKNOWN_LOGS,
 ) -> OffsetPlan:
     """
     Plan the move of positions, those of a group or of a checkpoint's source.
@@ -113,6 +118,7 @@ def plan_positions(
     :param name: whose positions these are.
     :param moved: partitions that an earlier try of this run has moved, and that stay there.
     :param refusals: reasons against it that are known already.
+    :param log_ids: the cluster and the topics, for the plan.
     """
     logs = client.log_ranges(before)
     filled = {**before, **{tp: (at_checkpoint or {}).get(tp) for tp, at in before.items() if at is None}}
@@ -130,6 +136,7 @@ def plan_positions(
         on_out_of_range=on_out_of_range,
         refusals=[*refusals, *found.refusals],
         notes=notes,
+        log_ids=log_ids,
     )
 
 

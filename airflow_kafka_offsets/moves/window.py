@@ -8,7 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import (
@@ -68,7 +69,7 @@ def plan_window(
     positions = window_positions(client, named)
     partitions = _partitions(client, named.scope, start, end, positions)
     # Before the logs: of a topic that is created again in between the window does not have the new id.
-    ids = _topic_ids(client, [tp for tp in partitions if positions.get(tp) is None])
+    ids = known_log_ids(client, {tp.topic for tp in partitions if positions.get(tp) is None}).topics
     # Positions before logs: a live group then looks further behind than it is, never further ahead.
     logs = client.log_ranges(partitions)
     if start.at == "committed":
@@ -116,15 +117,6 @@ def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
             f"no topic on the broker fits topics_pattern={pattern!r}: correct it, or the connection"
         )
     return TopicScope(dict.fromkeys(topics))
-
-
-def _topic_ids(client: OffsetsClient, partitions: list[TopicPartition]) -> dict[str, str]:
-    """Return the topics' ids, which tell a topic that was created again from the one before."""
-    try:
-        return client.topic_ids(tp.topic for tp in partitions)
-    except (BrokerError, SetupError) as error:
-        log.warning("A topic that is deleted and created again after this will not be noticed: %s", error)
-        return {}
 
 
 def _partitions(

@@ -42,7 +42,7 @@ def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
     known = (
         {topic: planned[topic] for topic in topics & planned.keys()} if isinstance(planned, Mapping) else {}
     )
-    now = client.topic_ids(known) if known else {}
+    now = client.log_ids(known).topics if known else {}
     others = sorted(topic for topic, found in now.items() if found != known[topic])
     if not others:
         return []

@@ -80,7 +80,7 @@ class WindowWrite:
     window: OffsetWindow
     fenced: bool = True
 
-    def __call__(self, client: OffsetsClient, plan: OffsetPlan, metadata: str) -> OffsetPlan:
+    def __call__(self, client: OffsetsClient, plan: OffsetPlan, metadata: Mapping[str, str]) -> OffsetPlan:
         """
         Commit the part of the window that a plan is of; a fenced commit reads it back by itself.
 

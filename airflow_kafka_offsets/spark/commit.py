@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import one_of
@@ -69,9 +70,9 @@ def commit_ranges(
         raise UsageError(f"{found}: expected one of them, to reach the brokers")
     config = librdkafka_config(options or {}) if client_config is None else client_config
     window = ranges if isinstance(ranges, OffsetWindow) else OffsetWindow(dict(ranges))
-    metadata = driver_metadata("commit_ranges", query=query, batch=batch).text(len(window.ranges))
     with OffsetsClient(config, timeout=timeout) as client:
         commits = client.committed(group_id, window.ranges)
+        log_ids = known_log_ids(client, {tp.topic for tp in window.ranges})
         logs = client.log_ranges(window.ranges)
         if ranges is not window and on_no_commit == "begin":
             missing = frozenset(tp for tp, commit in commits.items() if commit is None)
@@ -85,7 +86,9 @@ def commit_ranges(
             )
         if query and not allow_new_query:
             refuse_other_query(group_id, commits, query)
-        return client.commit_window(group_id, window, metadata, fenced=fenced)
+        metadata = driver_metadata("commit_ranges", query=query, batch=batch)
+        texts = metadata.texts(window.ranges, log_ids)
+        return client.commit_window(group_id, window, texts, fenced=fenced)
 
 
 def driver_metadata(tool: str, *, query: str = "", batch: int | None = None) -> CommitMetadata:

@@ -6,19 +6,23 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from airflow_kafka_offsets.errors import CommitError, KafkaOffsetsError, PlanRefusedError
+from airflow_kafka_offsets.kafka.log_ids import LogIdsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, committed_offsets, summarize
 
 _AHEAD = "GROUP_AHEAD"
 
 
-class GroupClient(Protocol):
+class GroupClient(LogIdsReader, Protocol):
     """The part of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that a commit needs."""
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
         """Return a group's commits; ``None`` where it has none."""
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+    def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str | Mapping[str, str] = ""
+    ) -> None:
         """Commit offsets to a group that has no active members."""
 
     def offsets_retention_minutes(self) -> int | None:
@@ -41,17 +45,19 @@ def commit_forward(
     commits: Commits,
     metadata: CommitMetadata,
     query: str,
+    log_ids: LogIds,
 ) -> None:
     """
     Commit offsets and read them back; where the group is ahead of them, they are left out.
 
     :param commits: the group's commits before.
     :param query: the query's name in error texts.
+    :param log_ids: the cluster and the topics, for the metadata.
     """
     ahead = {tp: commit.offset for tp, commit in commits.items() if commit and commit.offset > offsets[tp]}
     after = {tp: offset for tp, offset in offsets.items() if tp not in ahead}
     if after:
-        client.commit(group_id, after, metadata.text(len(after)))
+        client.commit(group_id, after, metadata.texts(after, log_ids))
         _read_back(client, group_id, after)
     if ahead:
         first = min(ahead)

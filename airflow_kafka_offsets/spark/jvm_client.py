@@ -12,6 +12,7 @@ from airflow_kafka_offsets.kafka.config import RETENTION, scrubber
 from airflow_kafka_offsets.kafka.explain import Call, explain_commit
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
 from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
     Commit,
@@ -32,6 +33,9 @@ _ARRIVED = 100
 """Milliseconds to wait for a result that has already arrived, if at all."""
 
 _CLOSE = 1_000
+
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""All zeros: the broker is too old for ids."""
 
 _ENTRY = "{topic}-{partition}"
 _RENAMED = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERVER_ERROR": "UNKNOWN"}
@@ -67,6 +71,7 @@ class JvmOffsetsClient:
         self._jvm = jvm
         self._milliseconds = int(timeout * 1_000)
         self._servers = settings.get(SERVERS, "")
+        self._cluster_id: str | None = None
         check_servers(self._servers)
         self._scrub = scrubber(settings)
         kafka = jvm.org.apache.kafka
@@ -101,8 +106,10 @@ class JvmOffsetsClient:
             commits = json.loads(self._json.writeValueAsString(found))
         return {tp: _commit_of(commits.get(_ENTRY.format(**tp._asdict()))) for tp in partitions}
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Commit offsets to a group that has no active members."""
+    def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str | Mapping[str, str] = ""
+    ) -> None:
+        """Commit offsets to a group that has no active members, with a text for all, or topic -> its text."""
         check_group(group_id)
         what = f"committing to group {group_id!r}"
         written: list[TopicPartition] = []
@@ -127,12 +134,22 @@ class JvmOffsetsClient:
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
         """Return the partitions of topics; one that does not exist is not in it."""
-        wanted = sorted(set(topics))
-        what = f"looking up topics {', '.join(wanted[:5])}"
-        with self._explaining(what):
-            answers = self._admin.describeTopics(self._list(wanted)).topicNameValues()
-        found = {topic: self._partitions_of(what, answers.get(topic)) for topic in wanted}
-        return {topic: numbers for topic, numbers in found.items() if numbers}
+        return {
+            topic: sorted(info.partition() for info in found.partitions())
+            for topic, found in self._described(topics).items()
+        }
+
+    def cluster_id(self) -> str:
+        """Return the id of the cluster, which is asked for once; empty if the broker does not say."""
+        if self._cluster_id is None:
+            with self._explaining("asking for the id of the cluster"):
+                self._cluster_id = self._wait(self._admin.describeCluster().clusterId()) or ""
+        return self._cluster_id
+
+    def log_ids(self, topics: Iterable[str]) -> LogIds:
+        """Return the ids of the cluster and of topics; those of a broker before Kafka 2.8 are not in it."""
+        ids = {topic: found.topicId().toString() for topic, found in self._described(topics).items()}
+        return LogIds(self.cluster_id(), {topic: found for topic, found in ids.items() if found != _NO_ID})
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
@@ -181,14 +198,21 @@ class JvmOffsetsClient:
             found.add(value)
         return found
 
-    def _partitions_of(self, what: str, answer: Any) -> list[int]:
-        try:
-            with self._explaining(what):
-                return sorted(info.partition() for info in self._wait(answer).partitions())
-        except BrokerError as error:
-            if error.code not in UNKNOWN_PARTITION:
-                raise
-            return []
+    def _described(self, topics: Iterable[str]) -> dict[str, Any]:
+        """Return Java's descriptions of the topics that exist."""
+        wanted = sorted(set(topics))
+        what = f"looking up topics {', '.join(wanted[:5])}"
+        with self._explaining(what):
+            answers = self._admin.describeTopics(self._list(wanted)).topicNameValues()
+        found = {}
+        for topic in wanted:
+            try:
+                with self._failing():
+                    found[topic] = self._wait(answers.get(topic))
+            except Failed as error:  # noqa: PERF203  # each topic has its own
+                if error.failure.code not in UNKNOWN_PARTITION:
+                    raise self._explain(what, error.failure) from None
+        return found
 
     def _offsets(
         self, wanted: Iterable[TopicPartition], spec: Any, isolation_level: IsolationLevel
@@ -203,12 +227,19 @@ class JvmOffsetsClient:
         return {tp: found.get(key).offset() for tp, key in keys.items()}
 
     def _commit(
-        self, what: str, group_id: str, offsets: Offsets, metadata: str
+        self, what: str, group_id: str, offsets: Offsets, metadata: str | Mapping[str, str]
     ) -> dict[TopicPartition, Failure]:
         # librdkafka ends its metadata with a NUL, and reads beyond the end of metadata without one.
-        padded = f"{metadata}\0" if metadata else metadata
+        texts = (
+            dict.fromkeys({tp.topic for tp in offsets}, metadata) if isinstance(metadata, str) else metadata
+        )
         with self._explaining(what):
-            result = self._admin.alterConsumerGroupOffsets(group_id, self._java_offsets(offsets, padded))
+            commits = self._jvm.java.util.HashMap()
+            for topic, text in texts.items():
+                part = {tp: offset for tp, offset in offsets.items() if tp.topic == topic}
+                if part:
+                    commits.putAll(self._java_offsets(part, f"{text}\0" if text else text))
+            result = self._admin.alterConsumerGroupOffsets(group_id, commits)
         if self._failure(result.all()) is None:
             return {}
         # That was the error of one partition, whichever: each has its own, or none.

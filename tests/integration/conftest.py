@@ -146,7 +146,7 @@ def recreate(
 
     def delete_and_create(topic: str, partitions: int) -> None:
         admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-        before = broker.topic_ids([topic])
+        before = broker.log_ids([topic]).topics
         admin.delete_topics([topic])[topic].result(DEADLINE)
         deadline = time.monotonic() + DEADLINE
         # It may not be gone yet.
@@ -157,7 +157,7 @@ def recreate(
             assert time.monotonic() < deadline, error
         wait_for_topic(topic, partitions)
         # The controller knows of both before the broker does.
-        while broker.topic_ids([topic]) == before:
+        while broker.log_ids([topic]).topics == before:
             assert time.monotonic() < deadline, f"{topic} is still the one that was deleted"
             time.sleep(0.1)
         wait_for_topic(topic, partitions)

@@ -17,6 +17,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
+from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.spark.commit import driver_metadata
@@ -286,10 +287,11 @@ class Committer:
         commits = client.committed(group_id, offsets)
         if not self._allow_new_query:
             refuse_other_query(group_id, commits, query.query_id)
+        log_ids = known_log_ids(client, {tp.topic for tp in offsets})
         run.claims.setdefault(target, set()).update(offsets)
         metadata = driver_metadata("spark listener", query=query.query_id, batch=batch)
         try:
-            commit_forward(client, group_id, offsets, commits, metadata, query.name)
+            commit_forward(client, group_id, offsets, commits, metadata, query.name, log_ids)
         except CommitError as error:
             if error.written:
                 self.outcomes.committed(query, group_id, wholly=False)

@@ -32,7 +32,7 @@ OTHER = TopicPartition("payments", 0)
 )
 def test_parts_are_all_of_it_once_and_each_fits_into_one_batch(count, group, metadata):
     offsets = {TopicPartition("orders", number): number for number in range(count)}
-    parts = list(commit_chunks(group, offsets, metadata))
+    parts = list(commit_chunks(group, offsets, {"orders": metadata}))
     joined = [item for part in parts for item in part.items()]
     assert sorted(joined) == sorted(offsets.items())
     record = 44 + len(group.encode()) + len("orders") + len(metadata.encode())
@@ -120,7 +120,7 @@ def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monk
     monkeypatch.setattr(group_commits, "send_commits", send)
     offsets = {TopicPartition("orders", number): 5 for number in range(MAX_PARTITIONS + 1)}
     with pytest.raises(BrokerError, match="it is not known whether"):
-        commits.commit(Call("committing", "kafka-1:9092", 1.0), offsets, "")
+        commits.commit(Call("committing", "kafka-1:9092", 1.0), offsets, {"orders": ""})
     assert sum("reading back" in what for what in reads) > 1
 
 
@@ -148,7 +148,7 @@ def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written
     monkeypatch.setattr(commits, "read", read)
     monkeypatch.setattr(group_commits, "send_commits", send)
     with pytest.raises(PlanRefusedError, match="the group has moved; written before: orders-0"):
-        commits.commit(Call("committing", "kafka-1:9092", 5.0), {A: 5, B: 5}, "mine", check)
+        commits.commit(Call("committing", "kafka-1:9092", 5.0), {A: 5, B: 5}, {"orders": "mine"}, check)
     assert len(sent) == 1
     # What it has written itself is not what the check is about.
     assert checked == [{A: None, B: None}, {A: None, B: Commit(9, "another's")}]

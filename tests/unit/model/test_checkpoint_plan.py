@@ -182,6 +182,7 @@ def test_a_receipt_is_plain_json_without_the_content_of_files():
         "after": {"0": {"orders": {"0": 4, "1": 7}}, "1": {"paid": {"0": 5}}},
         "discarded": [8],
         "archive": "0001-seek",
+        "logs": {"cluster": "", "topics": {}},
     }
 
 

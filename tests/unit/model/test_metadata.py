@@ -67,7 +67,14 @@ def test_metadata_reads_back(value):
 
 def test_the_time_of_the_commit_goes_before_what_names_its_run():
     value = CommitMetadata(
-        dag="d" * 40, run="r" * 60, task="t", query="q" * 36, token="0" * 12, at=1_767_225_600
+        dag="d" * 40,
+        run="r" * 60,
+        task="t",
+        query="q" * 36,
+        token="0" * 12,
+        at=1_767_225_600,
+        cluster="c" * 22,
+        topic="i" * 22,
     )
     assert parsed(value.text(1)).at == 1_767_225_600
     many = parsed(value.text(10_000))

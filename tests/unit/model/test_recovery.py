@@ -76,9 +76,11 @@ def test_a_task_is_known_by_its_commits_of_many_partitions_too():
         query="q" * 36,
         batch=7,
         token="t" * 12,
+        cluster="c" * 22,
+        topic="i" * 22,
     )
     text = long.text(200)
-    assert len(text) <= 200
+    assert len(text) <= 268
     found = CommitMetadata.parse(text)
     assert found is not None
     assert (found.task, found.same_task(long), found.query) == ("", True, long.query)

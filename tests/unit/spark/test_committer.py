@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.listener import committer as committer_module
 from airflow_kafka_offsets.spark.listener.committer import Committer
@@ -44,7 +45,13 @@ class Group:
 
     def commit(self, group_id, offsets, metadata=""):
         self.commits += 1
-        self.held.update({(group_id, tp): Commit(offset, metadata) for tp, offset in offsets.items()})
+        self.held.update({(group_id, tp): Commit(at, metadata[tp.topic]) for tp, at in offsets.items()})
+
+    def cluster_id(self):
+        return "cluster-1"
+
+    def log_ids(self, topics):
+        return LogIds("cluster-1", {topic: f"id of {topic}" for topic in topics})
 
     def offsets_retention_minutes(self):
         self.asked += 1

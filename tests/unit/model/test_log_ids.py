@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.commit_metadata import (
+    MANY_PARTITIONS,
+    MAX_BYTES_OF_MANY,
+    CommitMetadata,
+    foreign_logs,
+    log_ids_of,
+)
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs
+from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+CLUSTER, OTHER = "lkXRs0e3Qk6bJZ6Y0wq0aQ", "4L6g3nShT-eMCtK--X86sw"
+NOW = LogIds(CLUSTER, {"a": "id-a", "b": "id-b"})
+
+ids = st.text(st.characters(codec="ascii", categories=["L", "N"]) | st.sampled_from("-_"), max_size=22)
+log_ids = st.builds(LogIds, ids, st.dictionaries(st.sampled_from(["a", "b", "c"]), ids))
+
+
+@given(log_ids)
+def test_ids_read_back(value):
+    assert LogIds.parse(value.as_json()) == value
+
+
+@given(log_ids, log_ids)
+def test_what_is_unknown_on_either_side_refuses_nothing(then, now):
+    for known, other in ((then, UNKNOWN_LOGS), (UNKNOWN_LOGS, now), (then, then)):
+        assert other_logs("the receipt", known, other) == []
+    refused = bool(other_logs("the receipt", then, now))
+    differs = then.cluster and now.cluster and then.cluster != now.cluster
+    again = any(
+        then.topics[each] and now.topics.get(each, "") not in ("", then.topics[each]) for each in then.topics
+    )
+    assert refused == bool(differs or again)
+
+
+def test_another_cluster_is_named_with_both_ids_and_what_to_do():
+    (refusal,) = other_logs("the receipt", LogIds(OTHER, {"a": "other"}), NOW, old_offsets=False)
+    for part in ("the receipt", OTHER, CLUSTER, "MirrorMaker", "connection", "allow_new_cluster=True"):
+        assert part in refusal
+
+
+def test_a_topic_that_was_created_again_is_named_with_both_ids():
+    then = LogIds(CLUSTER, {"a": "before", "b": "id-b"})
+    (refusal,) = other_logs("the receipt", then, NOW)
+    for part in ("'a'", "before", "id-a", "created again", "allow_new_cluster=True"):
+        assert part in refusal
+    assert "'b'" not in refusal
+    assert other_logs("the receipt", then, NOW, old_offsets=False) == []
+
+
+def test_ids_of_older_versions_are_in_kafkas_form():
+    assert LogIds.parse({"topics": {"a": "x+/y"}}) == LogIds("", {"a": "x-_y"})
+
+
+@pytest.mark.parametrize("missing", [None, {}, {"cluster": "c"}, {"topics": {}}])
+def test_what_is_missing_is_unknown(missing):
+    assert LogIds.parse(missing).topics == {}
+
+
+@pytest.mark.parametrize(
+    "value", [1, "c", [], {"cluster": 1}, {"cluster": None}, {"topics": []}, {"topics": {"a": 1}}]
+)
+def test_anything_else_is_refused(value):
+    with pytest.raises(OffsetsFormatError, match="receipt, logs: found"):
+        LogIds.parse(value, "receipt, logs")
+
+
+def test_each_topic_has_a_text_of_its_own():
+    texts = CommitMetadata(query="q").texts([A0, A1, B0], NOW)
+    assert texts == {
+        topic: f'{{"query":"q","cluster":"{CLUSTER}","topic":"id-{topic}","partitions":3}}' for topic in "ab"
+    }
+
+
+@given(st.text(max_size=200), st.uuids().map(str), st.booleans())
+def test_a_commit_of_many_partitions_keeps_query_cluster_and_topic(text, query, long):
+    metadata = CommitMetadata(dag=text, run=text, task=text, user=text, query=query, batch=10**18, token=text)
+    many = [TopicPartition("a", number) for number in range(MANY_PARTITIONS + 1 if long else 1)]
+    (made,) = metadata.texts(many, LogIds(CLUSTER, {"a": OTHER})).values()
+    found = CommitMetadata.parse(made)
+    assert found is not None
+    assert (found.query, found.cluster, found.topic) == (query, CLUSTER, OTHER)
+    assert len(made) <= (MAX_BYTES_OF_MANY if long else 4_000)
+
+
+def commits(*made):
+    return dict(zip([A0, A1, B0], [each and Commit(5, each.text()) for each in made], strict=False))
+
+
+def test_one_commit_of_other_logs_is_enough():
+    mine, copied = CommitMetadata(cluster=CLUSTER, topic="id-a"), CommitMetadata(cluster=OTHER, topic="x")
+    assert foreign_logs("g", commits(mine, mine, None), NOW) == []
+    for mixed in (commits(mine, copied), commits(copied, mine)):
+        assert log_ids_of(mixed, NOW) == LogIds(OTHER, {"a": "x"})
+        (refusal,) = foreign_logs("g", mixed, NOW)
+        assert "last commit of group 'g'" in refusal
+        assert OTHER in refusal
+
+
+def test_commits_without_ids_or_of_others_are_unknown():
+    assert log_ids_of({A0: Commit(5, "by a consumer"), A1: Commit(5, None), B0: None}, NOW) == UNKNOWN_LOGS
