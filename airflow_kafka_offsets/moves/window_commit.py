@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import read_back
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.window_checks import created_again
+from airflow_kafka_offsets.moves.window_checks import other_logs_than
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -57,14 +57,14 @@ def plan_window_commits(
         was created again since the window was planned.
     """
     by_group = targets.by_group
-    created = created_again(client, window.only(tp for offsets in by_group.values() for tp in offsets))
+    elsewhere = other_logs_than(client, window.only(tp for offsets in by_group.values() for tp in offsets))
     plans = {}
-    for group, offsets in by_group.items() if committed_at and not created else ():
+    for group, offsets in by_group.items() if committed_at and not elsewhere else ():
         if done := _done(client, group, window.only(offsets), source, str(committed_at)):
             plans[group] = done
     left = replace(targets, by_group={group: by_group[group] for group in by_group if group not in plans})
     for plan in plan_commits(client, left, source=source, on_out_of_range=on_out_of_range):
-        refusals = (*created, *plan.refusals, *_refusals(window, plan))
+        refusals = (*elsewhere, *plan.refusals, *_refusals(window, plan))
         plans[plan.group_id] = replace(plan, refusals=refusals)
     return [plans[group] for group in by_group]
 
