@@ -23,7 +23,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -175,8 +175,13 @@ def mark_undone(checkpoint: SparkCheckpoint, name: str, by: str) -> None:
 
 def newest_archive(checkpoint: SparkCheckpoint) -> Archive | None:
     """Return the archive of the newest move that has begun, ``None`` if the checkpoint was never moved."""
+    return next(archives_from_newest(checkpoint), None)
+
+
+def archives_from_newest(checkpoint: SparkCheckpoint) -> Iterator[Archive]:
+    """Read the archives of a checkpoint, newest first; those without a manifest are left out."""
     found = (read_archive(checkpoint, name) for name in reversed(archive_names(checkpoint)))
-    return next((archive for archive in found if archive is not None), None)
+    return (archive for archive in found if archive is not None)
 
 
 def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.checkpoint.archive import newest_archive
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.errors import (
     CheckpointError,
+    DriftError,
     PlanRefusedError,
     UnknownTopicPartitionError,
     UsageError,
 )
+from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.kafka.positions import check_partitions, partitions_in
 from airflow_kafka_offsets.kafka.retention import headrooms, retentions
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
+from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
 from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, UNKNOWN_LOGS, LogIds, other_logs
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
@@ -29,13 +34,17 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
+from airflow_kafka_offsets.moves.log_checks import newer_records
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.archive import Archive
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.headroom import Retention
 
 log = logging.getLogger(__name__)
+
+_MOVED = f"commit or reset with {NEW_CLUSTER} if the pipeline was moved there"
 
 
 def pipeline_drift(
@@ -50,7 +59,7 @@ def pipeline_drift(
     """
     Compare the groups of one pipeline with its checkpoint and with the logs. Nothing is changed.
 
-    A partition that the broker does not have is a verdict, and no error.
+    A partition that the broker does not have is a verdict, and no error; another cluster is an error.
 
     :param checkpoint: without a finished batch there is nothing to be in step with: the report then shows
         what the groups hold all the same.
@@ -60,10 +69,12 @@ def pipeline_drift(
     :param retention: gives the broker's ``offsets.retention.minutes``; by default it is asked for.
     :return: a report for each group.
     :raises CheckpointError: if the checkpoint cannot be read, or has no Kafka offsets.
+    :raises DriftError: if the group, or the checkpoint, was last moved on another cluster.
     :raises UsageError: if groups, topics and checkpoint do not fit together.
     :raises BrokerError: if the broker does not answer.
     """
     state = checkpoint.read()
+    moved = newest_archive(checkpoint)
     unfinished = None if state.batch_id is None else unfinished_move(checkpoint)
     targets = _targets(state, named)
     committed = _committed(client, state, targets, named)
@@ -73,17 +84,29 @@ def pipeline_drift(
         targets = _targets(state, named)
     # The logs last: then no position of a live pipeline can be beyond the end that is read for it.
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
+    found_in = _Logs.look(client, moved, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = _newest_batch(checkpoint, state)
     minutes = (retention or client.offsets_retention_minutes)()
     checked_at = datetime.now(tz=timezone.utc)
     topics = {tp.topic for tp in logs}
     kept = {} if min_headroom is None else retentions(client, topics)
+    read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
+        again = found_in.recreated(state, committed[group], {tp: wanted[tp] for tp in wanted if tp in logs})
         found = [
-            PartitionDrift(tp, wanted.get(tp), positions.get(tp), logs.get(tp)) for tp in sorted(partitions)
+            PartitionDrift(
+                tp,
+                wanted.get(tp),
+                positions.get(tp),
+                logs.get(tp),
+                recreated=tp in again,
+                read=not read or tp.topic in read,
+                other_query=_of_other_query(committed[group].get(tp), state.query_id),
+            )
+            for tp in sorted(partitions)
         ]
         if min_headroom is not None:
             found = _with_headroom(client, found, logs, kept, min_headroom)
@@ -156,7 +179,62 @@ def _committed(
         here = named.scope.narrowed(tp.topic for tp in offsets).on_broker(on_broker)
         # A partition of another source, which has another group, was not added.
         found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
+        if named.scope.topics is None:
+            topics = {tp.topic for tp in read}
+            everywhere = client.committed_everywhere(group)
+            found[group] |= {tp: commit for tp, commit in everywhere.items() if tp.topic not in topics}
     return found
+
+
+@dataclass(frozen=True)
+class _Logs:
+    """
+    The logs that the connection leads to, and what the newest move of the checkpoint has recorded.
+
+    :param now: without the ids of topics where none were recorded.
+    """
+
+    client: OffsetsClient
+    moved: Archive | None
+    now: LogIds
+
+    @classmethod
+    def look(cls, client: OffsetsClient, moved: Archive | None, committed: Mapping[str, Commits]) -> _Logs:
+        """Compare what was recorded with the logs of now; another cluster is a DriftError."""
+        now = LogIds(client.cluster_id())
+        recorded = {group: log_ids_of(commits, now) for group, commits in committed.items()}
+        for group, then in recorded.items():
+            refusals = other_logs(f"the last commit of group {group!r}", then, now, remedy=_MOVED)
+            if moved is not None and not then.cluster:
+                what = f"move {moved} of the checkpoint"
+                refusals += other_logs(what, moved.log_ids, now, remedy=_MOVED)
+            if refusals:
+                raise DriftError("; ".join(refusals))
+        topics = {topic for then in recorded.values() for topic in then.topics}
+        topics |= moved.log_ids.topics.keys() if moved is not None else set()
+        return cls(client, moved, known_log_ids(client, topics) if topics else now)
+
+    def recreated(self, state: CheckpointState, commits: Commits, offsets: Offsets) -> set[TopicPartition]:
+        """Return the partitions whose positions were counted in another log."""
+        moved = UNKNOWN_LOGS if self.moved is None else self.moved.log_ids
+        found, silent = set(), {}
+        for tp in {*commits, *offsets}:
+            made = log_ids_of({tp: commits.get(tp)}, self.now)
+            then = made if made.topics else moved.only([tp.topic])
+            if then.created_again(self.now):
+                found.add(tp)
+            elif not (made.cluster or then.topics) and tp in offsets:
+                silent[tp] = offsets[tp]
+        # The offsets that a move has written into a batch's file are not those that the batch has read.
+        rewritten = self.moved is not None and self.moved.batch_id == state.batch_id
+        if silent and state.batch_timestamp_ms is not None and not rewritten:
+            found |= newer_records(self.client, silent, state.batch_timestamp_ms).keys()
+        return found
+
+
+def _of_other_query(commit: Commit | None, query_id: str) -> bool:
+    made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+    return made is not None and made.query not in ("", query_id)
 
 
 def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> bool:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -26,6 +27,8 @@ from airflow_kafka_offsets.model.window_bounds import WindowBound
 from airflow_kafka_offsets.moves.window import plan_window
 from airflow_kafka_offsets.moves.window_checks import check_window
 from airflow_kafka_offsets.moves.window_commit import plan_window_commits, window_targets
+from airflow_kafka_offsets.spark.commit import commit_ranges
+from airflow_kafka_offsets.spark.read import read_window
 from airflow_kafka_offsets.waits.cached_reader import CachedReader
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 DELETED, READ, WRITTEN = 4, 10, 18
-"""On the source: the log start, the checkpoint, the log end. On the mirror each lies :data:`DELETED` lower."""
+"""On the source: log start, checkpoint and log end. On the mirror each lies :data:`DELETED` lower."""
 OURS, PLAIN = "orders-etl", "orders-plain"
 HALF_AN_HOUR = 1_800_000
 
@@ -48,6 +51,7 @@ class Mirrored(NamedTuple):
     ids: tuple[str, str]
     topic: str
     location: str
+    moved: str
     window: Any
     receipt: str
 
@@ -75,9 +79,10 @@ def mirrored(kafka, make_topic, produce, tmp_path_factory) -> Iterator[Mirrored]
     topic, now = make_topic(1), int(time.time() * 1_000)
     partition = TopicPartition(topic, 0)
     produce(topic, {0: READ}, {0: [now - HALF_AN_HOUR] * READ})
-    query = Query(directory / "checkpoint")
-    query.run(0, {topic: {0: 5}})
-    query.run(1, {topic: {0: READ}})
+    query, moved = Query(directory / "checkpoint"), Query(directory / "moved")
+    for each in (query, moved):
+        each.run(0, {topic: {0: 5}})
+        each.run(1, {topic: {0: READ}})
     with BreakableKafka() as mirror:
         clusters = Clusters(kafka.bootstrap_servers, mirror.bootstrap_servers)
         admin = AdminClient({"bootstrap.servers": clusters.source, "log_level": 0})
@@ -95,6 +100,8 @@ def mirrored(kafka, make_topic, produce, tmp_path_factory) -> Iterator[Mirrored]
         receipt = directory / "receipt.json"
         reset = ("group", "reset", OURS, "--topic", topic, "--to-current", "--execute", "--output", "json")
         receipt.write_text(run(clusters.source, *reset))
+        reset = ("group", "reset", "moved", "--checkpoint", moved.location, "--to-offset", "9", "--execute")
+        run(clusters.source, *reset, "--quiet-period", "0")
         with (
             OffsetsClient({"bootstrap.servers": clusters.target}) as target,
             mirroring(directory, clusters, [topic], [OURS, PLAIN]),
@@ -110,7 +117,7 @@ def mirrored(kafka, make_topic, produce, tmp_path_factory) -> Iterator[Mirrored]
             ends = lambda: target.log_ranges([partition])[partition]  # noqa: E731
             until(lambda: ends().end == WRITTEN - DELETED, "the records")
         ids = [AdminClient({"bootstrap.servers": each}).list_topics().cluster_id for each in clusters]
-        yield Mirrored(clusters, tuple(ids), topic, query.location, window, str(receipt))
+        yield Mirrored(clusters, tuple(ids), topic, query.location, moved.location, window, str(receipt))
 
 
 @pytest.fixture
@@ -166,11 +173,12 @@ def test_a_drift_check_is_refused(mirrored, cli):
 
 
 @pytest.mark.parametrize("group", [PLAIN, "new"])
-def test_a_drift_check_of_a_group_without_a_record_of_its_cluster_is_refused(mirrored, cli, group):
+def test_without_a_record_of_the_cluster_drift_says_that_the_log_is_another_one(mirrored, cli, group):
     done = cli("drift", mirrored.location, group, "--bootstrap-server", mirrored.clusters.target)
-    assert done.code != 0
-    assert "newer" in done.err
-    assert "run the task" not in done.out + done.err
+    assert done.code == 1
+    assert "topic recreated on 1 of 1 partitions" in done.out
+    assert "the connection leads to another cluster" in done.out
+    assert "run the task" not in done.out
 
 
 def test_waits_for_the_group_are_refused(mirrored, target):
@@ -183,9 +191,18 @@ def test_waits_for_the_group_are_refused(mirrored, target):
             assert names_both(mirrored, refusal.value)
 
 
+def test_a_checkpoint_that_was_moved_on_the_source_is_refused(mirrored, target, cli):
+    wait = LagWait(checkpoint_location=mirrored.moved, max_lag=100)
+    with pytest.raises(KafkaOffsetsError) as refusal:
+        wait.poll(target, SparkCheckpoint(mirrored.moved))
+    assert names_both(mirrored, refusal.value)
+    done = cli("drift", mirrored.moved, "new", "--bootstrap-server", mirrored.clusters.target)
+    assert done.code != 0
+    assert names_both(mirrored, done.err)
+
+
 def test_a_target_from_a_receipt_of_the_source_is_refused(mirrored, target):
-    with open(mirrored.receipt) as file:
-        wait = ReachedWait(group_id=PLAIN, target=json.load(file))
+    wait = ReachedWait(group_id=PLAIN, target=json.loads(Path(mirrored.receipt).read_text()))
     with pytest.raises(KafkaOffsetsError) as refusal:
         wait.freeze(target, None)
     assert names_both(mirrored, refusal.value)
@@ -206,3 +223,11 @@ def test_a_window_of_the_source_is_neither_read_nor_committed(mirrored, target):
     named = Groups.parse(PLAIN)
     (plan,) = plan_window_commits(target, mirrored.window, window_targets(mirrored.window, named), source={})
     assert any(names_both(mirrored, each) for each in plan.refusals)
+    config = {"bootstrap.servers": mirrored.clusters.target}
+    for use in (
+        lambda: read_window(None, mirrored.window, client_config=config),
+        lambda: commit_ranges(PLAIN, mirrored.window, client_config=config),
+    ):
+        with pytest.raises(KafkaOffsetsError) as refusal:
+            use()
+        assert names_both(mirrored, refusal.value)

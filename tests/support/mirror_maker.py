@@ -74,4 +74,3 @@ def mirroring(
         raise
     finally:
         process.end()
-
