@@ -18,10 +18,12 @@ from airflow_kafka_offsets.cli.execution import (
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     StrictCommand,
+    admin_client_options,
     checkpoint_argument,
     client_options,
     duration_option,
     groups_argument,
+    new_cluster_option,
     out_of_range_option,
     output_option,
     scenario_options,
@@ -72,13 +74,15 @@ def checkpoint_show(checkpoint: SparkCheckpoint, output: str) -> None:
 @topics_option
 @scenario_options
 @out_of_range_option
+@new_cluster_option
 @move_options
-@client_options
+@admin_client_options
 def checkpoint_seek(
     checkpoint: SparkCheckpoint,
     topics: Sequence[str] | None,
     scenario: Scenario,
     on_out_of_range: Any,
+    allow_new_cluster: bool,
     execution: Execution,
     client: OffsetsClient,
 ) -> None:
@@ -98,6 +102,7 @@ def checkpoint_seek(
         now=datetime.now(tz=timezone.utc),
         on_out_of_range=on_out_of_range,
         policy=execution.policy,
+        allow_new_cluster=allow_new_cluster,
     )
     execution.finish(plan, client, checkpoint)
 

@@ -16,10 +16,10 @@ from airflow_kafka_offsets.cli.options import (
     admin_client_options,
     checkpoint_option,
     choice_option,
-    client_options,
     combined,
     group_argument,
     groups_argument,
+    new_cluster_option,
     out_of_range_option,
     refuse_unused,
     save_option,
@@ -57,10 +57,11 @@ CHECKPOINT_OPTIONS = ("pending_batch", "sink", "sink_location", "allow_state", "
 @groups_argument
 @checkpoint_option("The Spark checkpoint whose newest committed batch is committed.", required=True)
 @out_of_range_option
+@new_cluster_option
 @click.option("--allow-rewind", is_flag=True, help="Commit also offsets before the current ones.")
 @click.option("--allow-new-query", is_flag=True, help="Take over a group that another query followed.")
 @execution_options
-@client_options
+@admin_client_options
 def commit(
     groups: Groups, checkpoint: SparkCheckpoint, execution: Execution, client: OffsetsClient, **policies: Any
 ) -> None:
@@ -86,6 +87,7 @@ def commit(
 @click.option("--all-topics", is_flag=True, help="All partitions of the topics that the group has committed.")
 @scenario_options
 @out_of_range_option
+@new_cluster_option
 @choice_option(
     "--on-no-commit",
     MissingCommitPolicy,
@@ -112,6 +114,7 @@ def reset(
 ) -> None:
     """Move the offsets of each GROUP. Without --execute it shows what it would do and changes nothing."""
     from airflow_kafka_offsets.moves.group_reset import plan_resets
+    from airflow_kafka_offsets.moves.log_checks import LogCheck
     from airflow_kafka_offsets.moves.reset import plan_reset
 
     if bool(group_ids) == all_groups:
@@ -149,7 +152,8 @@ def reset(
                 "grant the user Describe on the groups"
             )
         scopes = dict.fromkeys(names, TopicScope.parse(topics))
-        plan = PipelinePlan(plan_resets(client, scopes, scenario, **policies))
+        log_check = LogCheck(policies.pop("allow_new_cluster"))
+        plan = PipelinePlan(plan_resets(client, scopes, scenario, log_check=log_check, **policies))
     execution.finish(plan, client, checkpoint, save=save, export=export)
 
 
@@ -162,6 +166,7 @@ def reset(
     "--archive", metavar="NAME", help="With --checkpoint: undo this move of both, also a partial one."
 )
 @out_of_range_option
+@new_cluster_option
 @choice_option(
     "--on-no-commit",
     RestoreMissingCommitPolicy,

@@ -317,6 +317,12 @@ scenario_options = combined(
     click.option("--from-file", metavar="FILE", help="To Kafka's CSV: [group,]topic,partition,offset lines."),
 )
 
+new_cluster_option = click.option(
+    "--allow-new-cluster",
+    is_flag=True,
+    help="The offsets are right on this cluster, or in this topic, although it is another one than before.",
+)
+
 out_of_range_option = choice_option(
     "--on-out-of-range", OutOfRangePolicy, "fail", "For an offset outside the log, or a time in the future."
 )

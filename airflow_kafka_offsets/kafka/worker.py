@@ -10,7 +10,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -165,16 +165,19 @@ def started_early() -> Iterator[None]:
     Start the worker of this process's next client, which is then ready as soon as that one needs it.
 
     To import the client takes either process 0.15 s: so they do it side by side. If nobody takes it, it is
-    killed in the end.
+    killed in the end. If it cannot be started, the call that needs it says why.
     """
-    worker = Worker()
-    _early.append(worker)
+    early: list[Worker] = []
+    with suppress(SetupError):
+        early.append(Worker())
+    _early.extend(early)
     try:
         yield
     finally:
-        if worker in _early:
-            _early.remove(worker)
-            worker.end(0)
+        for worker in early:
+            if worker in _early:
+                _early.remove(worker)
+                worker.end(0)
 
 
 def take(settings: str, token: Sequence[Any] | None) -> Worker:

@@ -19,6 +19,7 @@ from airflow_kafka_offsets.errors import BrokerError, CheckpointMovedError, Plan
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import committed_offsets
+from airflow_kafka_offsets.moves.log_checks import check_logs_again
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -139,7 +140,7 @@ def apply(
             quiet_period=quiet_period,
             by=metadata,
             attachments=plan.images(),
-            last_check=None if client is None or moved.resumes else partial(_check_unmoved, client, groups),
+            last_check=None if client is None else partial(_last_check, client, plan, groups),
             commit=commit,
         )
     elif client is not None:
@@ -187,10 +188,13 @@ def _prove_commits(client: OffsetsClient, plans: Sequence[OffsetPlan], *, always
             client.prove_commit(group_id, topics)
 
 
-def _check_unmoved(client: OffsetsClient, groups: Sequence[OffsetPlan]) -> None:
-    """Check that groups are still where they were when the plan was made."""
-    for plan in groups:
-        plan.check_unmoved(client.committed(plan.group_id, plan.found))
+def _last_check(client: OffsetsClient, plan: PipelinePlan, groups: Sequence[OffsetPlan]) -> None:
+    """Check that logs and groups are still what they were when the plan was made."""
+    check_logs_again(client, plan)
+    # An interrupted try of the same move has written to some of them.
+    if plan.checkpoint is None or not plan.checkpoint.resumes:
+        for each in groups:
+            each.check_unmoved(client.committed(each.group_id, each.found))
 
 
 def _commit_over_late_ones(

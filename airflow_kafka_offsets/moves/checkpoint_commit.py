@@ -14,6 +14,7 @@ from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.known_moves import KnownMoves
+from airflow_kafka_offsets.moves.log_checks import LogCheck
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
@@ -44,6 +45,7 @@ def plan_checkpoint_commit(
     on_out_of_range: OutOfRangePolicy = "fail",
     allow_rewind: bool = False,
     allow_new_query: bool = False,
+    allow_new_cluster: bool = False,
 ) -> PositionCommit:
     """
     Plan to commit what a checkpoint's newest committed batch has read.
@@ -53,6 +55,8 @@ def plan_checkpoint_commit(
     :param metadata: what the commits record about their origin; the query, batch and newest move are added.
     :param allow_rewind: whether a group may go backwards.
     :param allow_new_query: whether the query may take over a group that another query followed.
+    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
+        another one than before.
     :raises MoveUnfinishedError: if a move of the checkpoint was begun and not finished.
     :raises PlanRefusedError: if the names do not fit the checkpoint, or the query has done nothing since a
         reset of this run.
@@ -72,7 +76,9 @@ def plan_checkpoint_commit(
         allow_rewind=allow_rewind,
         query=None if allow_new_query else state.query_id,
         may_go_back=partial(known_moves.may_go_back, state.query_id),
-        read_at=state.batch_timestamp_ms,
+        # The offsets that a move has written into a batch's file are not those that the batch has read.
+        read_at=None if known_moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms,
+        log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),
     )
     return PositionCommit(PipelinePlan(plans), metadata, known_moves)
 

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.log_ids import known_log_ids
-from airflow_kafka_offsets.model.commit_metadata import foreign_query
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.groups import GroupOffsets
 from airflow_kafka_offsets.model.offsets import (
+    Commit,
     Commits,
-    Offsets,
     TopicPartition,
     committed_offsets,
     committed_texts,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, iso_time
+from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.moves.log_checks import LogCheck, newer_than_batch
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
-
-_CLOCKS = 1_000
-"""Milliseconds by which the clocks of the producer and of Spark's driver may differ."""
 
 
 def plan_commits(
@@ -42,6 +39,7 @@ def plan_commits(
     query: str | None = None,
     may_go_back: Callable[[str, Commits], Collection[TopicPartition]] | None = None,
     read_at: int | None = None,
+    log_check: LogCheck = LogCheck(),  # noqa: B008  # it is frozen
 ) -> list[OffsetPlan]:
     """
     Lay target offsets beside what the groups and the logs hold.
@@ -52,6 +50,7 @@ def plan_commits(
         case.
     :param read_at: when the batch was planned that has read up to the offsets, in ms since 1970, if it is
         known.
+    :param log_check: how the cluster and the topics are compared.
     :return: a plan for each group, with its refusals; nothing was written.
     :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
     """
@@ -73,9 +72,11 @@ def plan_commits(
         committed = client.committed(group_id, offsets)
         refusal = None if query is None else foreign_query(group_id, committed, query)
         refusals = [refusal] if refusal else []
-        if read_at is not None:
-            unknown = {tp: offset for tp, offset in offsets.items() if committed[tp] is None}
-            refusals += _created_after(client, unknown, read_at)
+        others = log_check.refusals(ids, group_id, committed)
+        refusals += others
+        if read_at is not None and not (others or log_check.allow_new_cluster):
+            unknown = {tp: offset for tp, offset in offsets.items() if not _names_cluster(committed[tp])}
+            refusals += newer_than_batch(client, unknown, read_at)
         plan = OffsetPlan.make(
             group_id,
             offsets,
@@ -92,27 +93,6 @@ def plan_commits(
     return plans
 
 
-def _created_after(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
-    """
-    Return where the log's first record of all is newer than the batch that has read it.
-
-    Where retention has deleted the first record, or it has a time that lies ahead, nothing is known.
-    """
-    read = sorted(tp for tp, offset in offsets.items() if offset > 0)
-    if not read:
-        return []
-    later = client.offsets_for_time(read, read_at + _CLOCKS)
-    newer = [tp for tp in read if later[tp] == 0]
-    if newer:
-        ahead = client.offsets_for_time(newer, int(time.time() * 1_000) + _CLOCKS)
-        newer = [tp for tp in newer if ahead[tp] != 0]
-    return (
-        [
-            f"the first record of {summarize(newer)} is newer than the batch of {iso_time(read_at)} that has "
-            f"read up to offset {offsets[newer[0]]}: the topic was deleted and created again, or the "
-            "connection leads to another cluster; let the query begin anew, with a new checkpoint. If the "
-            "records' times are not those of writing, commit once with offsets="
-        ]
-        if newer
-        else []
-    )
+def _names_cluster(commit: Commit | None) -> bool:
+    made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+    return made is not None and bool(made.cluster)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archive
+from airflow_kafka_offsets.checkpoint.archive import newest_archive, newest_with_cluster
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, UNKNOWN_LOGS, LogIds, other_logs
+from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
@@ -34,10 +34,9 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
-from airflow_kafka_offsets.moves.log_checks import newer_records
+from airflow_kafka_offsets.moves.log_checks import LogCheck, newer_records
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.archive import Archive
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.headroom import Retention
@@ -74,7 +73,6 @@ def pipeline_drift(
     :raises BrokerError: if the broker does not answer.
     """
     state = checkpoint.read()
-    moved = newest_archive(checkpoint)
     unfinished = None if state.batch_id is None else unfinished_move(checkpoint)
     targets = _targets(state, named)
     committed = _committed(client, state, targets, named)
@@ -84,7 +82,7 @@ def pipeline_drift(
         targets = _targets(state, named)
     # The logs last: then no position of a live pipeline can be beyond the end that is read for it.
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
-    found_in = _Logs.look(client, moved, committed)
+    found_in = _Logs.look(client, checkpoint, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = _newest_batch(checkpoint, state)
     minutes = (retention or client.offsets_retention_minutes)()
@@ -92,10 +90,15 @@ def pipeline_drift(
     topics = {tp.topic for tp in logs}
     kept = {} if min_headroom is None else retentions(client, topics)
     read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
+    # The offsets that a move has written into a batch's file are not those that the batch has read.
+    newest = newest_archive(checkpoint)
+    rewritten = newest is not None and newest.batch_id == state.batch_id
+    read_at = None if rewritten else state.batch_timestamp_ms
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
-        again = found_in.recreated(state, committed[group], {tp: wanted[tp] for tp in wanted if tp in logs})
+        held = {tp: offset for tp, offset in wanted.items() if tp in logs}
+        again = found_in.recreated(committed[group], held, read_at)
         found = [
             PartitionDrift(
                 tp,
@@ -189,46 +192,51 @@ def _committed(
 @dataclass(frozen=True)
 class _Logs:
     """
-    The logs that the connection leads to, and what the newest move of the checkpoint has recorded.
+    The logs that the connection leads to, and those that the positions were counted in.
 
+    :param moved: what the newest move of the checkpoint has recorded.
     :param now: without the ids of topics where none were recorded.
     """
 
     client: OffsetsClient
-    moved: Archive | None
+    moved: LogIds
     now: LogIds
 
     @classmethod
-    def look(cls, client: OffsetsClient, moved: Archive | None, committed: Mapping[str, Commits]) -> _Logs:
+    def look(
+        cls, client: OffsetsClient, checkpoint: SparkCheckpoint, committed: Mapping[str, Commits]
+    ) -> _Logs:
         """Compare what was recorded with the logs of now; another cluster is a DriftError."""
         now = LogIds(client.cluster_id())
-        recorded = {group: log_ids_of(commits, now) for group, commits in committed.items()}
-        for group, then in recorded.items():
-            refusals = other_logs(f"the last commit of group {group!r}", then, now, remedy=_MOVED)
-            if moved is not None and not then.cluster:
-                what = f"move {moved} of the checkpoint"
-                refusals += other_logs(what, moved.log_ids, now, remedy=_MOVED)
-            if refusals:
+        check = LogCheck(checkpoint=checkpoint, remedy=_MOVED)
+        archive = newest_with_cluster(checkpoint)
+        moved = UNKNOWN_LOGS if archive is None else archive.log_ids
+        topics = set(moved.topics)
+        for group, commits in committed.items():
+            if refusals := check.refusals(now, group, commits):
                 raise DriftError("; ".join(refusals))
-        topics = {topic for then in recorded.values() for topic in then.topics}
-        topics |= moved.log_ids.topics.keys() if moved is not None else set()
+            topics.update(log_ids_of(commits, now).topics)
         return cls(client, moved, known_log_ids(client, topics) if topics else now)
 
-    def recreated(self, state: CheckpointState, commits: Commits, offsets: Offsets) -> set[TopicPartition]:
-        """Return the partitions whose positions were counted in another log."""
-        moved = UNKNOWN_LOGS if self.moved is None else self.moved.log_ids
-        found, silent = set(), {}
+    def recreated(self, commits: Commits, offsets: Offsets, read_at: int | None) -> set[TopicPartition]:
+        """
+        Return the partitions whose positions were counted in another log.
+
+        :param offsets: the checkpoint's.
+        :param read_at: when the batch was planned that has read up to them, in ms since 1970; ``None`` if
+            that is not known.
+        """
+        found: set[TopicPartition] = set()
+        silent: Offsets = {}
         for tp in {*commits, *offsets}:
             made = log_ids_of({tp: commits.get(tp)}, self.now)
-            then = made if made.topics else moved.only([tp.topic])
+            then = made if made.topics else self.moved.only([tp.topic])
             if then.created_again(self.now):
                 found.add(tp)
             elif not (made.cluster or then.topics) and tp in offsets:
                 silent[tp] = offsets[tp]
-        # The offsets that a move has written into a batch's file are not those that the batch has read.
-        rewritten = self.moved is not None and self.moved.batch_id == state.batch_id
-        if silent and state.batch_timestamp_ms is not None and not rewritten:
-            found |= newer_records(self.client, silent, state.batch_timestamp_ms).keys()
+        if silent and read_at is not None:
+            found |= newer_records(self.client, silent, read_at).keys()
         return found
 
 

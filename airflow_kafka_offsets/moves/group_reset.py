@@ -14,7 +14,7 @@ from airflow_kafka_offsets.kafka.positions import (
     last_commits,
     partitions_in,
 )
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of, stopped_half_way
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Offsets,
@@ -28,6 +28,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import check_restorable
 from airflow_kafka_offsets.model.reset_scenarios import Scenario, ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.moves.log_checks import LogCheck
 from airflow_kafka_offsets.moves.scenario import check_named, find_targets, given_offsets
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def plan_resets(
     at_checkpoint: Mapping[str, Offsets] | None = None,
     by: CommitMetadata | None = None,
     interrupted: bool | None = None,
+    log_check: LogCheck = LogCheck(),  # noqa: B008  # it is frozen
+    old_offsets: bool | None = None,
 ) -> list[OffsetPlan]:
     """
     Plan the reset of groups, without changing anything.
@@ -57,6 +60,9 @@ def plan_resets(
         with the same token, or one of the same task that has stopped half-way, before it was cleared.
     :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the
         groups' commits show it.
+    :param log_check: how the cluster and the topics are compared.
+    :param old_offsets: whether the offsets to go to were counted in logs of earlier; by default those of a
+        scenario that starts from the commits were.
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     :raises PlanRefusedError: if the receipt would be too large to be read back.
@@ -74,7 +80,11 @@ def plan_resets(
     moved = _moved_before(client, positions, by, interrupted) if by and scenario.relative else {}
     ids = known_log_ids(client, {tp.topic for before in positions.values() for tp in before})
     plans = []
+    if old_offsets is None:
+        old_offsets = scenario.from_commits
     for group_id, before in positions.items():
+        commits = client.committed(group_id, before)
+        others = log_check.refusals(ids, group_id, commits, old_offsets=old_offsets)
         plan = plan_positions(
             client,
             group_id,
@@ -86,8 +96,13 @@ def plan_resets(
             on_no_commit=on_no_commit,
             at_checkpoint=(at_checkpoint or {}).get(group_id),
             moved=moved.get(group_id, ()),
-            refusals=refusals.get(group_id, []),
+            refusals=[*refusals.get(group_id, []), *others],
             log_ids=ids,
+        )
+        again = log_ids_of(commits, ids).created_again(ids)
+        plan = plan.noting(
+            [tp for tp in plan.before if tp.topic in again],
+            "its topic was created again since the last commit",
         )
         without = [move.topic_partition for move in plan.moves if move.before is None]
         plans.append(

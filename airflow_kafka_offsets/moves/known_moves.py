@@ -57,6 +57,10 @@ class KnownMoves:
         """Number of the newest move, 0 without one; goes into the commit's metadata."""
         return 0 if self.newest is None else self.newest.number
 
+    def has_rewritten(self, batch_id: int | None) -> bool:
+        """Whether the newest move may have written other offsets into the file of a batch."""
+        return self.newest is not None and self.newest.batch_id == batch_id
+
     def check(self, outcome: str) -> None:
         """
         Check that no move has begun since.

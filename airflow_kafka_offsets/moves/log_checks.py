@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import archives_from_newest
+from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs, log_ids_of
@@ -35,12 +35,14 @@ class LogCheck:
     :param what: where the offsets come from, such as ``the receipt``.
     :param then: the ids that it names.
     :param checkpoint: its archives say on which cluster it was moved, where the group's commits do not.
+    :param remedy: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`.
     """
 
     allow_new_cluster: bool = False
     what: str = ""
     then: LogIds = UNKNOWN_LOGS
     checkpoint: SparkCheckpoint | None = None
+    remedy: str = ""
 
     def refusals(
         self, now: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
@@ -56,19 +58,19 @@ class LogCheck:
             return []
         commits = commits or {}
         return (
-            other_logs(self.what, self.then, now)
-            or foreign_logs(group_id, commits, now, old_offsets=old_offsets)
+            other_logs(self.what, self.then, now, remedy=self.remedy)
+            or foreign_logs(group_id, commits, now, old_offsets=old_offsets, remedy=self.remedy)
             or ([] if log_ids_of(commits, now).cluster else self._other_cluster(now))
         )
 
     def _other_cluster(self, now: LogIds) -> list[str]:
         if self.checkpoint is None or not now.cluster:
             return []
-        for archive in archives_from_newest(self.checkpoint):
-            if archive.log_ids.cluster:
-                what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
-                return other_logs(what, LogIds(archive.log_ids.cluster), now)
-        return []
+        archive = newest_with_cluster(self.checkpoint)
+        if archive is None:
+            return []
+        what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
+        return other_logs(what, LogIds(archive.log_ids.cluster), now, remedy=self.remedy)
 
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
@@ -155,4 +157,4 @@ def _times_before(client: OffsetsClient, offsets: Offsets) -> dict[TopicPartitio
     except BrokerError as error:
         log.warning("Whether these are the logs that the batch has read is not known: %s", error)
         return {}
-    return {tp: at for tp, at in before.items() if at is not None and at != after.get(tp)}
+    return {tp: at for tp, at in before.items() if at is not None and tp in after and at != after[tp]}

@@ -19,6 +19,7 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
 )
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
+from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -32,6 +33,7 @@ from airflow_kafka_offsets.model.reset_targets import sources_at_batch
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
 from airflow_kafka_offsets.moves.known_moves import kept_groups
+from airflow_kafka_offsets.moves.log_checks import LogCheck
 from airflow_kafka_offsets.moves.scenario import given_offsets
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ def plan_reset(
     policy: CheckpointPolicy | None = None,
     by: CommitMetadata | None = None,
     interrupted: bool | None = None,
+    allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
     Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, the
@@ -66,11 +69,14 @@ def plan_reset(
     :param named: the groups and topics of the pipeline.
     :param by: who resets: names the task run.
     :param interrupted: see :func:`~airflow_kafka_offsets.moves.group_reset.plan_resets`.
+    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
+        another one than before.
     :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     :raises PlanRefusedError: if the pipeline's names do not fit the checkpoint.
     """
-    plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range)
+    log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
+    plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range, log_check=log_check)
     if checkpoint is None:
         scopes = named.scopes()
         return PipelinePlan(plan(scopes, scenario, on_no_commit=on_no_commit, by=by, interrupted=interrupted))
@@ -107,11 +113,16 @@ def plan_reset(
             interrupted=interrupted,
         )
     else:
+        if goes_on and open_move is not None:
+            what = f"the move to be finished (archive {open_move.name})"
+            log_check = replace(log_check, what=what, then=open_move.log_ids)
         # An interrupted move has kept where it was to go: that is what is done now.
         groups = [
             replace(each, source=scenario.as_json())
             for group, offsets in known.items()
-            for each in plan({group: TopicScope.of(offsets)}, ToOffset(offsets))
+            for each in plan(
+                {group: TopicScope.of(offsets)}, ToOffset(offsets), log_check=log_check, old_offsets=True
+            )
         ]
     targets = named.to_sources(sources, offsets_after(groups))
     if open_move is None:
@@ -178,6 +189,7 @@ def plan_checkpoint_seek(
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
     policy: CheckpointPolicy | None = None,
+    allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
     Plan to move a checkpoint alone; ``current`` and ``shift_by`` start from where it is.
@@ -185,6 +197,7 @@ def plan_checkpoint_seek(
     A partition that was added after the batch of ``to_batch`` is refused.
 
     :param scope: partitions outside stay where they are.
+    :param allow_new_cluster: see :func:`plan_reset`.
     """
     scope = scope or TopicScope()
     request = fingerprint(repr(scenario), None, scope.as_json())
@@ -204,6 +217,8 @@ def plan_checkpoint_seek(
         )
     at_batch = _at_batch(checkpoint, scenario, sources, scope) if isinstance(scenario, ToBatch) else None
     plans: dict[str, OffsetPlan] = {}
+    ids = known_log_ids(client, {tp.topic for tp in everything})
+    refusals = LogCheck(allow_new_cluster, checkpoint=checkpoint).refusals(ids)
     for source, offsets in sources.items():
         before: Positions = {
             tp: offset for tp, offset in offsets.items() if tp in scope and (named is None or tp in named)
@@ -213,7 +228,15 @@ def plan_checkpoint_seek(
         known = named if at_batch is None else at_batch[source]
         to = scenario if known is None else ToOffset({tp: known[tp] for tp in before})
         plans[source] = plan_positions(
-            client, source, before, to, source={}, now=now, on_out_of_range=on_out_of_range
+            client,
+            source,
+            before,
+            to,
+            source={},
+            now=now,
+            on_out_of_range=on_out_of_range,
+            refusals=refusals,
+            log_ids=ids,
         )
     targets = {source: plan.after for source, plan in plans.items()}
     checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
@@ -17,6 +18,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     read_checkpoint_receipt,
 )
 from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
@@ -27,6 +29,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import active_groups
 from airflow_kafka_offsets.moves.known_moves import kept_groups
+from airflow_kafka_offsets.moves.log_checks import LogCheck
 from airflow_kafka_offsets.moves.reset import moving_sources
 from airflow_kafka_offsets.moves.scenario import read_file
 
@@ -44,6 +47,7 @@ def plan_restore_receipt(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
     policy: CheckpointPolicy | None = None,
+    allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
     Plan to put back what a receipt says was overwritten.
@@ -52,13 +56,19 @@ def plan_restore_receipt(
     :param checkpoint: the checkpoint that moved along; without it only the groups are restored.
     :param on_no_commit: for a partition that had no commit: ``skip`` leaves it where it is, ``earliest``
         moves it to its log start.
+    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
+        another one than that of the receipt.
     """
     groups = read_receipt(value)
     if any(group.plan_only for group in groups):
         raise PlanRefusedError("the receipt is of a plan that was only shown, so there is nothing to restore")
     before = {group.group_id: group.before for group in groups if group.before}
-    plans = _plan_groups(client, before, named, "receipt", on_out_of_range, on_no_commit)
     kept = read_checkpoint_receipt(value)
+    then = UNKNOWN_LOGS if kept is None else kept.log_ids
+    for group in groups:
+        then |= group.log_ids
+    log_check = LogCheck(allow_new_cluster, "the receipt", then, checkpoint)
+    plans = _plan_groups(client, before, named, "receipt", on_out_of_range, on_no_commit, log_check)
     if kept is None or checkpoint is None:
         remarks = []
         if kept is not None:
@@ -74,7 +84,8 @@ def plan_restore_receipt(
             f"of query {query_id}: the checkpoint was replaced since; restore the groups alone with "
             "checkpoint_location=None"
         )
-    return PipelinePlan.make(plans, _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy))
+    restored = _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy, log_check)
+    return PipelinePlan.make(plans, restored)
 
 
 def plan_restore_archive(
@@ -86,21 +97,25 @@ def plan_restore_archive(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
     policy: CheckpointPolicy | None = None,
+    allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
     Plan to take back a move of a checkpoint and its groups, also one that has stopped half-way.
 
     :param name: of the move's archive.
-    :param on_no_commit: see :func:`plan_restore_receipt`.
+    :param on_no_commit: see :func:`plan_restore_receipt`; ``allow_new_cluster`` likewise.
     :raises CheckpointError: if there is no such archive.
     """
     archive = find_archive(checkpoint, name)
     before, _ = kept_groups(checkpoint, archive)
-    plans = _plan_groups(client, before, named, f"archive {archive.name}", on_out_of_range, on_no_commit)
+    origin = f"archive {archive.name}"
+    log_check = LogCheck(allow_new_cluster, origin, archive.log_ids, checkpoint)
+    plans = _plan_groups(client, before, named, origin, on_out_of_range, on_no_commit, log_check)
     kept = CheckpointReceipt(
         checkpoint.location, archive.query_id, archive.before, archive.after, archive.name
     )
-    return PipelinePlan.make(plans, _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy))
+    restored = _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy, log_check)
+    return PipelinePlan.make(plans, restored)
 
 
 def _plan_groups(
@@ -110,6 +125,7 @@ def _plan_groups(
     origin: str,
     on_out_of_range: OutOfRangePolicy,
     on_no_commit: RestoreMissingCommitPolicy,
+    log_check: LogCheck,
 ) -> list[OffsetPlan]:
     if others := sorted(set(before) - set(named.ids)):
         raise UsageError(
@@ -123,7 +139,7 @@ def _plan_groups(
         targets[group] = {tp: offset for tp, offset in positions.items() if offset is not None}
         if on_no_commit == "earliest" and without[group]:
             targets[group] |= {tp: log.start for tp, log in client.log_ranges(without[group]).items()}
-    plans = _moves(client, targets, {"restore": origin}, on_out_of_range)
+    plans = _moves(client, targets, {"restore": origin}, on_out_of_range, log_check)
     remark = "had no committed offset, which cannot be restored; " + (
         "left where it is" if on_no_commit == "skip" else "moved to its log start"
     )
@@ -138,11 +154,14 @@ def plan_restore_file(
     *,
     on_out_of_range: OutOfRangePolicy = "fail",
     policy: CheckpointPolicy | None = None,
+    allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
     Plan to put back offsets that were saved in Kafka's CSV.
 
     :param checkpoint: moved along, if one is given.
+    :param allow_new_cluster: whether the offsets are known to be right on another cluster, or topic, than
+        that of the group's last commit.
     :raises UsageError: if the file cannot be read.
     :raises UnknownTopicPartitionError: if neither the file nor the broker has a topic that is named.
     :raises PlanRefusedError: if the file has nothing of what is named.
@@ -155,7 +174,9 @@ def plan_restore_file(
     within = {
         group: {tp: positions[tp] for tp in positions if tp in scope} for group, positions in offsets.items()
     }
-    plans = _moves(client, within, {"restore": uri}, on_out_of_range)
+    plans = _moves(
+        client, within, {"restore": uri}, on_out_of_range, LogCheck(allow_new_cluster, checkpoint=checkpoint)
+    )
     plans = [plan.noting(left_out, "left out, since topics does not name it") for plan in plans]
     if checkpoint is None:
         return PipelinePlan(plans)
@@ -192,8 +213,11 @@ def _restored_checkpoint(
     kept: CheckpointReceipt,
     on_out_of_range: OutOfRangePolicy,
     policy: CheckpointPolicy | None,
+    log_check: LogCheck,
 ) -> CheckpointPlan:
     now = checkpoint.read().kafka_offsets
+    ids = known_log_ids(client, {tp.topic for offsets in kept.before.values() for tp in offsets})
+    refusals = log_check.refusals(ids)
     plans = {
         source: OffsetPlan.make(
             source,
@@ -201,6 +225,8 @@ def _restored_checkpoint(
             {tp: now.get(source, {}).get(tp) for tp in offsets},
             client.log_ranges(offsets),
             on_out_of_range=on_out_of_range,
+            refusals=refusals,
+            log_ids=ids,
         )
         for source, offsets in kept.before.items()
     }
@@ -226,7 +252,14 @@ def _moves(
     targets: Mapping[str, Offsets],
     source: Mapping[str, Any],
     on_out_of_range: OutOfRangePolicy,
+    log_check: LogCheck,
 ) -> list[OffsetPlan]:
     refusals = active_groups(client, targets)
-    plans = plan_commits(client, GroupOffsets(targets), source=source, on_out_of_range=on_out_of_range)
+    plans = plan_commits(
+        client,
+        GroupOffsets(targets),
+        source=source,
+        on_out_of_range=on_out_of_range,
+        log_check=log_check,
+    )
     return [replace(plan, refusals=(*plan.refusals, *refusals.get(plan.group_id, ()))) for plan in plans]

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import read_back
 from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.log_checks import LogCheck
 from airflow_kafka_offsets.moves.window_checks import other_logs_than
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def plan_window_commits(
     source: Mapping[str, Any],
     on_out_of_range: OutOfRangePolicy = "fail",
     committed_at: str | None = None,
+    allow_new_cluster: bool = False,
 ) -> list[OffsetPlan]:
     """
     Lay a window beside what its groups and the logs hold.
@@ -52,18 +54,22 @@ def plan_window_commits(
     partition has gone on since: there is nothing to do, and its plan says so.
 
     :param targets: see :func:`window_targets`.
+    :param allow_new_cluster: whether the window is known to be right on a cluster, or topic, that is another
+        one than before.
     :param committed_at: when this window was committed to all of the groups, if that is known.
     :return: a plan for each group, refused if the group is neither at the start nor at the end, or a topic
         was created again since the window was planned.
     """
     by_group = targets.by_group
-    elsewhere = other_logs_than(client, window.only(tp for offsets in by_group.values() for tp in offsets))
+    part = window.only(tp for offsets in by_group.values() for tp in offsets)
+    elsewhere = [] if allow_new_cluster else other_logs_than(client, part)
     plans = {}
     for group, offsets in by_group.items() if committed_at and not elsewhere else ():
         if done := _done(client, group, window.only(offsets), source, str(committed_at)):
             plans[group] = done
     left = replace(targets, by_group={group: by_group[group] for group in by_group if group not in plans})
-    for plan in plan_commits(client, left, source=source, on_out_of_range=on_out_of_range):
+    check = LogCheck(allow_new_cluster)
+    for plan in plan_commits(client, left, source=source, on_out_of_range=on_out_of_range, log_check=check):
         refusals = (*elsewhere, *plan.refusals, *_refusals(window, plan))
         plans[plan.group_id] = replace(plan, refusals=refusals)
     return [plans[group] for group in by_group]

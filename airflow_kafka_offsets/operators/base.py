@@ -14,6 +14,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.kafka.worker import started_early
 from airflow_kafka_offsets.model.checkpoint_plan import (
     QUIET_PERIOD,
     CheckpointPolicy,
@@ -163,7 +164,8 @@ class OffsetsOperator(GivenOptions, BaseOperator):
         # A task that runs twice in one process has lost some of its outlets by then.
         self._group_outlets = GroupOutlets(self._group_outlets.declared or self.outlets)
         self.outlets = self._group_outlets.present
-        with failing_at_once():
+        # A Kafka client for the ids of topics takes some time to start.
+        with started_early(), failing_at_once():
             try:
                 self.check_given()
                 yield

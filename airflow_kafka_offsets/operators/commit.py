@@ -13,6 +13,7 @@ from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, par
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
 from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.log_checks import LogCheck
 from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class CommitOffsetsOperator(OffsetsOperator):
     default) after the last commit.
 
     Refused, with nothing changed: offsets that would go backwards; a group whose last commit is of another
-    Spark query; a topic that the broker does not have; an offset outside its partition's log; a group with
+    Spark query, or was made on another Kafka cluster; a topic that the broker does not have, or that was
+    created again; an offset outside its partition's log; a group with
     members, since only they may commit; a checkpoint whose reset is under way, or has stopped half-way; a
     query that has finished no batch since a reset of the same run, although there are records to read.
 
@@ -58,6 +60,8 @@ class CommitOffsetsOperator(OffsetsOperator):
     :param allow_rewind: whether the group may go backwards. (templated)
     :param allow_new_query: whether the query may take over a group that another query followed, as after
         starting with a new checkpoint; only for a checkpoint's position. (templated)
+    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
+        created again, that is not the one of the group's last commit. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
         partition, for an offset outside the log. (templated)
     """
@@ -70,6 +74,7 @@ class CommitOffsetsOperator(OffsetsOperator):
         "store_pipeline",
         "allow_rewind",
         "allow_new_query",
+        "allow_new_cluster",
         "on_out_of_range",
     )
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -77,6 +82,7 @@ class CommitOffsetsOperator(OffsetsOperator):
         **dict.fromkeys(("store_conn_id", "store_table", "store_pipeline"), parse_text),
         "allow_rewind": parse_switch,
         "allow_new_query": parse_switch,
+        "allow_new_cluster": parse_switch,
         "on_out_of_range": choice(OutOfRangePolicy),
     }
 
@@ -89,6 +95,7 @@ class CommitOffsetsOperator(OffsetsOperator):
         store_pipeline: str | None = None,
         allow_rewind: bool | str = False,
         allow_new_query: bool | str = False,
+        allow_new_cluster: bool | str = False,
         on_out_of_range: OutOfRangePolicy | str = "fail",
         **kwargs: Any,
     ) -> None:
@@ -99,6 +106,7 @@ class CommitOffsetsOperator(OffsetsOperator):
         self.store_pipeline = store_pipeline
         self.allow_rewind = allow_rewind
         self.allow_new_query = allow_new_query
+        self.allow_new_cluster = allow_new_cluster
         self.on_out_of_range = on_out_of_range
         if offsets is not None and store_conn_id is not None:
             raise self.misused("offsets and store_conn_id are both given: expected one of them")
@@ -119,12 +127,16 @@ class CommitOffsetsOperator(OffsetsOperator):
             offsets, source = self._given()
             checkpoint = self.open_checkpoint() if offsets is None else None
             allowed = {name: self.read(name) for name in ("on_out_of_range", "allow_rewind")}
+            new_cluster = self.read("allow_new_cluster")
             with self.open_client() as client:
                 if checkpoint is not None:
+                    allowed["allow_new_cluster"] = new_cluster
                     return until_unmoved()(self._commit_checkpoint, context, client, checkpoint, **allowed)
                 origin = "offsets" if self.offsets is not None else "the store"
                 targets = self.named().of({"given": offsets or {}}, origin)
-                plans = plan_commits(client, targets, source=source, **allowed)
+                plans = plan_commits(
+                    client, targets, source=source, log_check=LogCheck(new_cluster), **allowed
+                )
                 return self.carry_out(context, client, PipelinePlan(plans), commit_metadata(context))
 
     def _commit_checkpoint(

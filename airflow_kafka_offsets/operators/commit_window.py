@@ -41,6 +41,8 @@ class CommitOffsetWindowOperator(OffsetsOperator):
         It takes as long as the broker lets the first member of a group wait
         (``group.initial.rebalance.delay.ms``, 3 seconds by default). Without it another commit may come
         between. (templated)
+    :param allow_new_cluster: whether the window is known to be right on a cluster, or in a topic that was
+        created again, that is not the one of the group's last commit. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
         partition, for an end that is outside the log by now. (templated)
     """
@@ -50,12 +52,14 @@ class CommitOffsetWindowOperator(OffsetsOperator):
         "window",
         "window_conn_id",
         "fenced",
+        "allow_new_cluster",
         "on_out_of_range",
     )
     readers: ClassVar[Mapping[str, Reader]] = {
         "window": lambda value, _: split_window(value),
         "window_conn_id": parse_text,
         "fenced": parse_switch,
+        "allow_new_cluster": parse_switch,
         "on_out_of_range": choice(OutOfRangePolicy),
     }
 
@@ -65,6 +69,7 @@ class CommitOffsetWindowOperator(OffsetsOperator):
         window: Mapping[str, Any] | str | XComArg | None = None,
         window_conn_id: str | None = None,
         fenced: bool | str = True,
+        allow_new_cluster: bool | str = False,
         on_out_of_range: OutOfRangePolicy | str = "fail",
         **kwargs: Any,
     ) -> None:
@@ -72,6 +77,7 @@ class CommitOffsetWindowOperator(OffsetsOperator):
         self.window: Any = window
         self.window_conn_id = window_conn_id
         self.fenced = fenced
+        self.allow_new_cluster = allow_new_cluster
         self.on_out_of_range = on_out_of_range
         if window is None:
             raise self.misused("window is missing: give the output of PlanOffsetWindowOperator")
@@ -94,6 +100,7 @@ class CommitOffsetWindowOperator(OffsetsOperator):
                     source={"window": dict(window.source)},
                     on_out_of_range=self.read("on_out_of_range"),
                     committed_at=memory.committed_at,
+                    allow_new_cluster=self.read("allow_new_cluster"),
                 )
                 write = WindowWrite(window, self.read("fenced"))
                 receipt = self.carry_out(

@@ -48,9 +48,11 @@ class ResetOffsetsOperator(MovingOperator):
     no batch id occurs twice), then the groups are committed, and both are read back. The query must be
     stopped. What is overwritten is kept in an archive below the checkpoint. Without one only the groups move.
 
-    Refused, with nothing changed: a group with members; a partition that the broker does not have; an offset
-    outside the log, unless ``on_out_of_range`` says otherwise; a checkpoint that is being written to, has an
-    unfinished batch (see ``pending_batch``), or belongs to a query that keeps state (see ``allow_state``).
+    Refused, with nothing changed: a group whose last commit was made on another Kafka cluster; ``shift_by``,
+    ``to_batch`` and ``current`` in a topic that was created again; a group with members; a partition that the
+    broker does not have; an offset outside the log, unless ``on_out_of_range`` says otherwise; a checkpoint
+    that is being written to, has an unfinished batch (see ``pending_batch``), or belongs to a query that
+    keeps state (see ``allow_state``).
 
     A retry does not move twice: what an earlier try of the same task run has moved is left alone by
     ``shift_by``, ``by_duration`` and ``to_offset="latest"``, and a move that was interrupted between
@@ -87,6 +89,8 @@ class ResetOffsetsOperator(MovingOperator):
     :param on_no_commit: where a partition without a commit starts from, for ``shift_by`` and ``current``:
         ``fail`` (default), ``earliest``, ``latest``, or ``skip`` the partition. With a
         ``checkpoint_location`` it starts where the checkpoint is. (templated)
+    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
+        created again, that is not the one of the group's last commit. (templated)
     :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
         (templated)
     """
@@ -96,12 +100,14 @@ class ResetOffsetsOperator(MovingOperator):
         *SCENARIOS,
         "on_out_of_range",
         "on_no_commit",
+        "allow_new_cluster",
         "plan_only",
     )
     readers: ClassVar[Mapping[str, Reader]] = {
         **MovingOperator.readers,
         "on_out_of_range": choice(OutOfRangePolicy),
         "on_no_commit": choice(MissingCommitPolicy),
+        "allow_new_cluster": parse_switch,
         "plan_only": parse_switch,
     }
 
@@ -116,6 +122,7 @@ class ResetOffsetsOperator(MovingOperator):
         from_file: str | XComArg | None = None,
         on_out_of_range: OutOfRangePolicy | str = "fail",
         on_no_commit: MissingCommitPolicy | str = "fail",
+        allow_new_cluster: bool | str = False,
         plan_only: bool | str = False,
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
@@ -130,6 +137,7 @@ class ResetOffsetsOperator(MovingOperator):
         self.from_file = from_file
         self.on_out_of_range = on_out_of_range
         self.on_no_commit = on_no_commit
+        self.allow_new_cluster = allow_new_cluster
         self.plan_only = plan_only
         self.check_parameters()
 
@@ -189,6 +197,7 @@ class ResetOffsetsOperator(MovingOperator):
                     now=datetime.now(tz=timezone.utc),
                     on_out_of_range=self.read("on_out_of_range"),
                     on_no_commit=self.read("on_no_commit"),
+                    allow_new_cluster=self.read("allow_new_cluster"),
                     policy=self.checkpoint_policy(),
                     by=metadata,
                     # If a recovery is cleared before its work was committed, nobody has gone on from here.

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     RestoreMissingCommitPolicy,
     choice,
+    parse_switch,
     parse_text,
 )
 from airflow_kafka_offsets.model.receipt import read_receipt
@@ -85,6 +86,8 @@ class RestoreOffsetsOperator(MovingOperator):
         ``earliest`` moves it to its log start; only with a receipt. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
         partition, for an offset that is outside the log by now. (templated)
+    :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
+        created again, that is not the one of the receipt. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -94,6 +97,7 @@ class RestoreOffsetsOperator(MovingOperator):
         "when",
         "on_no_commit",
         "on_out_of_range",
+        "allow_new_cluster",
     )
     readers: ClassVar[Mapping[str, Reader]] = {
         **MovingOperator.readers,
@@ -104,6 +108,7 @@ class RestoreOffsetsOperator(MovingOperator):
         "when": choice(When),
         "on_no_commit": choice(RestoreMissingCommitPolicy),
         "on_out_of_range": choice(OutOfRangePolicy),
+        "allow_new_cluster": parse_switch,
     }
 
     def __init__(
@@ -114,6 +119,7 @@ class RestoreOffsetsOperator(MovingOperator):
         when: When | str = "failed",
         on_no_commit: RestoreMissingCommitPolicy | str = "skip",
         on_out_of_range: OutOfRangePolicy | str = "fail",
+        allow_new_cluster: bool | str = False,
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
@@ -123,6 +129,7 @@ class RestoreOffsetsOperator(MovingOperator):
         self.when = when
         self.on_no_commit = on_no_commit
         self.on_out_of_range = on_out_of_range
+        self.allow_new_cluster = allow_new_cluster
         if receipt is not None and from_file is not None:
             raise self.misused("receipt and from_file are both given: give one of them")
         if receipt is None and from_file is None and when == "always":
@@ -239,6 +246,7 @@ class RestoreOffsetsOperator(MovingOperator):
     ) -> PipelinePlan:
         allowed: dict[str, Any] = {
             "on_out_of_range": self.read("on_out_of_range"),
+            "allow_new_cluster": self.read("allow_new_cluster"),
             "policy": self.checkpoint_policy(),
         }
         if self.from_file is not None:

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.log_ids import other_logs
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import one_of
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.spark.group_commit import refuse_other_query
+from airflow_kafka_offsets.spark.group_commit import refuse_other_logs, refuse_other_query
 from airflow_kafka_offsets.spark.source_options import librdkafka_config
 
 MissingCommit = Literal["begin", "fail"]
@@ -31,6 +31,7 @@ def commit_ranges(
     query: str = "",
     batch: int | None = None,
     allow_new_query: bool = False,
+    allow_new_cluster: bool = False,
     fenced: bool = True,
     timeout: float = 30.0,
 ) -> Offsets:
@@ -55,11 +56,14 @@ def commit_ranges(
     :param query: id of the Spark query for the commit's metadata; refused if the group follows another query.
     :param batch: id of the batch for the commit's metadata.
     :param allow_new_query: whether the query may take over a group that another query followed.
+    :param allow_new_cluster: whether the ranges are known to be right on a cluster, or in a topic that was
+        created again, that is not the one of the group's last commit.
     :param fenced: join the group, so that comparing and writing are one step.
     :param timeout: seconds for each of two steps: reading group and log, and the commit.
     :return: what has moved: the ends of the ranges at whose starts the group was.
     :raises WindowMismatchError: if the group is elsewhere.
-    :raises PlanRefusedError: if the group follows another query, or a range ends beyond the log.
+    :raises PlanRefusedError: if the group follows another query, or is of another cluster or topic, or a
+        range ends beyond the log.
     :raises GroupActiveError: if the group has members.
     :raises BrokerError: if it could not be done, or not wholly; doing it again finishes it.
     """
@@ -89,6 +93,8 @@ def commit_ranges(
             )
         if query and not allow_new_query:
             refuse_other_query(group_id, commits, query)
+        if not allow_new_cluster:
+            refuse_other_logs(group_id, commits, log_ids)
         metadata = driver_metadata("commit_ranges", query=query, batch=batch)
         texts = metadata.texts(window.ranges, log_ids)
         return client.commit_window(group_id, window, texts, fenced=fenced)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from airflow_kafka_offsets.errors import CommitError, KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.kafka.log_ids import LogIdsReader
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs, foreign_query
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, committed_offsets, summarize
 
@@ -30,6 +30,12 @@ class GroupClient(LogIdsReader, Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+
+
+def refuse_other_logs(group_id: str, commits: Commits, now: LogIds) -> None:
+    """Refuse to commit to a group of which the last commit was made on another cluster, or topic."""
+    if refusals := foreign_logs(group_id, commits, now):
+        raise PlanRefusedError(refusals)
 
 
 def refuse_other_query(group_id: str, commits: Commits, query_id: str) -> None:

@@ -83,6 +83,7 @@ def mirrored(kafka, make_topic, produce, tmp_path_factory) -> Iterator[Mirrored]
     for each in (query, moved):
         each.run(0, {topic: {0: 5}})
         each.run(1, {topic: {0: READ}})
+    planned = int(time.time() * 1_000)
     with BreakableKafka() as mirror:
         clusters = Clusters(kafka.bootstrap_servers, mirror.bootstrap_servers)
         admin = AdminClient({"bootstrap.servers": clusters.source, "log_level": 0})
@@ -113,7 +114,8 @@ def mirrored(kafka, make_topic, produce, tmp_path_factory) -> Iterator[Mirrored]
 
             until(lambda: topic in target.partitions(), "the topic")
             until(lambda: {at(OURS), at(PLAIN)} == {READ - DELETED}, "the groups")
-            produce(topic, {0: WRITTEN - READ}, {0: [now + HALF_AN_HOUR] * (WRITTEN - READ)})
+            later = [planned + 1_500 + number for number in range(WRITTEN - READ)]
+            produce(topic, {0: len(later)}, {0: later})
             ends = lambda: target.log_ranges([partition])[partition]  # noqa: E731
             until(lambda: ends().end == WRITTEN - DELETED, "the records")
         ids = [AdminClient({"bootstrap.servers": each}).list_topics().cluster_id for each in clusters]

@@ -21,7 +21,12 @@ from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.spark.commit import driver_metadata
-from airflow_kafka_offsets.spark.group_commit import GroupClient, commit_forward, refuse_other_query
+from airflow_kafka_offsets.spark.group_commit import (
+    GroupClient,
+    commit_forward,
+    refuse_other_logs,
+    refuse_other_query,
+)
 from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery
 from airflow_kafka_offsets.spark.listener.targets import Settings, Target, TargetOffsets, group_targets
@@ -87,10 +92,12 @@ class Committer:
         *,
         group_id: GroupIds | None = None,
         allow_new_query: bool = False,
+        allow_new_cluster: bool = False,
     ) -> None:
         self._new_client = new_client
         self._group_id = group_id
         self._allow_new_query = allow_new_query
+        self._allow_new_cluster = allow_new_cluster
         self._runs: dict[str, _Run] = {}
         self._clients: dict[Settings, GroupClient] = {}
         self._flush_until = 0.0
@@ -288,6 +295,8 @@ class Committer:
         if not self._allow_new_query:
             refuse_other_query(group_id, commits, query.query_id)
         log_ids = known_log_ids(client, {tp.topic for tp in offsets})
+        if not self._allow_new_cluster:
+            refuse_other_logs(group_id, commits, log_ids)
         run.claims.setdefault(target, set()).update(offsets)
         metadata = driver_metadata("spark listener", query=query.query_id, batch=batch)
         try:

@@ -58,6 +58,7 @@ def main(arguments: list[str]) -> None:
         help="the group of sources that name none in their options",
     )
     add("--allow-new-query", action="store_true", help="take over a group that another query followed")
+    add("--allow-new-cluster", action="store_true", help="commit on another cluster than the last commit")
     add("--timeout", type=float, default=60.0, help="seconds for the last commits when the job has ended")
     add("job", help="the job's Python file")
     add("arguments", nargs=argparse.REMAINDER, help="the job's own arguments")
@@ -70,7 +71,7 @@ def main(arguments: list[str]) -> None:
     sys.path[:] = [str(job.resolve().parent), *(entry for entry in sys.path if entry != here)]
     sys.argv = [options.job, *options.arguments]
     listeners: list[tuple[Any, Any]] = []
-    _attach_before_each_start(listeners, options.group_id, options.allow_new_query)
+    _attach_before_each_start(listeners, options)
     try:
         runpy.run_path(options.job, run_name="__main__")
     finally:
@@ -90,7 +91,7 @@ def _explained(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return explained
 
 
-def _attach_before_each_start(listeners: list[tuple[Any, Any]], group_id: Any, allow_new_query: bool) -> None:
+def _attach_before_each_start(listeners: list[tuple[Any, Any]], options: argparse.Namespace) -> None:
     """
     Attach a listener to each session before its first query starts, and append both to ``listeners``.
 
@@ -105,7 +106,10 @@ def _attach_before_each_start(listeners: list[tuple[Any, Any]], group_id: Any, a
         inner = session._jsparkSession
         if not any(known.equals(inner) for known, _ in listeners):
             listener = KafkaOffsetCommitterListener(
-                session, group_id=group_id, allow_new_query=allow_new_query
+                session,
+                group_id=options.group_id,
+                allow_new_query=options.allow_new_query,
+                allow_new_cluster=options.allow_new_cluster,
             )
             listeners.append((inner, listener))
             session.streams.addListener(listener)

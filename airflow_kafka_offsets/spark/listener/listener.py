@@ -91,6 +91,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         are all settings: librdkafka's, with ``bootstrap.servers``.
     :param allow_new_query: whether a query may take over a group that another query followed, as after
         starting with a new checkpoint.
+    :param allow_new_cluster: whether a group may be committed of which the last commit was made on another
+        cluster, or in a topic that was created again since.
     :raises UsageError: with Spark Connect, if ``group_id`` or ``config`` is missing.
     :raises SetupError: with Spark Connect before 4.0, which runs listeners on the server.
     """
@@ -102,6 +104,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         group_id: GroupIds | None = None,
         config: Mapping[str, Any] | None = None,
         allow_new_query: bool = False,
+        allow_new_cluster: bool = False,
     ) -> None:
         groups = None if group_id is None else topic_groups(group_id)
         self._session = spark
@@ -113,7 +116,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             # It reads the options of sources from the JVM.
             quiet_py4j()
             self._tokens = token_targets(dict(spark.sparkContext.getConf().getAll()))
-        self._committer = Committer(self._new_client, group_id=groups, allow_new_query=allow_new_query)
+        allowed = {"allow_new_query": allow_new_query, "allow_new_cluster": allow_new_cluster}
+        self._committer = Committer(self._new_client, group_id=groups, **allowed)
         self._worker = Worker(self._committer.step, "kafka-offset-committer")
         self._server = LimitedCalls("kafka-offset-committer-asks", REQUEST)
         self._ended = False
@@ -297,6 +301,7 @@ def committing(
     group_id: GroupIds | None = None,
     config: Mapping[str, Any] | None = None,
     allow_new_query: bool = False,
+    allow_new_cluster: bool = False,
     raise_errors: bool = False,
     timeout: float = FLUSH,
 ) -> Iterator[KafkaOffsetCommitterListener]:
@@ -304,7 +309,7 @@ def committing(
     Make consumer groups follow the queries that run inside the ``with`` block.
 
     At its end everything that the queries have finished is committed. A query that continues after it is not
-    followed. For ``spark``, ``group_id``, ``config`` and ``allow_new_query`` see
+    followed. The parameters before ``raise_errors`` are those of
     :class:`KafkaOffsetCommitterListener`.
 
     :param raise_errors: raise at the end if a group is not at its query's offsets. An error of the block
@@ -313,9 +318,8 @@ def committing(
         one more.
     :raises KafkaOffsetsError: with ``raise_errors``.
     """
-    listener = KafkaOffsetCommitterListener(
-        spark, group_id=group_id, config=config, allow_new_query=allow_new_query
-    )
+    allowed = {"allow_new_query": allow_new_query, "allow_new_cluster": allow_new_cluster}
+    listener = KafkaOffsetCommitterListener(spark, group_id=group_id, config=config, **allowed)
     attach(spark, listener)
     try:
         yield listener

@@ -72,6 +72,8 @@ def test_the_commit_says_which_run_and_query_made_it(
     said = json.loads(held.metadata)
     assert len(said.pop("token")) == 12
     assert abs(said.pop("at") - time.time()) < 60
+    assert said.pop("cluster")
+    assert said.pop("topic")
     assert said == {
         "dag": "flights",
         "run": "manual__1",

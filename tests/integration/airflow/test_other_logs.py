@@ -1,0 +1,296 @@
+"""Offsets of another cluster, or of a topic that was created again, are not taken for those of now."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from airflow_kafka_offsets.checkpoint import apply_move
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+
+pytestmark = pytest.mark.integration
+
+SECOND = 1_000
+QUERY_ID = "5b7ab9cc-4b1e-4b3a-9c1f-1c9e5f0e8a11"
+
+
+@pytest.fixture(scope="module")
+def other_kafka():
+    """Another cluster, without any topic."""
+    with EmbeddedKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def other(other_kafka):
+    """A client of the other cluster."""
+    with OffsetsClient({"bootstrap.servers": other_kafka.bootstrap_servers}) as client:
+        yield client
+
+
+@pytest.fixture
+def lead_to_other(other_kafka, monkeypatch):
+    """lead_to_other(): from now on kafka_default leads to the other cluster."""
+    extra = {"bootstrap.servers": other_kafka.bootstrap_servers}
+    connection = json.dumps({"conn_type": "kafka", "extra": extra})
+    return partial(monkeypatch.setenv, "AIRFLOW_CONN_KAFKA_DEFAULT", connection)
+
+
+@pytest.fixture
+def mirrored(make_topic, produce, other_kafka):
+    """A topic of both clusters: 14 records on this one, the last 10 of them on the other."""
+    topic = make_topic(1)
+    before = int(time.time() * SECOND) - 60 * SECOND
+    produce(topic, {0: 14}, timestamps_ms={0: [before] * 14})
+    admin = AdminClient({"bootstrap.servers": other_kafka.bootstrap_servers, "log_level": 0})
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(20)
+    produce(topic, {0: 10}, timestamps_ms={0: [before] * 10}, on=other_kafka.bootstrap_servers)
+    return topic
+
+
+def at(client, group, topic):
+    (found,) = client.committed(group, [TopicPartition(topic, 0)]).values()
+    return found and found.offset
+
+
+def copy_commit(broker, other, group, topic, offset):
+    """Commit to the other cluster as MirrorMaker does: with the metadata of the commit that it translates."""
+    (found,) = broker.committed(group, [TopicPartition(topic, 0)]).values()
+    other.commit(group, {TopicPartition(topic, 0): offset}, found.metadata)
+
+
+@pytest.fixture
+def commit_checkpoint(context):
+    def run(group, query, **parameters):
+        operator = CommitOffsetsOperator(
+            task_id="commit", group_id=group, checkpoint_location=query.location, **parameters
+        )
+        return operator.execute(context)
+
+    return run
+
+
+@pytest.fixture
+def reset(context):
+    def run(group, **parameters):
+        return ResetOffsetsOperator(task_id="reset", group_id=group, **parameters).execute(context)
+
+    return run
+
+
+@pytest.fixture
+def restore(context):
+    def run(group, **parameters):
+        operator = RestoreOffsetsOperator(task_id="restore", group_id=group, when="always", **parameters)
+        return operator.execute(context)
+
+    return run
+
+
+# Another cluster.
+
+
+def test_a_commit_says_on_which_cluster_and_topic_it_was_made(
+    mirrored, new_query, new_group, commit_checkpoint, broker
+):
+    group = new_group()
+    receipt = commit_checkpoint(group, new_query({mirrored: {0: 10}}))
+    now = broker.log_ids([mirrored])
+    assert now.cluster
+    assert now.topics.keys() == {mirrored}
+    assert receipt["logs"] == now.as_json()
+    (found,) = broker.committed(group, [TopicPartition(mirrored, 0)]).values()
+    made = CommitMetadata.parse(found.metadata)
+    assert (made.cluster, made.topic) == (now.cluster, now.topics[mirrored])
+
+
+def test_a_checkpoint_is_not_committed_to_the_translated_group_of_a_mirrored_cluster(
+    mirrored, new_query, new_group, commit_checkpoint, reset, lead_to_other, broker, other
+):
+    group, query = new_group(), new_query({mirrored: {0: 10}})
+    commit_checkpoint(group, query)
+    copy_commit(broker, other, group, mirrored, 6)
+    lead_to_other()
+    both = f"cluster {broker.cluster_id()}, .* cluster {other.cluster_id()}: .*allow_new_cluster=True"
+    with pytest.raises(AirflowFailException, match=both):
+        commit_checkpoint(group, query)
+    for how in ({"shift_by": -1}, {"to_offset": "earliest"}):
+        with pytest.raises(AirflowFailException, match=both):
+            reset(group, topics=mirrored, **how)
+    joint = {"checkpoint_location": query.location, "quiet_period": 0}
+    files = query.files()
+    with pytest.raises(AirflowFailException, match=both):
+        reset(group, to_offset="earliest", **joint)
+    assert (at(other, group, mirrored), query.files()) == (6, files)
+    # As a new position of the pipeline: the same records are 4 lower here.
+    reset(group, to_offset="current", allow_new_cluster=True, **joint)
+    assert (at(other, group, mirrored), query.stands()) == (6, {0: 6})
+    query.run(2, {mirrored: {0: 6}})
+    # From then on the group is of this cluster, and the checkpoint too.
+    commit_checkpoint(group, query)
+    assert at(other, group, mirrored) == 6
+
+
+def test_a_group_that_says_nothing_is_compared_with_the_checkpoints_last_move(
+    mirrored, new_query, new_group, commit, commit_checkpoint, reset, lead_to_other, broker, other
+):
+    group, query = new_group(), new_query({mirrored: {0: 12}})
+    commit(group, mirrored, {0: 12})
+    reset(group, to_offset=9, checkpoint_location=query.location, quiet_period=0)
+    lead_to_other()
+    with pytest.raises(AirflowFailException, match=f"archive 0001-seek.* cluster {other.cluster_id()}"):
+        commit_checkpoint(group, query)
+    assert at(other, group, mirrored) is None
+    query.run(2, {mirrored: {0: 9}})
+    commit_checkpoint(group, query, allow_new_cluster=True)
+    commit_checkpoint(group, query)
+    assert at(other, group, mirrored) == 9
+
+
+def test_a_receipt_is_not_restored_on_another_cluster(
+    mirrored, new_query, new_group, commit, reset, restore, lead_to_other, broker, other, cli, other_kafka
+):
+    group, query = new_group(), new_query({mirrored: {0: 9}})
+    commit(group, mirrored, {0: 9})
+    joint = {"checkpoint_location": query.location, "quiet_period": 0}
+    receipt = reset(group, to_offset=2, **joint)
+    lead_to_other()
+    files = query.files()
+    with pytest.raises(AirflowFailException, match=f"the receipt is of cluster {broker.cluster_id()}"):
+        restore(group, receipt=receipt, **joint)
+    arguments = ["--checkpoint", query.location, "--archive", "0001-seek", "--quiet-period", 0, "--execute"]
+    done = cli("group", "restore", group, *arguments, "--bootstrap-server", other_kafka.bootstrap_servers)
+    assert (done.code, f"archive 0001-seek is of cluster {broker.cluster_id()}" in done.err) == (1, True)
+    assert (at(other, group, mirrored), query.files()) == (None, files)
+    restore(group, receipt=receipt, allow_new_cluster=True, **joint)
+    assert (at(other, group, mirrored), query.stands()) == (9, {0: 9})
+
+
+def test_where_nothing_was_recorded_the_record_before_the_position_is_not_newer_than_the_batch(
+    make_topic, produce, new_query, new_group, commit, commit_checkpoint, broker
+):
+    topic, group, legacy = make_topic(1), new_group(), new_group()
+    now = int(time.time() * SECOND)
+    query = new_query({topic: {0: 3}})
+    written = [now - 90 * SECOND, now - 90 * SECOND, now + 3 * SECOND, now + 4 * SECOND]
+    produce(topic, {0: 4}, timestamps_ms={0: written})
+    commit(legacy, topic, {0: 2})
+    time.sleep(max(0.0, now / SECOND + 3.1 - time.time()))
+    for each in (group, legacy):
+        with pytest.raises(AirflowFailException, match=f"record before the offset on {topic}-0 .* is newer"):
+            commit_checkpoint(each, query)
+    assert (at(broker, group, topic), at(broker, legacy, topic)) == (None, 2)
+    commit_checkpoint(group, query, allow_new_cluster=True)
+    commit_checkpoint(group, query)
+    assert at(broker, group, topic) == 3
+
+
+def test_a_marker_before_the_position_is_not_taken_for_a_newer_record(
+    make_topic, produce, send_in_transaction, new_query, new_group, commit_checkpoint, broker
+):
+    topic, group = make_topic(1), new_group()
+    now = int(time.time() * SECOND)
+    old, later = now - 60 * SECOND, now - 2 * SECOND
+    produce(topic, {0: 2}, timestamps_ms={0: [old, later]})
+    partition = TopicPartition(topic, 0)
+    send_in_transaction(partition, old)
+    produce(topic, {0: 1}, timestamps_ms={0: [later]})
+    query = new_query({topic: {0: 4}})
+    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": now - 30 * SECOND, "conf": {}})
+    query.write("offsets/1", "\n".join(["v1", head, json.dumps({topic: {"0": 4}})]))
+    commit_checkpoint(group, query)
+    assert at(broker, group, topic) == 4
+
+
+# A topic that was created again.
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_reset_is_not_taken_back_in_a_topic_that_was_created_again(
+    joint, make_topic, produce, recreate, new_query, new_group, commit, reset, restore, broker
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 60})
+    commit(group, topic, {0: 50})
+    query = new_query({topic: {0: 50}})
+    both = {"checkpoint_location": query.location, "quiet_period": 0} if joint else {}
+    receipt = reset(group, to_offset=30, **(both or {"topics": topic}))
+    recreate(topic, 1)
+    produce(topic, {0: 200})
+    files, held = query.files(), at(broker, group, topic)
+    before, now = receipt["logs"]["topics"][topic], broker.log_ids([topic]).topics[topic]
+    with pytest.raises(AirflowFailException, match=f"created again: the receipt is of .*{before}.*{now}"):
+        restore(group, receipt=receipt, **both)
+    assert (query.files(), at(broker, group, topic)) == (files, held)
+    # Places that are counted in the topic of now are right.
+    reset(group, to_offset="earliest", **(both or {"topics": topic}))
+    assert at(broker, group, topic) == 0
+    restore(group, receipt=receipt, allow_new_cluster=True, **both)
+    assert at(broker, group, topic) == 50
+
+
+def test_a_group_on_another_topic_of_the_name_is_not_moved_from_where_it_is(
+    make_topic, produce, new_group, reset, broker, context
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 60})
+    made = CommitMetadata(cluster=broker.cluster_id(), topic="AnotherTopicsIdIsThis1").text()
+    broker.commit(group, {TopicPartition(topic, 0): 50}, made)
+    for how in ({"shift_by": -10}, {"to_offset": "current"}):
+        with pytest.raises(AirflowFailException, match="AnotherTopicsIdIsThis1"):
+            reset(group, topics=topic, **how)
+    with pytest.raises(AirflowFailException, match="AnotherTopicsIdIsThis1"):
+        CommitOffsetsOperator(task_id="commit", group_id=group, offsets={topic: {"0": 55}}).execute({})
+    assert at(broker, group, topic) == 50
+    reset(group, topics=topic, to_offset="earliest")
+    context["ti"].run_id = "manual__2"
+    reset(group, topics=topic, shift_by=10)
+    assert at(broker, group, topic) == 10
+
+
+@pytest.mark.parametrize("happens", ["created again", "records deleted"])
+def test_the_logs_are_looked_at_again_right_before_a_checkpoint_is_moved(
+    happens,
+    make_topic,
+    produce,
+    recreate,
+    new_query,
+    new_group,
+    commit,
+    reset,
+    broker,
+    bootstrap_servers,
+    monkeypatch,
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 60})
+    commit(group, topic, {0: 50})
+    query = new_query({topic: {0: 50}})
+    files = query.sparks_files()
+
+    def meanwhile(*_):
+        if happens == "created again":
+            recreate(topic, 1)
+            produce(topic, {0: 200})
+        else:
+            admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+            (deleted,) = admin.delete_records([KafkaPartition(topic, 0, 40)]).values()
+            deleted.result(20)
+
+    monkeypatch.setattr(apply_move, "_wait_until_quiet", meanwhile)
+    with pytest.raises(AirflowFailException, match="created again|the log holds 40 to 60 now"):
+        reset(group, to_offset=30, checkpoint_location=query.location)
+    assert query.sparks_files() == files
+    assert at(broker, group, topic) in (50, None)
