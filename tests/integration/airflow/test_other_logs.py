@@ -149,11 +149,11 @@ def test_a_group_that_says_nothing_is_compared_with_the_checkpoints_last_move(
     group, query = new_group(), new_query({mirrored: {0: 12}})
     commit(group, mirrored, {0: 12})
     reset(group, to_offset=9, checkpoint_location=query.location, quiet_period=0)
+    query.run(2, {mirrored: {0: 9}})
     lead_to_other()
     with pytest.raises(AirflowFailException, match=f"archive 0001-seek.* cluster {other.cluster_id()}"):
         commit_checkpoint(group, query)
     assert at(other, group, mirrored) is None
-    query.run(2, {mirrored: {0: 9}})
     commit_checkpoint(group, query, allow_new_cluster=True)
     commit_checkpoint(group, query)
     assert at(other, group, mirrored) == 9
@@ -206,6 +206,9 @@ def test_a_marker_before_the_position_is_not_taken_for_a_newer_record(
     produce(topic, {0: 2}, timestamps_ms={0: [old, later]})
     partition = TopicPartition(topic, 0)
     send_in_transaction(partition, old)
+    deadline = time.monotonic() + 20
+    while broker.log_ranges([partition])[partition].end < 4:  # the marker comes a little later
+        assert time.monotonic() < deadline
     produce(topic, {0: 1}, timestamps_ms={0: [later]})
     query = new_query({topic: {0: 4}})
     head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": now - 30 * SECOND, "conf": {}})
