@@ -13,7 +13,7 @@ credential::
     │   ├── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
     │   ├── CheckpointUnavailableError the storage did not answer, or files went meanwhile (retriable)
     │   └── CheckpointMovedError      somebody moved the checkpoint while it was used (retriable)
-    ├── WindowReadError               records of a window are gone from the log, or not in it yet
+    ├── WindowReadError               a window's log is another one, or records of it are gone or not there
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
     │   ├── MisnamedError             names select nothing (also a UsageError)
@@ -179,12 +179,12 @@ def _or_nothing(offset: int | None) -> str:
 
 
 class WindowReadError(KafkaOffsetsError):
-    """Records of an offset window are gone from the log, or not in it yet."""
+    """Records of an offset window are gone from the log or not in it yet, or the log is another one."""
 
 
 class DriftError(KafkaOffsetsError):
     """
-    Groups are not where their checkpoints are, or could not be checked.
+    Groups are not where their checkpoints are, could not be checked, or were committed on another cluster.
 
     :param retriable: whether all causes may pass by themselves, such as a broker that did not answer.
     """

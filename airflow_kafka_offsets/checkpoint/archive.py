@@ -194,6 +194,11 @@ def archives_from_newest(checkpoint: SparkCheckpoint) -> Iterator[Archive]:
     return (archive for archive in found if archive is not None)
 
 
+def newest_with_cluster(checkpoint: SparkCheckpoint) -> Archive | None:
+    """Return the archive of the newest move that names its cluster; without a broker a move names none."""
+    return next((archive for archive in archives_from_newest(checkpoint) if archive.log_ids.cluster), None)
+
+
 def read_archives(checkpoint: SparkCheckpoint) -> list[Archive]:
     """
     Return the archives of a checkpoint, oldest first; those without a manifest are left out.

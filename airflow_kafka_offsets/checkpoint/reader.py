@@ -24,6 +24,7 @@ from airflow_kafka_offsets.errors import (
     CheckpointUnavailableError,
 )
 from airflow_kafka_offsets.model.formats import offsets_json
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
@@ -72,6 +73,7 @@ class CheckpointState:
     :param sources: the sources of the committed batch, by index, then by name; empty if there is none.
     :param batch_timestamp_ms: when the committed batch was planned, in milliseconds since 1970; ``None`` in
         continuous mode, which does not note it.
+    :param log_ids: where the offsets count, as the newest move recorded it; unknown unless that was read.
     """
 
     location: str
@@ -80,6 +82,7 @@ class CheckpointState:
     pending_batch_id: int | None
     sources: tuple[CheckpointSource, ...] = ()
     batch_timestamp_ms: int | None = None
+    log_ids: LogIds = UNKNOWN_LOGS
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:

@@ -67,7 +67,6 @@ class OffsetsClient:
         self._admin = Admin(self._session.config)
         self._topics = Topics(self._session)
         self._times = RecordTimes(self._session)
-        self._cluster_id: str | None = None
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
 
     def close(self) -> None:
@@ -105,11 +104,12 @@ class OffsetsClient:
         return bool(self._topics.sees_all)
 
     def cluster_id(self) -> str:
-        """Return the id of the cluster, which is asked for once; empty if the broker does not say."""
-        if self._cluster_id is None:
-            with self._session.asking("asking for the id of the cluster") as call:
-                self._cluster_id = self._session.ask(call, read_cluster_id)
-        return self._cluster_id
+        """Return the id of the cluster, as the last list of topics has it; empty if the broker has none."""
+        session = self._session
+        if session.cluster_id is None:
+            with session.asking("asking for the id of the cluster") as call:
+                session.cluster_id = session.ask(call, read_cluster_id)
+        return session.cluster_id
 
     def log_ids(self, topics: Iterable[str]) -> LogIds:
         """

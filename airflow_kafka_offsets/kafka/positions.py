@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
     Commit,
+    Commits,
     IsolationLevel,
     LogRange,
     Positions,
@@ -70,8 +71,13 @@ def check_partitions(client: PositionsReader, partitions: Collection[TopicPartit
 
 
 def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> Positions:
+    """Return the group's position in every partition in scope, see :func:`group_commits`."""
+    return committed_offsets(group_commits(client, group_id, scope))
+
+
+def group_commits(client: OffsetsReader, group_id: str, scope: TopicScope) -> Commits:
     """
-    Return the group's position in every partition in scope; ``None`` where it has no commit.
+    Return the group's last commit in every partition in scope; ``None`` where it has none.
 
     Without named topics the scope is all topics of which it has committed a partition, so that a partition
     that was added to one of them has no commit.
@@ -87,8 +93,8 @@ def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> 
                 "default; name topics= to look at partitions without a commit"
             )
         topics = scope.narrowed(tp.topic for tp in everywhere)
-        return committed_offsets({tp: everywhere.get(tp) for tp in partitions_in(client, topics)})
-    return committed_offsets(client.committed(group_id, partitions_in(client, scope)))
+        return {tp: everywhere.get(tp) for tp in partitions_in(client, topics)}
+    return client.committed(group_id, partitions_in(client, scope))
 
 
 def last_commits(

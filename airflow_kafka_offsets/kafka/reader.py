@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from airflow_kafka_offsets.errors import BrokerError
+from airflow_kafka_offsets.kafka.log_ids import LogIdsReader
 from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel, LogRange, TopicPartition
 
 
-class PositionsReader(Protocol):
+class PositionsReader(LogIdsReader, Protocol):
     """The questions about groups and logs that every client answers, also that in a Spark driver's JVM."""
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:

@@ -6,7 +6,7 @@ import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from operator import methodcaller
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as ClientPartition
@@ -17,11 +17,20 @@ from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicP
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
-    from confluent_kafka.admin import TopicMetadata
+    from confluent_kafka.admin import ClusterMetadata
 
 
 Leaders = dict[str, "array[int]"]
 """The broker that leads each partition of a topic, by its number; -1 for none."""
+
+
+class Seen(Protocol):
+    """What each list of topics says besides."""
+
+    leaders: Leaders
+    cluster_id: str | None
+    """Empty if the broker does not say; ``None`` before the first list."""
+
 
 OFFSETS_TOPIC = "__consumer_offsets"
 """Kafka's own topic of commits: only users who may describe all topics see it."""
@@ -30,20 +39,23 @@ _SHORTEST_POLL, _LONGEST_POLL = 0.002, 0.05
 
 
 def read_topics(
-    connection: Connection, topic: str | None, timeout: float, leaders: Leaders | None = None
+    connection: Connection, topic: str | None, timeout: float, seen: Seen | None = None
 ) -> dict[str, list[int]]:
     """
-    Return the partitions of one topic, or of all, and put their leaders into ``leaders``.
+    Return the partitions of one topic, or of all, and put what else is in the response into ``seen``.
 
     This also updates the client's own metadata: without it a topic that was created again, or a partition
     that was added, stays unknown to the client.
     """
     topics: dict[str, list[int]] = {}
-    for name, described in _list_topics(connection, topic, timeout).items():
+    found = _list_topics(connection, topic, timeout)
+    if seen is not None:
+        seen.cluster_id = found.cluster_id or ""
+    for name, described in found.topics.items():
         if described.error is None:
             numbers = topics[name] = sorted(described.partitions)
-            if leaders is not None:
-                leaders[name] = array("i", [described.partitions[number].leader for number in numbers])
+            if seen is not None:
+                seen.leaders[name] = array("i", [described.partitions[number].leader for number in numbers])
         elif topic is not None:
             failure = _about(topic, described.error)
             if failure.code not in UNKNOWN_PARTITION:
@@ -70,7 +82,7 @@ def without_leader(
     found = {
         tp: partition.replicas
         for topic in sorted({tp.topic for tp in wanted})
-        for described in _list_topics(connection, topic, timeout).values()
+        for described in _list_topics(connection, topic, timeout).topics.values()
         for number, partition in described.partitions.items()
         if partition.leader < 0 and (tp := TopicPartition(topic, number)) in wanted
     }
@@ -83,16 +95,12 @@ def without_leader(
 
 def read_cluster_id(connection: Connection, timeout: float) -> str:
     """Return the id of the cluster; empty if the broker does not say."""
-    found = connection.ask(lambda consumer: consumer.list_topics(OFFSETS_TOPIC, timeout=timeout))
-    return found.cluster_id or ""
+    return _list_topics(connection, OFFSETS_TOPIC, timeout).cluster_id or ""
 
 
-def _list_topics(connection: Connection, topic: str | None, timeout: float) -> dict[str, TopicMetadata]:
+def _list_topics(connection: Connection, topic: str | None, timeout: float) -> ClusterMetadata:
     named = () if topic is None else (topic,)
-    topics: dict[str, TopicMetadata] = connection.ask(
-        lambda consumer: consumer.list_topics(*named, timeout=timeout)
-    ).topics
-    return topics
+    return connection.ask(lambda consumer: consumer.list_topics(*named, timeout=timeout))
 
 
 def read_commits(connection: Connection, partitions: Sequence[TopicPartition], timeout: float) -> Commits:

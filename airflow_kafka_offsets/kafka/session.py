@@ -50,6 +50,8 @@ class Session:
         self.connections = Connections(self.config)
         self.leaders: Leaders = {}
         """Of the topics that were looked up, as they were then: it only makes requests fewer."""
+        self.cluster_id: str | None = None
+        """As the newest list of topics says: a name of brokers may lead to another cluster later."""
         self._total = self._left = math.inf if total is None else total
         self._lock = threading.RLock()
         self._closed = False

@@ -34,7 +34,7 @@ class Topics:
 
         def question(connection: Connection, timeout: float) -> dict[str, list[int]]:
             while todo:
-                found.update(read_topics(connection, todo[-1], timeout, self._session.leaders))
+                found.update(read_topics(connection, todo[-1], timeout, self._session))
                 todo.pop()
             return found
 
@@ -47,7 +47,7 @@ class Topics:
         return {topic: topics[topic] for topic in sorted(topics) if topic not in _INTERNAL}
 
     def _all(self, connection: Connection, timeout: float) -> dict[str, list[int]]:
-        topics = read_topics(connection, None, timeout, self._session.leaders)
+        topics = read_topics(connection, None, timeout, self._session)
         sees_all = OFFSETS_TOPIC in topics
         if not sees_all and self.sees_all is not False:
             # The topic does not exist before the first commit on a cluster; then the response is not

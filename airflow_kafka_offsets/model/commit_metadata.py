@@ -213,12 +213,15 @@ def log_ids_of(commits: Commits, now: LogIds) -> LogIds:
     return LogIds(cluster, topics)
 
 
-def foreign_logs(group_id: str, commits: Commits, now: LogIds, *, old_offsets: bool = True) -> list[str]:
+def foreign_logs(
+    group_id: str, commits: Commits, now: LogIds, *, old_offsets: bool = True, remedy: str = ""
+) -> list[str]:
     """
-    Return why a group must not be committed: its last commits were made on another cluster, or topic.
+    Return why a group's offsets mean nothing: its last commits were made on another cluster, or topic.
 
     :param now: the logs to which the connection leads.
-    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`.
+    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`, as for ``remedy``.
     """
     made = log_ids_of(commits, now)
-    return other_logs(f"the last commit of group {group_id!r}", made, now, old_offsets=old_offsets)
+    what = f"the last commit of group {group_id!r}"
+    return other_logs(what, made, now, old_offsets=old_offsets, remedy=remedy)

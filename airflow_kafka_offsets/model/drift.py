@@ -1,158 +1,21 @@
-"""
-Drift of a group: whether it is where its checkpoint is, and both are still in the log.
-
-Every partition gets exactly one verdict, the first of these that holds:
-
-1. ``topic gone``: the broker does not have the partition, so there is nothing to compare with.
-2. ``topic recreated``: a position is beyond the log end. Such a position means nothing in this log, and
-   neither does its distance to another one.
-3. ``records lost``: the position that is read from is below the log start. That is the checkpoint's, since
-   Spark never reads the group; the group's only where the checkpoint has none. A group below the log start
-   with a checkpoint inside is merely behind.
-4. ``expiring``: the position that is read from has less headroom than ``min_headroom``, if that is given.
-5. ``group ahead`` of a checkpoint without a position: Spark will read the partition from its start, and the
-   group says that it was read further.
-6. ``partition added``: the checkpoint has no position, and the group none or the log start.
-7. ``no commit``: the checkpoint has a position, the group none.
-8. ``group behind`` or ``group ahead``, as the two compare.
-9. ``headroom unknown``: ``min_headroom`` is given, and nobody can say whether it holds.
-10. ``in step``: the two are equal, and inside the log.
-
-All but ``in step`` are drift. Within grace 7 and ``group behind`` count as they will once it is committed.
-"""
+"""Drift of a group: where its checkpoint and its commits are, compared partition by partition."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
-from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom, headrooms_json, unknown_lines
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
+from airflow_kafka_offsets.model.drift_verdict import PASSING, REMEDIES, PartitionDrift, Verdict
+from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, unknown_lines
+from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE, duration_text, parse_duration
 from airflow_kafka_offsets.model.table import align, offset_cell
 
 REPORT_VERSION = 1
-
-Verdict = Literal[
-    "in step",
-    "group behind",
-    "group ahead",
-    "records lost",
-    "expiring",
-    "headroom unknown",
-    "no commit",
-    "partition added",
-    "topic gone",
-    "topic recreated",
-]
-
-REMEDIES: Mapping[Verdict, str] = {
-    "in step": "nothing is to be done",
-    "group behind": (
-        "the newest batch was not committed: run the task that commits; if it is green, find out who else "
-        "moves the group or the checkpoint"
-    ),
-    "group ahead": (
-        "the group was moved by somebody else, or the checkpoint is a new one or an older copy: find out "
-        "which of the two is right; committing the checkpoint with allow_rewind=True puts the group back to "
-        "it"
-    ),
-    "records lost": (
-        "retention deleted records before they were read, and Kafka no longer has them: raise the topic's "
-        "retention or run the query more often, get the records from where they came from, and move the "
-        "checkpoint and the group on to the log start"
-    ),
-    "expiring": (
-        "retention soon deletes records that were not read: run the query now, or raise retention.ms of the "
-        "topic until it has caught up"
-    ),
-    "headroom unknown": "remove the reason, or leave min_headroom out for this pipeline and watch its lag",
-    "no commit": (
-        "run the task that commits; if it has run, Kafka has forgotten the offsets of a group that nobody "
-        "joins, or the group was deleted"
-    ),
-    "partition added": (
-        "run the query once: Spark reads a new partition from its start; then commit. A partition that the "
-        "query does not read is to be left out with topics="
-    ),
-    "topic gone": (
-        "the connection leads to another cluster, or the topic was deleted: correct the connection, leave "
-        "the topic out with topics=, or give the query a new checkpoint"
-    ),
-    "topic recreated": (
-        "the topic was deleted and created again, or the connection leads to another cluster: correct the "
-        "connection, or give the query a new checkpoint"
-    ),
-}
-"""What to do about each verdict."""
-
-PASSING: tuple[Verdict, ...] = ("group behind", "no commit")
-"""What the next run of the task that commits puts right by itself."""
-
-
-@dataclass(frozen=True)
-class PartitionDrift:
-    """One partition: where checkpoint and group are in its log."""
-
-    topic_partition: TopicPartition
-    checkpoint: int | None
-    """The checkpoint's position, ``None`` if its newest batch does not have the partition."""
-    committed: int | None
-    """The group's position, ``None`` without a commit."""
-    log: LogRange | None
-    """What the log holds, ``None`` if the broker does not have the partition."""
-    headroom: Headroom | None = None
-    """That of the position that is read from; ``None`` if it was not asked for."""
-    min_headroom: float = 0.0
-    """Seconds that the headroom should be."""
-
-    @property
-    def position(self) -> int | None:
-        """The position that is read from; ``None``: the log start."""
-        return self.committed if self.checkpoint is None else self.checkpoint
-
-    @property
-    def verdict(self) -> Verdict:
-        """See the module's text for the order in which these are decided."""
-        if self.log is None:
-            return "topic gone"
-        if max(self.checkpoint or 0, self.committed or 0) > self.log.end:
-            return "topic recreated"
-        if self.lost:
-            return "records lost"
-        if expiring := self.headroom is not None and self.headroom.below(self.min_headroom):
-            return "expiring"
-        if self.checkpoint is None:
-            return "group ahead" if (self.committed or 0) > self.log.start else "partition added"
-        if self.committed is None:
-            return "no commit"
-        if self.committed == self.checkpoint:
-            return "headroom unknown" if expiring is None else "in step"
-        return "group behind" if self.committed < self.checkpoint else "group ahead"
-
-    @property
-    def lost(self) -> int:
-        """Records that retention deleted before they were read."""
-        position = self.position
-        return 0 if self.log is None or position is None else max(0, self.log.start - position)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain JSON with the same keys for every verdict."""
-        headroom = self.headroom.as_json() if self.headroom else UNCOUNTED if self.min_headroom else {}
-        return {
-            **self.topic_partition._asdict(),
-            "checkpoint": self.checkpoint,
-            "committed": self.committed,
-            "log_start": None if self.log is None else self.log.start,
-            "log_end": None if self.log is None else self.log.end,
-            "verdict": self.verdict,
-            "lost": self.lost if self.verdict == "records lost" else 0,
-            **headroom,
-        }
 
 
 @dataclass(frozen=True)
@@ -216,9 +79,9 @@ class DriftReport:
         found: dict[Verdict, list[PartitionDrift]] = {}
         for entry in self.partitions:
             passing = self._just_ended and entry.verdict in PASSING
-            verdict = replace(entry, committed=entry.checkpoint).verdict if passing else entry.verdict
-            if verdict != "in step":
-                found.setdefault(verdict, []).append(entry)
+            judged = replace(entry, committed=entry.checkpoint) if passing else entry
+            if judged.drifted:
+                found.setdefault(judged.verdict, []).append(entry)
         return found
 
     @property

@@ -84,7 +84,9 @@ class LogIds:
 UNKNOWN_LOGS = LogIds()
 
 
-def other_logs(what: str, then: LogIds, now: LogIds, *, old_offsets: bool = True) -> list[str]:
+def other_logs(
+    what: str, then: LogIds, now: LogIds, *, old_offsets: bool = True, remedy: str = ""
+) -> list[str]:
     """
     Return why offsets must not be taken from logs to others.
 
@@ -93,13 +95,18 @@ def other_logs(what: str, then: LogIds, now: LogIds, *, old_offsets: bool = True
     :param what: what has counted in the logs of ``then``, such as ``the receipt``.
     :param old_offsets: whether the offsets to write are counted in the logs of then. Others, such as those
         at a time, are right in a topic that was created again.
+    :param remedy: what to do, where nothing is to be committed; by default what a commit can do.
     """
     if then.other_cluster(now):
         return [
             f"{what} is of cluster {shorten(then.cluster)}, and the connection leads to cluster "
             f"{shorten(now.cluster)}: the same offset is another record there, also on a cluster that "
-            f"MirrorMaker copies to; correct the connection, or set {NEW_CLUSTER} if the pipeline was moved "
-            "there and the offsets are those of the new cluster"
+            "MirrorMaker copies to; correct the connection, or "
+            + (
+                remedy
+                or f"set {NEW_CLUSTER} if the pipeline was moved there and the offsets are those of the new "
+                "cluster"
+            )
         ]
     again = then.created_again(now) if old_offsets else []
     if not again:
@@ -108,6 +115,10 @@ def other_logs(what: str, then: LogIds, now: LogIds, *, old_offsets: bool = True
     return [
         f"topic {', '.join(map(repr, again[:_SHOWN]))}{more} was deleted and created again: {what} is of "
         f"topic id {shorten(then.topics[first])} ({first}), which is {shorten(now.topics[first])} now: the "
-        "same offsets are other records; let the query begin with a new checkpoint, reset the group to "
-        f"'earliest' or to a time, or set {NEW_CLUSTER} if the offsets are those of the new topic"
+        "same offsets are other records; "
+        + (
+            remedy
+            or "let the query begin with a new checkpoint, reset the group to 'earliest' or to a time, or "
+            f"set {NEW_CLUSTER} if the offsets are those of the new topic"
+        )
     ]

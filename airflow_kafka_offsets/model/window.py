@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.formats import (
     parse_offsets,
     parse_positions,
 )
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     Logs,
     OffsetRange,
@@ -75,6 +76,13 @@ class OffsetWindow:
     def records(self) -> int:
         """Offsets in the window: as many records, or more than there are with transactions or compaction."""
         return sum(offsets.size for offsets in self.ranges.values())
+
+    @property
+    def log_ids(self) -> LogIds:
+        """The cluster and the window's topics when it was planned, as far as that was recorded."""
+        # Windows that were planned by an earlier version have the ids of some topics only.
+        recorded = self.source.get("logs") or {"topics": self.source.get("topic_ids") or {}}
+        return LogIds.parse(recorded, "window, source, logs").only({tp.topic for tp in self.ranges})
 
     def __bool__(self) -> bool:
         """Whether there is anything to read."""

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archive
+from airflow_kafka_offsets.checkpoint.archive import newest_archive, newest_with_cluster
 from airflow_kafka_offsets.checkpoint.open_moves import if_unfinished
 from airflow_kafka_offsets.errors import (
     CheckpointError,
+    DriftError,
     PlanRefusedError,
     UnknownTopicPartitionError,
     UsageError,
 )
+from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.kafka.positions import check_partitions, partitions_in
 from airflow_kafka_offsets.kafka.retention import headrooms, retentions
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
+from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
 from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
@@ -31,6 +35,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.moves.known_moves import KnownMoves
+from airflow_kafka_offsets.moves.log_checks import LogCheck, newer_records
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.headroom import Retention
 
 log = logging.getLogger(__name__)
+
+_MOVED = f"commit or reset with {NEW_CLUSTER} if the pipeline was moved there"
 
 
 def pipeline_drift(
@@ -52,7 +59,7 @@ def pipeline_drift(
     """
     Compare the groups of one pipeline with its checkpoint and with the logs. Nothing is changed.
 
-    A partition that the broker does not have is a verdict, and no error.
+    A partition that the broker does not have is a verdict, and no error; another cluster is an error.
 
     :param checkpoint: without a finished batch there is nothing to be in step with: the report then shows
         what the groups hold all the same.
@@ -62,6 +69,7 @@ def pipeline_drift(
     :param retention: gives the broker's ``offsets.retention.minutes``; by default it is asked for.
     :return: a report for each group.
     :raises CheckpointError: if the checkpoint cannot be read, or has no Kafka offsets.
+    :raises DriftError: if the group, or the checkpoint, was last moved on another cluster.
     :raises UsageError: if groups, topics and checkpoint do not fit together.
     :raises BrokerError: if the broker does not answer.
     """
@@ -76,6 +84,7 @@ def pipeline_drift(
         targets = _targets(state, named)
     # The logs last: then no position of a live pipeline can be beyond the end that is read for it.
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
+    found_in = _Logs.look(client, checkpoint, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = _newest_batch(checkpoint, state)
     minutes = (retention or client.offsets_retention_minutes)()
@@ -83,11 +92,26 @@ def pipeline_drift(
     topics = {tp.topic for tp in logs}
     kept = {} if min_headroom is None else retentions(client, topics)
     recovery = None if moves is None else moves.unfinished_recovery(state.kafka_offsets, committed)
+    read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
+    # The offsets that a move has written into a batch's file are not those that the batch has read.
+    rewritten = moves is not None and moves.has_rewritten(state.batch_id)
+    read_at = None if rewritten else state.batch_timestamp_ms
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
+        held = {tp: offset for tp, offset in wanted.items() if tp in logs}
+        again = found_in.recreated(committed[group], held, read_at)
         found = [
-            PartitionDrift(tp, wanted.get(tp), positions.get(tp), logs.get(tp)) for tp in sorted(partitions)
+            PartitionDrift(
+                tp,
+                wanted.get(tp),
+                positions.get(tp),
+                logs.get(tp),
+                recreated=tp in again,
+                read=not read or tp.topic in read,
+                other_query=_of_other_query(committed[group].get(tp), state.query_id),
+            )
+            for tp in sorted(partitions)
         ]
         if min_headroom is not None:
             found = _with_headroom(client, found, logs, kept, min_headroom)
@@ -161,7 +185,67 @@ def _committed(
         here = named.scope.narrowed(tp.topic for tp in offsets).on_broker(on_broker)
         # A partition of another source, which has another group, was not added.
         found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
+        if named.scope.topics is None:
+            topics = {tp.topic for tp in read}
+            everywhere = client.committed_everywhere(group)
+            found[group] |= {tp: commit for tp, commit in everywhere.items() if tp.topic not in topics}
     return found
+
+
+@dataclass(frozen=True)
+class _Logs:
+    """
+    The logs that the connection leads to, and those that the positions were counted in.
+
+    :param moved: what the newest move of the checkpoint has recorded.
+    :param now: without the ids of topics where none were recorded.
+    """
+
+    client: OffsetsClient
+    moved: LogIds
+    now: LogIds
+
+    @classmethod
+    def look(
+        cls, client: OffsetsClient, checkpoint: SparkCheckpoint, committed: Mapping[str, Commits]
+    ) -> _Logs:
+        """Compare what was recorded with the logs of now; another cluster is a DriftError."""
+        now = LogIds(client.cluster_id())
+        check = LogCheck(checkpoint=checkpoint, remedy=_MOVED)
+        archive = newest_with_cluster(checkpoint)
+        moved = UNKNOWN_LOGS if archive is None else archive.log_ids
+        topics = set(moved.topics)
+        for group, commits in committed.items():
+            if refusals := check.refusals(now, group, commits):
+                raise DriftError("; ".join(refusals))
+            topics.update(log_ids_of(commits, now).topics)
+        return cls(client, moved, known_log_ids(client, topics) if topics else now)
+
+    def recreated(self, commits: Commits, offsets: Offsets, read_at: int | None) -> set[TopicPartition]:
+        """
+        Return the partitions whose positions were counted in another log.
+
+        :param offsets: the checkpoint's.
+        :param read_at: when the batch was planned that has read up to them, in ms since 1970; ``None`` if
+            that is not known.
+        """
+        found: set[TopicPartition] = set()
+        silent: Offsets = {}
+        for tp in {*commits, *offsets}:
+            made = log_ids_of({tp: commits.get(tp)}, self.now)
+            then = made if made.topics else self.moved.only([tp.topic])
+            if then.created_again(self.now):
+                found.add(tp)
+            elif not (made.cluster or then.topics) and tp in offsets:
+                silent[tp] = offsets[tp]
+        if silent and read_at is not None:
+            found |= newer_records(self.client, silent, read_at).keys()
+        return found
+
+
+def _of_other_query(commit: Commit | None, query_id: str) -> bool:
+    made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+    return made is not None and made.query not in ("", query_id)
 
 
 def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> bool:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import archives_from_newest
+from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs, log_ids_of
@@ -35,12 +35,14 @@ class LogCheck:
     :param what: where the offsets come from, such as ``the receipt``.
     :param then: the ids that it names.
     :param checkpoint: its archives say on which cluster it was moved, where the group's commits do not.
+    :param remedy: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`.
     """
 
     allow_new_cluster: bool = False
     what: str = ""
     then: LogIds = UNKNOWN_LOGS
     checkpoint: SparkCheckpoint | None = None
+    remedy: str = ""
 
     def refusals(
         self, now: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
@@ -56,19 +58,19 @@ class LogCheck:
             return []
         commits = commits or {}
         return (
-            other_logs(self.what, self.then, now)
-            or foreign_logs(group_id, commits, now, old_offsets=old_offsets)
+            other_logs(self.what, self.then, now, remedy=self.remedy)
+            or foreign_logs(group_id, commits, now, old_offsets=old_offsets, remedy=self.remedy)
             or ([] if log_ids_of(commits, now).cluster else self._other_cluster(now))
         )
 
     def _other_cluster(self, now: LogIds) -> list[str]:
         if self.checkpoint is None or not now.cluster:
             return []
-        for archive in archives_from_newest(self.checkpoint):
-            if archive.log_ids.cluster:
-                what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
-                return other_logs(what, LogIds(archive.log_ids.cluster), now)
-        return []
+        archive = newest_with_cluster(self.checkpoint)
+        if archive is None:
+            return []
+        what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
+        return other_logs(what, LogIds(archive.log_ids.cluster), now, remedy=self.remedy)
 
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
@@ -100,38 +102,48 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
 
 def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
     """
-    Return where a record that a batch has read is newer than the batch: it has read other logs.
-
-    That is seen where all records of a log are newer, or the one before the offset. Where retention has
-    deleted them, or they have times that lie ahead of the present time, nothing is known.
+    Return where a record that a batch has read is newer than the batch, see :func:`newer_records`.
 
     :param offsets: those up to which the batch has read.
     :param read_at: when the batch was planned, in ms since 1970.
     """
+    newer = newer_records(client, offsets, read_at)
+    if not newer:
+        return []
+    whole = [tp for tp, at in newer.items() if at is None]
+    if whole:
+        found = f"the first record of {summarize(whole)}"
+    else:
+        first = min(newer)
+        found = f"the record before the offset on {summarize(newer)} (of {iso_time(newer[first] or 0)})"
+    return [
+        f"{found} is newer than the batch of {iso_time(read_at)} that has read up to offset "
+        f"{offsets[min(whole or newer)]}: the topic was deleted and created again, or the connection leads "
+        "to another cluster; correct the connection, or let the query begin with a new checkpoint. If record "
+        "times are not those of writing, or the offsets are right here, set allow_new_cluster=True once"
+    ]
+
+
+def newer_records(client: OffsetsClient, offsets: Offsets, read_at: int) -> dict[TopicPartition, int | None]:
+    """
+    Return the partitions of which a batch cannot have read what they hold: it has read other logs.
+
+    That is seen where all records of a log are newer than the batch, or the one before the offset. Where
+    retention has deleted them, or they have times that lie ahead of the present time, nothing is known.
+
+    :return: partition -> the time of the record before the offset; ``None`` where all records are newer.
+    """
     read = sorted(tp for tp, offset in offsets.items() if offset > 0)
     if not read:
-        return []
+        return {}
     since, now = read_at + _CLOCKS, int(time.time() * 1_000) + _CLOCKS
     later = client.offsets_for_time(read, since)
     doubtful = [tp for tp in read if (first := later[tp]) is not None and first < offsets[tp]]
     whole = [tp for tp in doubtful if later[tp] == 0]
-    if whole:
-        ahead = client.offsets_for_time(whole, now)
-        whole = [tp for tp in whole if ahead[tp] != 0]
-    if whole:
-        found = f"the first record of {summarize(whole)}"
-    else:
-        times = _times_before(client, {tp: offsets[tp] for tp in doubtful if later[tp] != 0})
-        whole = [tp for tp, at in times.items() if since <= at <= now]
-        if not whole:
-            return []
-        found = f"the record before the offset on {summarize(whole)} (of {iso_time(times[whole[0]])})"
-    return [
-        f"{found} is newer than the batch of {iso_time(read_at)} that has read up to offset "
-        f"{offsets[whole[0]]}: the topic was deleted and created again, or the connection leads to another "
-        "cluster; correct the connection, or let the query begin with a new checkpoint. If record times are "
-        "not those of writing, or the offsets are right here, set allow_new_cluster=True once"
-    ]
+    ahead = client.offsets_for_time(whole, now) if whole else {}
+    times = _times_before(client, {tp: offsets[tp] for tp in doubtful if later[tp] != 0})
+    newer: dict[TopicPartition, int | None] = {tp: at for tp, at in times.items() if since <= at <= now}
+    return newer | {tp: None for tp in whole if ahead[tp] != 0}
 
 
 def _times_before(client: OffsetsClient, offsets: Offsets) -> dict[TopicPartition, int]:

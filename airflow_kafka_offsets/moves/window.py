@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.kafka.positions import partitions_in
+from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, LogIds
 from airflow_kafka_offsets.model.offsets import (
+    Commits,
     LogRange,
     OffsetRange,
     Offsets,
     Positions,
     TopicPartition,
+    committed_offsets,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, parse_pattern, timestamp_ms
@@ -25,7 +29,13 @@ from airflow_kafka_offsets.model.reset_targets import offsets_at_time, starting_
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound, check_bounds
-from airflow_kafka_offsets.moves.window_checks import deleted_before, emptied, log_elsewhere, window_positions
+from airflow_kafka_offsets.moves.window_checks import (
+    deleted_before,
+    emptied,
+    log_elsewhere,
+    window_commits,
+    window_positions,
+)
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -55,8 +65,8 @@ def plan_window(
     :param now: the present time; a window must not end later.
     :param max_records: a window with more records ends earlier, see
         :meth:`~airflow_kafka_offsets.model.window.OffsetWindow.limited`.
-    :return: the window; its source says ``start``, ``end``, ``group_id``, whether it was ``limited``, and the
-        ``topic_ids`` of the topics without a commit.
+    :return: the window; its source says ``start``, ``end``, ``group_id``, whether it was ``limited``, and in
+        ``logs`` the ids of the ``cluster`` and of the ``topics``.
     :raises PlanRefusedError: if it cannot be read as planned: records are lost, or it is none.
     :raises NoCommitError: if no topics are named and the group has no commit.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
@@ -66,10 +76,13 @@ def plan_window(
         raise UsageError(
             "start='committed' needs a group_id; without a group start with 'earliest', a time or offsets"
         )
-    positions = window_positions(client, named)
+    commits = window_commits(client, named)
+    positions = {tp: at for each in commits.values() for tp, at in committed_offsets(each).items()}
     partitions = _partitions(client, named.scope, start, end, positions)
     # Before the logs: of a topic that is created again in between the window does not have the new id.
-    ids = known_log_ids(client, {tp.topic for tp in partitions if positions.get(tp) is None}).topics
+    log_ids = known_log_ids(client, {tp.topic for tp in partitions})
+    if start.at == "committed":
+        _refuse_foreign(commits, log_ids)
     # Positions before logs: a live group then looks further behind than it is, never further ahead.
     logs = client.log_ranges(partitions)
     if start.at == "committed":
@@ -99,7 +112,7 @@ def plan_window(
         raise PlanRefusedError(refusals)
     limited = window if max_records is None else window.limited(max_records)
     log_elsewhere(limited, positions)
-    source = {"start": str(start), "end": str(end), "group_id": named.group_id, "topic_ids": ids}
+    source = {"start": str(start), "end": str(end), "group_id": named.group_id, "logs": log_ids.as_json()}
     return replace(limited, source={**source, "limited": limited.records < window.records})
 
 
@@ -117,6 +130,14 @@ def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
             f"no topic on the broker fits topics_pattern={pattern!r}: correct it, or the connection"
         )
     return TopicScope(dict.fromkeys(topics))
+
+
+def _refuse_foreign(commits: Mapping[str, Commits], log_ids: LogIds) -> None:
+    """Refuse to begin at the position of a group that was committed on another cluster, or topic."""
+    remedy = f"reset the group with {NEW_CLUSTER} if the pipeline was moved there"
+    found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
+    if refusals := [refusal for each in found for refusal in each]:
+        raise PlanRefusedError(refusals)
 
 
 def _partitions(

@@ -8,11 +8,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, WindowMismatchError
-from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
+from airflow_kafka_offsets.kafka.log_ids import other_logs_now
+from airflow_kafka_offsets.kafka.positions import group_commits, group_positions, last_commits
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Commits,
+    LogRange,
+    Offsets,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
-from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -24,33 +32,20 @@ log = logging.getLogger(__name__)
 
 def check_window(client: OffsetsClient, window: OffsetWindow, named: Groups) -> None:
     """Refuse a window that cannot be read any more: records are deleted, or a topic was recreated."""
-    refusals = [*created_again(client, window), *window.refusals(client.log_ranges(window.ranges))]
+    refusals = [*other_logs_than(client, window), *window.refusals(client.log_ranges(window.ranges))]
     if refusals:
         raise PlanRefusedError(refusals)
     if named.group_id is not None:
         log_elsewhere(window, window_positions(client, named.within(TopicScope.of(window.ranges))))
 
 
-def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
+def other_logs_than(client: OffsetsClient, window: OffsetWindow) -> list[str]:
     """
-    Return which topics of a window were deleted and created again since it was planned, as their ids show.
+    Return why a window means other records now: another cluster, or a topic that was created again.
 
-    :raises BrokerError: if the ids were known then, and cannot be had now.
+    :raises BrokerError: if the ids were known when it was planned, and cannot be had now.
     """
-    planned = window.source.get("topic_ids")
-    topics = {tp.topic for tp in window.ranges}
-    known = (
-        {topic: planned[topic] for topic in topics & planned.keys()} if isinstance(planned, Mapping) else {}
-    )
-    now = client.log_ids(known).topics if known else {}
-    others = sorted(topic for topic, found in now.items() if found != known[topic])
-    if not others:
-        return []
-    return [
-        f"{', '.join(map(repr, others))} was deleted and created again since the window was planned (topic "
-        f"id {shorten(known[others[0]])} then, {now[others[0]]} now), or the connection leads to another "
-        "cluster: the window's offsets mean other records by now; trigger a new run"
-    ]
+    return other_logs_now(client, "the window", window.log_ids, remedy="trigger a new run")
 
 
 def committed_by(client: OffsetsClient, named: Groups, dag: str, run: str) -> bool:
@@ -68,12 +63,14 @@ def committed_by(client: OffsetsClient, named: Groups, dag: str, run: str) -> bo
 
 def window_positions(client: OffsetsClient, named: Groups) -> Positions:
     """Return the groups' positions in their topics, ``None`` for no commit; nothing without a group."""
-    if named.group_id is None:
-        return {}
-    positions: Positions = {}
-    for group, topics in named.scopes().items():
-        positions |= group_positions(client, group, topics)
-    return positions
+    found = window_commits(client, named)
+    return {tp: at for commits in found.values() for tp, at in committed_offsets(commits).items()}
+
+
+def window_commits(client: OffsetsClient, named: Groups) -> dict[str, Commits]:
+    """Return the last commits of each group in its topics, ``None`` for no commit."""
+    scopes = {} if named.group_id is None else named.scopes()
+    return {group: group_commits(client, group, topics) for group, topics in scopes.items()}
 
 
 def deleted_before(

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import read_back
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.log_checks import LogCheck
-from airflow_kafka_offsets.moves.window_checks import created_again
+from airflow_kafka_offsets.moves.window_checks import other_logs_than
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -63,15 +63,15 @@ def plan_window_commits(
     """
     by_group = targets.by_group
     part = window.only(tp for offsets in by_group.values() for tp in offsets)
-    created = [] if allow_new_cluster else created_again(client, part)
+    elsewhere = [] if allow_new_cluster else other_logs_than(client, part)
     plans = {}
-    for group, offsets in by_group.items() if committed_at and not created else ():
+    for group, offsets in by_group.items() if committed_at and not elsewhere else ():
         if done := _done(client, group, window.only(offsets), source, str(committed_at)):
             plans[group] = done
     left = replace(targets, by_group={group: by_group[group] for group in by_group if group not in plans})
     check = LogCheck(allow_new_cluster)
     for plan in plan_commits(client, left, source=source, on_out_of_range=on_out_of_range, log_check=check):
-        refusals = (*created, *plan.refusals, *_refusals(window, plan))
+        refusals = (*elsewhere, *plan.refusals, *_refusals(window, plan))
         plans[plan.group_id] = replace(plan, refusals=refusals)
     return [plans[group] for group in by_group]
 

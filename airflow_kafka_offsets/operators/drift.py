@@ -14,7 +14,8 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.model.drift import REMEDIES, REPORT_VERSION, DriftReport, parse_grace, reports_json
+from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, parse_grace, reports_json
+from airflow_kafka_offsets.model.drift_verdict import REMEDIES
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.parameters import choice, parse_interval

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError, WindowReadError
+from airflow_kafka_offsets.kafka.log_ids import other_logs_now
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.location import check_file_uri
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
@@ -127,12 +128,13 @@ class _Reading:
         level = isolation_level(self._options)
         try:
             with broker(self._options, spark=self._spark, client_config=self._client_config) as kafka:
+                elsewhere = other_logs_now(kafka, "the window", window.log_ids, remedy="trigger a new run")
                 logs = seen = kafka.log_ranges(window.ranges)
                 if level == "read_committed":
                     seen = kafka.log_ranges(window.ranges, isolation_level=level)
         except UnknownTopicPartitionError as error:
             return [str(error)]
-        refusals = window.refusals(logs)
+        refusals = [*elsewhere, *window.refusals(logs)]
         held_back = [
             tp for tp, offsets in window.ranges.items() if seen[tp].end < offsets.end <= logs[tp].end
         ]

@@ -18,7 +18,8 @@ from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.kafka.retention import retentions
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
+from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed
 from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
@@ -39,7 +40,9 @@ WORST_FIRST: tuple[str, ...] = (
     "records lost",
     "topic recreated",
     "topic gone",
+    "not read",
     "expiring",
+    "other query",
     "group ahead",
     "no commit",
     "partition added",

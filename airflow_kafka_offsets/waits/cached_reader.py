@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, SetupError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel, LogRange, TopicPartition
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -164,6 +165,14 @@ class CachedReader:
                 if not isinstance(settings := found[topic], BrokerError)
             }
         return found
+
+    def cluster_id(self) -> str:
+        """Return the id of the cluster, which the client knows."""
+        return self._client.cluster_id()
+
+    def log_ids(self, topics: Iterable[str]) -> LogIds:
+        """Return the ids of the cluster and of topics; a poll does not ask for them."""
+        return self._client.log_ids(topics)
 
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, ClassVar
+from functools import cached_property, reduce
+from operator import or_
+from typing import Any, ClassVar, TypeGuard
 
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.kafka.log_ids import other_logs_now
 from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, parse_time, timestamp_ms
 from airflow_kafka_offsets.model.receipt import read_receipt
@@ -22,7 +25,14 @@ from airflow_kafka_offsets.model.reset_targets import offsets_at_time
 from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.text import quoted
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.waits.wait import Reading, Wait, check_in_log, partition_table, says_unknown
+from airflow_kafka_offsets.waits.wait import (
+    Reading,
+    Wait,
+    check_in_log,
+    partition_table,
+    refuse_other_logs,
+    says_unknown,
+)
 
 _TARGETS = (
     "'latest', a time such as '2026-03-01T00:00:00+00:00' or '{{ data_interval_end }}', offsets such as "
@@ -30,6 +40,7 @@ _TARGETS = (
 )
 """The choices, for an error text."""
 
+_NEW_RECEIPT = "give the receipt of a task that moved the group there"
 _SOON = 60_000
 """Milliseconds for which a sensor waits: clocks differ, and a run may start at its target."""
 
@@ -68,9 +79,11 @@ class ReachedWait(Wait):
 
         :raises UsageError: for names that select nothing; for a time in the future, retriable where it is
             about to come.
+        :raises DriftError: for a receipt of another cluster, or of a topic that was created again.
         """
         scope = self.named.scope
         if isinstance(self.target, Mapping):
+            refuse_other_logs(other_logs_now(client, "target", self._recorded, remedy=_NEW_RECEIPT))
             named = {"target": self._target}
             if refusals := Groups(None, scope).misnamed(named, "the target", partitions=True):
                 raise UsageError("; ".join(refusals))
@@ -141,21 +154,34 @@ class ReachedWait(Wait):
 
     @cached_property
     def _target(self) -> Offsets:
-        return parse_offsets(self.target, "target")
+        return _moved_to(self.target) if _is_receipt(self.target) else parse_offsets(self.target, "target")
+
+    @property
+    def _recorded(self) -> LogIds:
+        """The logs that the offsets of a receipt count in, as far as it says."""
+        receipts = read_receipt(self.target) if _is_receipt(self.target) else ()
+        return reduce(or_, (each.log_ids for each in receipts), UNKNOWN_LOGS)
 
 
 def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
-    """Read a target: offsets as plain JSON, ``latest``, or a time as text."""
+    """Read a target: offsets or a receipt as plain JSON, ``latest``, or a time as text."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         value = load_json(value, parameter)
+    if _is_receipt(value):
+        _moved_to(value)
+        return dict(value)
     if isinstance(value, Mapping):
-        return offsets_json(_moved_to(value) if "version" in value else parse_offsets(value, parameter))
+        return offsets_json(parse_offsets(value, parameter))
     if value == "latest":
         return "latest"
     try:
         return iso_time(timestamp_ms(parse_time(value, parameter)))
     except UsageError:
         raise UsageError(f"{parameter}={quoted(value)}: expected {_TARGETS}") from None
+
+
+def _is_receipt(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping) and "version" in value
 
 
 def _check_passed(moment: int) -> None:

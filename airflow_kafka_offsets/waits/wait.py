@@ -13,23 +13,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
+from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
-from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
+from airflow_kafka_offsets.kafka.positions import group_commits, partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import Lag
+from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, LogIds, other_logs
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     Logs,
     Offsets,
     Positions,
     TopicPartition,
+    committed_offsets,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import choice, parse_interval
@@ -39,6 +43,9 @@ from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.pipeline import NAME_READERS
 
 PositionSource = Literal["group", "checkpoint"]
+
+_MOVED = f"reset the pipeline with {NEW_CLUSTER} if it was moved there"
+"""What to do where a position is of another cluster."""
 
 SHOWN = 20
 """Partitions in the table of a reading: those that are furthest behind."""
@@ -167,11 +174,13 @@ class Wait:
         if checkpoint is None:
             return None
         try:
-            return checkpoint.read()
+            state = checkpoint.read()
         except CheckpointNotFoundError:
             if self.from_checkpoint:
                 raise
             return None
+        moved = newest_with_cluster(checkpoint) if self.from_checkpoint else None
+        return state if moved is None else replace(state, log_ids=moved.log_ids)
 
     def find(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the positions of each group or source; empty before a checkpoint's first finished batch."""
@@ -193,6 +202,7 @@ class Wait:
 
         :raises UsageError: if names select nothing, see :mod:`airflow_kafka_offsets.model.groups`.
         :raises CheckpointError: if the checkpoint's newest batch has no Kafka offsets.
+        :raises DriftError: if the positions are of another cluster, as commits and moves record it.
         """
         sources = None
         if state is not None and state.batch_id is not None:
@@ -200,12 +210,20 @@ class Wait:
             if state.without_kafka:
                 raise CheckpointError(state.without_kafka)
         if self.from_checkpoint:
+            if state is not None:
+                what, cluster = f"the newest move of {state.location}", LogIds(client.cluster_id())
+                refuse_other_logs(other_logs(what, state.log_ids, cluster, remedy=_MOVED))
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.named.within(scope)
         if not sources and self.checkpoint_location and named.names_sources:
             return {}
         scopes = named.scopes(sources or None)
-        return {group: group_positions(client, group, partitions) for group, partitions in scopes.items()}
+        positions = {}
+        for group, partitions in scopes.items():
+            commits = group_commits(client, group, partitions)
+            refuse_other_logs(foreign_logs(group, commits, LogIds(client.cluster_id()), remedy=_MOVED))
+            positions[group] = committed_offsets(commits)
+        return positions
 
     def unknown_groups(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> list[str]:
         """Return the groups that have committed nothing in any topic that this user may see."""
@@ -262,6 +280,12 @@ def says_unknown(groups: Sequence[str]) -> str:
         "this broker: the wait goes on until the first commit; if there should be one, correct group_id or "
         "the connection"
     )
+
+
+def refuse_other_logs(refusals: Sequence[str]) -> None:
+    """Refuse offsets of other logs, which mean nothing here, with a DriftError."""
+    if refusals:
+        raise DriftError("; ".join(refusals))
 
 
 def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs: Logs) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 import threading
 import time
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from written_query import QUERY_ID, Query
 
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -22,59 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from airflow_kafka_offsets.model.offsets import Offsets
 
 DEADLINE = 30.0
-QUERY_ID = "11111111-2222-3333-4444-555555555555"
 
 
 class Done(NamedTuple):
     code: int
     out: str
     err: str
-
-
-class Query:
-    """Writes a checkpoint as a Spark query does, with Hadoop's checksums beside the files."""
-
-    def __init__(self, root: Path, query_id: str) -> None:
-        self.root = root
-        self.location = str(root)
-        self.write("metadata", json.dumps({"id": query_id}))
-
-    def write(self, path: str, text: str) -> None:
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        file.with_name(f".{file.name}.crc").write_bytes(b"crc\0" + path.encode())
-
-    def plan(self, batch: int, *sources: Mapping[str, Mapping[int, int]]) -> None:
-        """Begin a batch that ends at these offsets, {topic: {partition: offset}} for each source."""
-        head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}})
-        self.write(f"offsets/{batch}", "\n".join(["v1", head, *map(json.dumps, sources)]))
-
-    def run(self, batch: int, *sources: Mapping[str, Mapping[int, int]]) -> None:
-        """Begin a batch and finish it."""
-        self.plan(batch, *sources)
-        self.write(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
-
-    def files(self) -> dict[str, bytes]:
-        """Everything that is there."""
-        files = (file for file in self.root.rglob("*") if file.is_file())
-        return {str(file.relative_to(self.root)): file.read_bytes() for file in files}
-
-    def sparks_files(self) -> dict[str, bytes]:
-        """What Spark reads: neither checksums nor archives."""
-        return {
-            name: data
-            for name, data in self.files().items()
-            if not name.endswith(".crc") and not name.startswith("_kafka_offsets/")
-        }
-
-    def stands(self, source: str = "0") -> dict[int, int]:
-        """{partition: offset} of a source with one topic."""
-        offsets: Offsets = SparkCheckpoint(self.location).read().kafka_offsets[source]
-        return {tp.partition: offset for tp, offset in offsets.items()}
 
 
 @pytest.fixture

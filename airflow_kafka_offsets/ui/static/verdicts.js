@@ -1,7 +1,7 @@
 // How serious a verdict or a headroom is.
 
 /** Verdicts of records that are lost, or that will be unless somebody does something. */
-const BAD = new Set(["records lost", "expiring", "topic gone", "topic recreated"]);
+const BAD = new Set(["records lost", "expiring", "topic gone", "topic recreated", "not read"]);
 const GOOD = new Set(["in step", "no drift"]);
 const SOON = 3_600;
 const TODAY = 86_400;

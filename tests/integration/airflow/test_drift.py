@@ -34,12 +34,13 @@ LONG_AGO = 1_700_000_000
 def checkpoint(tmp_path):
     """Writes a checkpoint as Spark does: checkpoint({topic: {0: 5}}, ended_at=..., done=True)."""
 
-    def write(topics, *, batch=0, ended_at=LONG_AGO, done=True):
+    def write(topics, *, batch=0, planned_at=None, ended_at=LONG_AGO, done=True):
         root = tmp_path / "checkpoint"
         (root / "offsets").mkdir(parents=True, exist_ok=True)
         (root / "commits").mkdir(exist_ok=True)
         (root / "metadata").write_text(json.dumps({"id": "query-a"}))
-        head = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
+        planned = int((time.time() if planned_at is None else planned_at) * 1_000)
+        head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": planned, "conf": {}})
         line = json.dumps({t: {str(p): o for p, o in held.items()} for t, held in topics.items()})
         (root / "offsets" / str(batch)).write_text(f"v1\n{head}\n{line}")
         if done:
@@ -338,7 +339,7 @@ def test_where_the_storage_tells_no_time_a_batch_counts_from_when_it_was_planned
         def modified(self, path):
             raise NotImplementedError
 
-    location = checkpoint({topic: {0: 4}}, ended_at=time.time())
+    location = checkpoint({topic: {0: 4}}, planned_at=LONG_AGO, ended_at=time.time())
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         (report,) = pipeline_drift(
             client,
@@ -348,6 +349,63 @@ def test_where_the_storage_tells_no_time_a_batch_counts_from_when_it_was_planned
         )
     assert report.batch.ended_at == datetime.fromtimestamp(LONG_AGO, tz=timezone.utc)
     assert report.drifted
+
+
+def test_a_topic_that_was_created_again_with_more_records_is_no_group_that_is_behind(
+    checkpoint, topic, new_group, commit, context, recreate, produce
+):
+    group = new_group()
+    location = checkpoint({topic: {0: 10, 1: 5}}, planned_at=time.time() + 1)
+    commit(group, topic, {0: 10, 1: 5})
+    recreate(topic, 2)
+    deadlines.until(lambda: time.time() > SparkCheckpoint(location).read().batch_timestamp_ms / 1_000 + 1)
+    produce(topic, {0: 30, 1: 30})
+    commit(group, topic, {0: 10})
+    with pytest.raises(AirflowFailException) as failure:
+        check(context, group_id=group, checkpoint_location=location)
+    assert set(verdicts(context).values()) == {"topic recreated"}
+    assert "run the task that commits" not in str(failure.value)
+
+
+def test_the_id_of_the_topic_tells_one_that_was_created_again(
+    checkpoint, topic, new_group, commit, context, bootstrap_servers
+):
+    group, location = new_group(), checkpoint({topic: {0: 10, 1: 5}})
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        ids = client.log_ids([topic])
+    same = CommitMetadata(query="query-a").texts([TopicPartition(topic, 0)], ids)[topic]
+    commit(group, topic, {0: 10, 1: 5}, same)
+    assert not check(context, group_id=group, checkpoint_location=location)["drifted"]
+    commit(group, topic, {1: 5}, same.replace(ids.topics[topic], "another-one"))
+    with pytest.raises(AirflowFailException):
+        check(context, group_id=group, checkpoint_location=location)
+    assert verdicts(context) == {0: "in step", 1: "topic recreated"}
+
+
+def test_a_topic_that_the_query_no_longer_reads_is_drift_while_records_wait(
+    checkpoint, topic, new_group, commit, context, make_topic, produce
+):
+    group, other = new_group(), make_topic(1)
+    produce(other, {0: 7})
+    names = {"group_id": group, "checkpoint_location": checkpoint({topic: {0: 10, 1: 6}})}
+    commit(group, topic, {0: 10, 1: 6})
+    commit(group, other, {0: 3})
+    with pytest.raises(AirflowFailException, match=rf"not read on 1 of 3 partitions \({other}-0\)"):
+        check(context, **names)
+    assert not check(context, **names, topics=[topic])["drifted"]
+    commit(group, other, {0: 7})
+    report = check(context, **names)
+    assert not report["drifted"]
+    assert report["pipelines"][0]["groups"][0]["verdicts"] == {"in step": 2, "not read": 1}
+
+
+def test_a_group_that_follows_another_query_is_not_in_step_where_the_offsets_are_equal(
+    checkpoint, topic, new_group, commit, context
+):
+    group = new_group()
+    commit(group, topic, {0: 10, 1: 6}, CommitMetadata(query="query-b").text())
+    with pytest.raises(AirflowFailException, match="other query on 2 of 2 partitions"):
+        check(context, group_id=group, checkpoint_location=checkpoint({topic: {0: 10, 1: 6}}))
 
 
 def create(admin, topic):

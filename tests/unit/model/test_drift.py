@@ -10,16 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.drift import (
-    PASSING,
-    REMEDIES,
-    DriftReport,
-    NewestBatch,
-    PartitionDrift,
-    Verdict,
-    parse_grace,
-    reports_json,
-)
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, parse_grace, reports_json
+from airflow_kafka_offsets.model.drift_verdict import PASSING, REMEDIES, PartitionDrift, Verdict
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
@@ -94,6 +86,25 @@ UNKNOWN = Headroom("unknown", reason="retention.bytes=9")
 def test_the_verdict_where_headroom_was_asked_for(checkpoint, committed, log, headroom, verdict):
     entry = replace(partition(checkpoint, committed, log), headroom=headroom, min_headroom=60)
     assert entry.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("entry", "verdict", "drifted"),
+    [
+        (replace(partition(50, 50), recreated=True), "topic recreated", True),
+        (replace(partition(50, 50, None), recreated=True), "topic gone", True),
+        (replace(partition(None, 50), read=False), "not read", True),
+        (replace(partition(None, 9), read=False), "not read", True),
+        (replace(partition(None, 100), read=False), "not read", False),
+        (replace(partition(None, 101), read=False), "topic recreated", True),
+        (replace(partition(50, 50), other_query=True), "other query", True),
+        (replace(partition(50, 40), other_query=True), "other query", True),
+        (replace(partition(9, 50), other_query=True), "records lost", True),
+    ],
+)
+def test_positions_that_are_not_to_be_compared(entry, verdict, drifted):
+    assert (entry.verdict, entry.drifted) == (verdict, drifted)
+    assert report(entry, ended_at=NOW, grace=MINUTE).drifted == drifted
 
 
 def test_a_report_says_how_much_is_left_and_what_is_not_known():

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, WindowMismatchError
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -137,3 +138,16 @@ def test_a_window_in_its_log_is_not_refused():
 def test_json_that_is_no_window_is_refused(change, said):
     with pytest.raises(OffsetsFormatError, match=said):
         OffsetWindow.parse({**WINDOW.as_json(), **change})
+
+
+@pytest.mark.parametrize(
+    ("source", "ids"),
+    [
+        ({"logs": {"cluster": "c", "topics": {"orders": "a", "other": "b"}}}, LogIds("c", {"orders": "a"})),
+        ({"topic_ids": {"orders": "a+/"}}, LogIds("", {"orders": "a-_"})),
+        ({}, UNKNOWN_LOGS),
+    ],
+)
+def test_a_window_names_its_logs_also_one_of_an_earlier_version(source, ids):
+    window = OffsetWindow({TopicPartition("orders", 0): OffsetRange(0, 5)}, source=source)
+    assert OffsetWindow.parse(window.as_text()).log_ids == ids

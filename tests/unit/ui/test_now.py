@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import get_args
 
-from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, PartitionDrift, Verdict
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
+from airflow_kafka_offsets.model.drift_verdict import PartitionDrift, Verdict
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.ui.now import MOVE_UNFINISHED, WORST_FIRST, _drift
