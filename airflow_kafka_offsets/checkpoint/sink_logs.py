@@ -69,12 +69,21 @@ class _Snapshot(NamedTuple):
     """The batch of the query that it holds, if any."""
 
 
-def iceberg_batch(data: bytes, name: str, query_id: str) -> int | None:
-    """
-    Return the newest batch of a query in an Iceberg table's metadata, ``None`` if the table has none.
+class IcebergTable(NamedTuple):
+    """What the metadata of an Iceberg table say."""
 
-    As Iceberg itself does, it looks from the current snapshot on at one parent after the other. A batch of
-    the query in any other snapshot counts too, if it is newer.
+    batch_id: int | None
+    """The newest batch of the query in it, if any."""
+    earlier: frozenset[str]
+    """Names of the files that had the metadata before, as far as they are listed."""
+
+
+def iceberg_table(data: bytes, name: str, query_id: str) -> IcebergTable:
+    """
+    Read a file of an Iceberg table's metadata.
+
+    The newest batch is found as Iceberg finds it: from the current snapshot on, one parent after the other. A
+    batch of the query in any other snapshot counts too, if it is newer.
 
     :raises CheckpointFormatError: if it is not a table's metadata, or a parent is not there any more before a
         batch of the query was found.
@@ -86,12 +95,13 @@ def iceberg_batch(data: bytes, name: str, query_id: str) -> int | None:
             f"{name}: found {kind_of(version)} as format-version; expected 1, 2 or 3: a newer version of "
             "this package may know it"
         )
-    listed = metadata.get("snapshots", [])
-    if not isinstance(listed, list):
-        raise CheckpointFormatError(f"{name}: found {kind_of(listed)} as snapshots; expected a list")
+    earlier = frozenset(
+        str(entry.get("metadata-file")).rpartition("/")[2]
+        for entry in _objects(metadata, "metadata-log", name)
+    )
     snapshots = dict(
         _snapshot(value, f"{name}, snapshot number {number}", query_id)
-        for number, value in enumerate(listed, 1)
+        for number, value in enumerate(_objects(metadata, "snapshots", name), 1)
     )
     current = metadata.get("current-snapshot-id")
     current = None if current == -1 else _number(current, f"{name}, current-snapshot-id", optional=True)
@@ -103,9 +113,9 @@ def iceberg_batch(data: bytes, name: str, query_id: str) -> int | None:
             )
         if snapshot.batch_id is not None:
             others = [other.batch_id for other in snapshots.values() if other.batch_id is not None]
-            return max([snapshot.batch_id, *others])
+            return IcebergTable(max([snapshot.batch_id, *others]), earlier)
         current = snapshot.parent
-    return None
+    return IcebergTable(None, earlier)
 
 
 def hudi_layout(text: str, name: str) -> int:
@@ -207,9 +217,7 @@ class _Avro:
         )
 
 
-def _snapshot(value: Any, where: str, query_id: str) -> tuple[int, _Snapshot]:
-    if not isinstance(value, dict):
-        raise CheckpointFormatError(f"{where}: found {kind_of(value)}; expected an object")
+def _snapshot(value: dict[str, Any], where: str, query_id: str) -> tuple[int, _Snapshot]:
     number = _number(value.get("snapshot-id"), f"{where}, snapshot-id")
     parent = _number(value.get("parent-snapshot-id"), f"{where}, parent-snapshot-id", optional=True)
     summary = _part(value, "summary", where)
@@ -227,6 +235,14 @@ def _part(value: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     if not isinstance(part, dict):
         raise CheckpointFormatError(f"{where}: found {kind_of(part)} as {key}; expected an object")
     return part
+
+
+def _objects(value: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """Return a list of objects in an object, an empty one if there is none."""
+    listed = value.get(key, [])
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise CheckpointFormatError(f"{where}: found {kind_of(listed)} as {key}; expected a list of objects")
+    return listed
 
 
 def _number(value: Any, where: str, *, optional: bool = False) -> Any:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fsspec import AbstractFileSystem
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_batch
+from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS
 from airflow_kafka_offsets.storage import decode, list_names, may_list_late, open_location, read_bytes
@@ -93,13 +93,12 @@ def _delta(log: _Directory, query_id: str) -> int | None:
     commits recorded, are not read.
     """
     names = log.names()
-    if "_commits" in names or "_staged_commits" in names:
-        for directory in ("_commits", "_staged_commits"):
-            if any(not name.startswith(".") for name in log.inner(directory).names()):
-                raise CheckpointFormatError(
-                    f"{log.path}/{directory}: is not empty, so a catalog keeps the table's newest commits; "
-                    "expected all of them in _delta_log"
-                )
+    for directory in {"_commits", "_staged_commits"}.intersection(names):
+        if any(not name.startswith(".") for name in log.inner(directory).names()):
+            raise CheckpointFormatError(
+                f"{log.path}/{directory}: is not empty, so a catalog keeps the table's newest commits; "
+                "expected all of them in _delta_log"
+            )
     newest = max((int(found[1]) for name in names if (found := _DELTA.fullmatch(name))), default=None)
     if newest is None:
         return None
@@ -120,35 +119,42 @@ def _delta(log: _Directory, query_id: str) -> int | None:
 
 def _iceberg(log: _Directory, query_id: str) -> int | None:
     """
-    Return the newest batch of a query in the newest metadata of an Iceberg table.
+    Return the newest batch of a query in the metadata of an Iceberg table.
 
-    Which file is the current one, only the catalog knows. It is among those with the highest number, or
-    such a file was made from it and holds its snapshots too.
+    Which file is the current one, only the catalog knows. The one with the highest number is it, or was made
+    from it, or is of another branch of the catalog: so files that it does not name as earlier ones count too.
     """
-    names = [name for name in log.names() if ".metadata.json" in name and not name.startswith(".")]
-    numbers: dict[int, list[str]] = {}
+    numbers: dict[str, int] = {}
     kinds = set()
-    for name in names:
+    for name in log.names():
+        if ".metadata.json" not in name or name.startswith("."):
+            continue
         found = _ICEBERG.fullmatch(name)
         if found is None:
             raise CheckpointFormatError(f"{log.path}/{name}: found a name that Iceberg does not give")
         kinds.add(found[1])
-        numbers.setdefault(int(found[2]), []).append(name)
-    if len(kinds) > 1 or len(numbers.get(0, ())) > 1:
+        numbers[name] = int(found[2])
+    if len(kinds) > 1 or list(numbers.values()).count(0) > 1:
         raise CheckpointFormatError(
             f"{log.path}: found the metadata of two tables or catalogs; expected those of one"
         )
     if not numbers:
         return None
-    newest = max(numbers)
+    newest = max(numbers, key=lambda name: numbers[name])
     if "v" in kinds and may_list_late(log.fs):
-        while log.read(f"v{newest + 1}.metadata.json") is not None:
-            newest += 1
-            numbers[newest] = [f"v{newest}.metadata.json"]
-    found_batches = [
-        iceberg_batch(log.file(name), f"{log.path}/{name}", query_id) for name in numbers[newest]
-    ]
-    return max((batch for batch in found_batches if batch is not None), default=None)
+        while log.read(unlisted := f"v{numbers[newest] + 1}.metadata.json") is not None:
+            numbers[unlisted] = numbers[newest] + 1
+            newest = unlisted
+    table = iceberg_table(log.file(newest), f"{log.path}/{newest}", query_id)
+    oldest = min(numbers[name] for name in numbers if name == newest or name in table.earlier)
+    others = sorted(name for name in numbers.keys() - table.earlier - {newest} if numbers[name] >= oldest)
+    if len(others) > MOST_FILES:
+        raise CheckpointFormatError(
+            f"{log.path}: found {len(others):,} files that {newest} does not name as earlier ones; expected "
+            f"at most {MOST_FILES:,}"
+        )
+    batches = [iceberg_table(log.file(name), f"{log.path}/{name}", query_id).batch_id for name in others]
+    return max((batch for batch in (table.batch_id, *batches) if batch is not None), default=None)
 
 
 def _hudi(log: _Directory) -> int | None:

@@ -31,7 +31,7 @@ from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_batch
+from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.checkpoint.state_store import whole_states_after
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.config import (
@@ -698,7 +698,7 @@ READERS: Mapping[str, Reader] = {
         recorded("delta-*/_delta_log/*.json", under=TABLES),
     ),
     "Iceberg metadata": Reader(
-        _read_batch(lambda data: iceberg_batch(data, "v7.metadata.json", _WRITER)),
+        _read_batch(lambda data: iceberg_table(data, "v7.metadata.json", _WRITER).batch_id),
         [*(seeds := recorded("iceberg-*/metadata/*.json", under=TABLES)), *map(gzip.compress, seeds)],
     ),
     "Hudi commit": Reader(

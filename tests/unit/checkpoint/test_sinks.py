@@ -309,6 +309,19 @@ def test_the_newest_metadata_of_an_iceberg_table_count_in_every_catalog(
     assert_refused(begun, seek(begun, **discarding("iceberg", root)), "has recorded batch 3")
 
 
+def test_a_branch_of_an_iceberg_catalog_with_more_metadata_hides_no_batch(
+    table: Callable[[str], Path], begun: Path, assert_refused: Refused
+) -> None:
+    root = table("iceberg-1.10.1")
+    text = iceberg(root).read_text()
+    (root / "metadata/v6.metadata.json").write_text(text)
+    assert seek(begun, **discarding("iceberg", root)).refusals == ()
+
+    iceberg(root, 5).write_text(text.replace('epochId":"2"', 'epochId":"3"'))
+
+    assert_refused(begun, seek(begun, **discarding("iceberg", root)), "has recorded batch 3")
+
+
 def test_metadata_of_an_iceberg_table_may_be_packed(table: Callable[[str], Path], begun: Path) -> None:
     import gzip
 
