@@ -447,10 +447,27 @@ def test_a_newer_batch_of_any_writer_of_a_hudi_table_counts(
             lambda table: replaced(newest_commit(table), b"INSERT", b"_hudi_streaming_sink_checkpoint"),
             "found _hudi_streaming_sink_checkpoint 2 times; expected one key of that name",
         ),
+        (
+            "hudi-1.1.1",
+            lambda table: replaced(
+                newest_commit(table), b"Obj\x01\x02", b"Obj\x01\x04\x14avro.codec\x0edeflate"
+            ),
+            "found compressed Avro; expected it as Hudi writes it",
+        ),
         ("hudi-0.15.0", lambda table: cut(newest_commit(table), 1), "the file is cut off"),
         ("hudi-0.15.0", lambda table: newest_commit(table).unlink(), "has recorded no batch after 1"),
     ],
-    ids=["layout", "no layout", "cut off", "cut in a text", "schema", "twice", "JSON cut off", "newest gone"],
+    ids=[
+        "layout",
+        "no layout",
+        "cut off",
+        "cut in a text",
+        "schema",
+        "twice",
+        "codec",
+        "JSON cut off",
+        "newest gone",
+    ],
 )
 def test_a_hudi_table_that_does_not_say_enough_is_refused(
     name: str,
