@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.sinks import newest_recorded
 from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
-from airflow_kafka_offsets.errors import CheckpointError
-from airflow_kafka_offsets.model.checkpoint_plan import SINKS, CheckpointPolicy
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError
+from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS, SINKS, CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
-from airflow_kafka_offsets.storage import list_names, may_list_late, open_location, read_bytes
 
-HARMLESS_SINKS = ("idempotent", "kafka", "noop")
-"""Sinks to which a batch id may come again with other records."""
-
-SKIPPING_SINKS = {"delta": "Delta", "iceberg": "Iceberg", "hudi": "Hudi"}
-"""Table formats that record the batch ids that they have seen, and skip them."""
-
-_SINK_ID = re.compile(r"([0-9]+)(?:\.compact)?")
+_IF_DELETED = "with failOnDataLoss=false for that run if records of it are deleted"
+"""How a query finishes a batch that it cannot read as a whole any more."""
+_FINISH = f"run the query once, which finishes it ({_IF_DELETED})"
 
 
 class Survey(NamedTuple):
@@ -113,59 +108,60 @@ def pending_refusals(checkpoint: SparkCheckpoint, survey: Survey, policy: Checkp
     if policy.pending_batch == "fail":
         return [
             f"{checkpoint.location}: {batches} was begun and not finished: running the query once would "
-            "finish it; or set pending_batch='discard' and name the sink, if that may get the batch's id "
-            "again with other records"
+            f"finish it ({_IF_DELETED}); or set pending_batch='discard' and name the sink, if that may get "
+            "the batch's id again with other records"
         ]
     if is_stateful(checkpoint):
         return [
             f"{checkpoint.location}: {batches} was begun and not finished, and the query keeps state, which "
-            "may hold the batch already: it cannot be discarded; run the query once, which finishes it"
+            f"may hold the batch already: it cannot be discarded; {_FINISH}"
         ]
-    return _sink_refusals(checkpoint, survey.pending[0], f"discarding {batches}", policy)
+    return _sink_refusals(checkpoint, survey, survey.pending[0], f"discarding {batches}", policy)
 
 
 def _sink_refusals(
-    checkpoint: SparkCheckpoint, first: int, doing: str, policy: CheckpointPolicy
+    checkpoint: SparkCheckpoint, survey: Survey, first: int, doing: str, policy: CheckpointPolicy
 ) -> list[str]:
-    if policy.sink in HARMLESS_SINKS:
-        return []
-    if policy.sink is None:
+    """
+    Return why batch ids from ``first`` on must not occur again with other records.
+
+    A sink that records the batches it has written skips their ids. That the right place was read is shown by
+    the newest batch that the checkpoint has finished: the sink must have recorded that one.
+    """
+    sink, location = policy.sink, policy.sink_location
+    if sink is None:
         return [
             f"{doing} lets the query use the batch id again with other records, and the checkpoint does not "
             f"say where it writes to: set sink to {SINKS}"
         ]
-    if policy.sink in SKIPPING_SINKS:
+    if sink not in RECORDING_SINKS:
+        return []
+    log = RECORDING_SINKS[sink]
+    if location is None:
         return [
-            f"{doing} lets the query use the batch id again, and {SKIPPING_SINKS[policy.sink]} skips ids "
-            "that it has seen: the new records would be lost; run the query once so that nothing is "
-            "unfinished, and seek"
+            f"{doing} lets the query use the batch id again, and a sink {sink!r} skips ids that it has "
+            f"recorded: set sink_location, the directory it writes to, so that its {log} can be checked"
         ]
-    if policy.sink_location is None:
-        return [
-            f"{doing} lets the query use the batch id again, and a file sink skips ids that it has recorded: "
-            "set sink_location, the directory it writes to, so that its _spark_metadata can be checked"
-        ]
-    recorded = _recorded_by_file_sink(checkpoint, policy.sink_location, first)
+    try:
+        recorded = newest_recorded(checkpoint, survey.state.query_id, sink, location, first)
+    except CheckpointFormatError as error:
+        return [f"{doing}: whether the sink has recorded batch {first} cannot be known: {error}; {_FINISH}"]
     if recorded is None:
-        return [f"sink_location={policy.sink_location}: has no _spark_metadata, so no file sink writes to it"]
+        return [
+            f"sink_location={location}: has no {log} with a batch of query {survey.state.query_id}: give the "
+            f"directory that the query writes to, or {_FINISH}"
+        ]
     if recorded >= first:
         return [
-            f"{doing}: the file sink has recorded batch {recorded} in {policy.sink_location}/_spark_metadata "
-            "and would skip it, with all new records: run the query once, which finishes it, and seek"
+            f"{doing}: the sink has recorded batch {recorded} in {location}/{log} and would skip it, with "
+            f"all new records: {_FINISH}, and seek"
+        ]
+    if recorded < survey.batch_id:
+        return [
+            f"sink_location={location}: {log} has recorded no batch after {recorded}, and the checkpoint has "
+            f"finished batch {survey.batch_id}: give the directory that the query writes to, or {_FINISH}"
         ]
     return []
-
-
-def _recorded_by_file_sink(checkpoint: SparkCheckpoint, location: str, first: int) -> int | None:
-    """Return the newest batch that a file sink has recorded, or another one from ``first`` on."""
-    same = location.partition(":")[0] == checkpoint.location.partition(":")[0]
-    fs, root = open_location(location, checkpoint.fs if same else None)
-    names = set(list_names(fs, f"{root}/_spark_metadata") or ())
-    if may_list_late(fs):
-        unlisted = {str(first), f"{first}.compact"} - names
-        names |= {name for name in unlisted if read_bytes(fs, f"{root}/_spark_metadata/{name}") is not None}
-    numbers = [int(found[1]) for name in names if (found := _SINK_ID.fullmatch(name))]
-    return max(numbers, default=None)
 
 
 def unfinished_refusals(survey: Survey, batch_id: int) -> list[str]:
@@ -243,4 +239,4 @@ def truncate_refusals(
         refusals.append(f"{location}: is of continuous mode, whose checkpoints are not moved")
     if is_stateful(checkpoint):
         refusals += _unloadable(survey, batch_id, stores)
-    return refusals + _sink_refusals(checkpoint, batch_id + 1, "truncating", policy)
+    return refusals + _sink_refusals(checkpoint, survey, batch_id + 1, "truncating", policy)

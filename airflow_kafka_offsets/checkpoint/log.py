@@ -112,7 +112,7 @@ def parse_query_id(text: str, name: str) -> str:
 
     :raises CheckpointFormatError: if it is anything else.
     """
-    value = _json_object(text, name, 'a query\'s {"id": "<uuid>"}')
+    value = json_object(text, name, 'a query\'s {"id": "<uuid>"}')
     query_id = value.get("id")
     if not isinstance(query_id, str) or not is_query_id(query_id):
         raise CheckpointFormatError(
@@ -135,7 +135,7 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
     version = _version(lines[0], name)
     if len(lines) < 2:
         raise _cut_off(name, "only the version line", "a line of metadata and one for each source")
-    metadata = _json_object(lines[1], f"{name}, line 2", "the batch's metadata") if lines[1] else {}
+    metadata = json_object(lines[1], f"{name}, line 2", "the batch's metadata") if lines[1] else {}
     # Spark ends the file without a line feed; editors add one, and Spark reads such a file all the same.
     source_lines = lines[2:-1] if lines[-1] == "" else lines[2:]
     if not source_lines:
@@ -166,7 +166,7 @@ def check_commit_log(text: str, name: str) -> None:
     _version(version_line, name)
     if not separator:
         raise _cut_off(name, "only the version line", "the commit's metadata after it")
-    _json_object(metadata, f"{name}, line 2", "the commit's metadata")
+    json_object(metadata, f"{name}, line 2", "the commit's metadata")
 
 
 def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
@@ -228,7 +228,13 @@ def _split_named(line: str, where: str) -> tuple[str, str]:
     return source, offset
 
 
-def _json_object(text: str, where: str, expected: str) -> dict[str, Any]:
+def json_object(text: str, where: str, expected: str) -> dict[str, Any]:
+    """
+    Read a JSON object.
+
+    :param expected: what it should be, for the error text.
+    :raises CheckpointFormatError: if it is anything else, or too large.
+    """
     if refusal := excess(where, text):
         raise CheckpointFormatError(refusal)
     # Spark's own JSON may hold a key twice, which load_json refuses.

@@ -178,7 +178,11 @@ _sink_options = (
         help="Where the query writes to; idempotent: a foreachBatch that overwrites by the records' own key. "
         "For any other sink: seek only.",
     ),
-    click.option("--sink-location", metavar="URI", help="Directory that a file sink writes to."),
+    click.option(
+        "--sink-location",
+        metavar="URI",
+        help="Directory that a file, delta, iceberg or hudi sink writes to: what it has recorded is checked.",
+    ),
 )
 
 

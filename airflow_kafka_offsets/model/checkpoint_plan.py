@@ -31,11 +31,13 @@ Where the query writes to, which its checkpoint does not say.
 
 A batch id that occurs again with other records is harmless to ``kafka`` and to ``noop``, and to
 ``idempotent``: a ``foreachBatch`` function that overwrites by the records' own key, and does not hand the id
-on, as Delta's ``txnVersion`` does. A ``file`` sink (``parquet``, ``json``, ...) skips ids that its
-``_spark_metadata`` has recorded, and ``delta``, ``iceberg`` and ``hudi`` those that their tables have
-recorded: the records are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no
-id occur again. ``tests/compatibility/sinks.py`` has tried each.
+on, as Delta's ``txnVersion`` does. The :data:`RECORDING_SINKS` skip ids that they have recorded: the records
+are lost. Of any other sink nothing is known, so that only a seek is safe, which lets no id occur again.
+``tests/compatibility/sinks.py`` has tried each.
 """
+
+RECORDING_SINKS = {"file": "_spark_metadata", "delta": "_delta_log", "iceberg": "metadata", "hudi": ".hoodie"}
+"""Sinks that record which batches they have written -> where they do it, a directory in ``sink_location``."""
 
 SINKS = (
     "'idempotent' (a foreachBatch that overwrites by the records' own key, and does not hand the batch id "
@@ -61,7 +63,7 @@ class CheckpointPolicy:
     sink: Sink | None = None
     """Needed where a batch id would occur again."""
     sink_location: str | None = None
-    """Directory that a ``file`` sink writes to."""
+    """Directory that one of the :data:`RECORDING_SINKS` writes to: of a table, where the table is."""
     allow_state: bool = False
     """Whether a query that keeps state may be moved although the state stays as it is."""
 
@@ -80,10 +82,10 @@ class CheckpointPolicy:
             None if sink_location is None else str(sink_location),
             parse_switch(allow_state, "allow_state"),
         )
-        if policy.sink_location is not None and policy.sink != "file":
+        if policy.sink_location is not None and policy.sink not in RECORDING_SINKS:
             raise UsageError(
-                f"sink_location={shorten(sink_location)} would be ignored with sink={sink!r}: expected "
-                "sink='file', or none"
+                f"sink_location={shorten(sink_location)} would be ignored with sink={sink!r}: expected sink "
+                f"{' or '.join(map(repr, RECORDING_SINKS))}, or no sink_location"
             )
         return policy
 

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.worker import started_early
 from airflow_kafka_offsets.model.checkpoint_plan import (
     QUIET_PERIOD,
+    RECORDING_SINKS,
     CheckpointPolicy,
     PendingBatch,
     Sink,
@@ -241,7 +242,8 @@ class MovingOperator(OffsetsOperator):
         ``foreachBatch`` that overwrites by the records' own key), ``kafka``, ``noop``, ``file``, ``delta``,
         ``iceberg`` or ``hudi``, see
         :data:`~airflow_kafka_offsets.model.checkpoint_plan.Sink`. (templated)
-    :param sink_location: directory that a ``file`` sink writes to. (templated)
+    :param sink_location: directory that a ``file`` sink writes to, or of the ``delta``, ``iceberg`` or
+        ``hudi`` table: a batch that is recorded there is not discarded. (templated)
     :param allow_state: move a query that keeps state although its state stays as it is. (templated)
     :param quiet_period: time without a write to the checkpoint after which the query counts as stopped:
         seconds (10 by default), a timedelta or ISO 8601 text; the task waits for it if it must. (templated)
@@ -291,8 +293,8 @@ class MovingOperator(OffsetsOperator):
         super().check_parameters()
         if self.checkpoint_location is None:
             self.check_unused("without checkpoint_location", **_CHECKPOINT_DEFAULTS)
-        elif self.sink != "file" and not is_template(self.sink):
-            self.check_unused("without sink='file'", sink_location=None)
+        elif self.sink not in tuple(RECORDING_SINKS) and not is_template(self.sink):
+            self.check_unused(f"without sink={' or '.join(map(repr, RECORDING_SINKS))}", sink_location=None)
 
     def origin(self, context: Context) -> CommitMetadata:
         """Return what the commits of this task run record: also that they move on purpose."""

@@ -2,7 +2,8 @@
 The experiment of ``sinks.py``, in one Spark: writes what became of the records of each sink to a file.
 
 Each query reads 30 records in three batches. Then its checkpoint is moved so that batch ids come again with
-other records, and 20 new records are read.
+other records, and 20 new records are read. And a query whose sink records its batches loses records of a
+batch that it has begun: the batch is discarded as the tool allows it, and the query reads on.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.model import offsets
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pyspark.sql import DataFrame
+
+    from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+    from airflow_kafka_offsets.model.checkpoint_plan import Sink as SinkName
 
 DEADLINE = 120
 RECORDS, NEW = range(30), range(30, 50)
@@ -42,6 +48,9 @@ class Sink:
     :param servers: of Kafka.
     :param home: a directory for it alone.
     """
+
+    recording: SinkName | None = None
+    """Its name, if it records the batches that it has written."""
 
     def __init__(self, spark: SparkSession, servers: str, home: Path) -> None:
         self.spark, self.servers, self.home = spark, servers, home
@@ -111,6 +120,7 @@ class Kafka(Sink):
 
 class File(Sink):
     kind = "parquet"
+    recording: SinkName | None = "file"
 
     def write(self, frame: DataFrame) -> Any:
         return frame.writeStream.format(self.kind).option("path", self.place)
@@ -121,10 +131,15 @@ class File(Sink):
 
 class Delta(File):
     kind = "delta"
+    recording = "delta"
 
 
 class Iceberg(Sink):
+    recording = "iceberg"
+
     def set_up(self) -> None:
+        warehouse = self.spark.conf.get("spark.sql.catalog.local.warehouse")
+        self.place = f"{warehouse}/experiment/{self.table.rpartition('.')[2]}"
         self.spark.sql(f"CREATE TABLE {self.table} (n INT) USING iceberg")
 
     def write(self, frame: DataFrame) -> Any:
@@ -152,6 +167,7 @@ class IcebergWriter:
 
 class Hudi(File):
     kind = "hudi"
+    recording = "hudi"
 
     def write(self, frame: DataFrame) -> Any:
         options = {
@@ -213,32 +229,103 @@ def discard(location: str) -> None:
     apply_checkpoint_plan(checkpoint, plan, quiet_period=0)
 
 
-def experiment(sink: Sink, move: Callable[[str], None], topic: str) -> dict[str, int]:
-    """Return how many of the new records are lost, and how many of all are there twice."""
-    location = str(sink.home / "checkpoint")
+class Query:
+    """A query that reads what is produced into a topic, and ends."""
 
-    def run(numbers: range) -> None:
-        produce(sink.servers, topic, numbers)
-        reader = sink.spark.readStream.format("kafka").option("kafka.bootstrap.servers", sink.servers)
-        frame = reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
-        writer = sink.write(frame.selectExpr("CAST(CAST(value AS STRING) AS INT) AS n"))
-        query = writer.option("checkpointLocation", location).trigger(availableNow=True).start()
+    def __init__(self, sink: Sink, topic: str) -> None:
+        self.sink, self.topic, self.location = sink, topic, str(sink.home / "checkpoint")
+        make_topic(sink.servers, topic)
+
+    def run(self, numbers: range, write: Callable[[DataFrame], Any] | None = None) -> None:
+        produce(self.sink.servers, self.topic, numbers)
+        reader = self.sink.spark.readStream.format("kafka").option("subscribe", self.topic)
+        reader = reader.option("kafka.bootstrap.servers", self.sink.servers)
+        frame = reader.option("startingOffsets", "earliest").load()
+        writer = (write or self.sink.write)(frame.selectExpr("CAST(CAST(value AS STRING) AS INT) AS n"))
+        query = writer.option("checkpointLocation", self.location).trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(DEADLINE), "the query did not end"
         finally:
             query.stop()
 
-    for part in (RECORDS[:10], RECORDS[10:20], RECORDS[20:]):
-        run(part)
-    assert sorted(sink.read()) == list(RECORDS), "the sink does not hold what was written before the move"
-    move(location)
+    def fails(self, numbers: range, write: Callable[[DataFrame], Any] | None = None) -> bool:
+        try:
+            self.run(numbers, write)
+        except StreamingQueryException:
+            return True
+        return False
+
+    def read_three_batches(self) -> None:
+        for part in (RECORDS[:10], RECORDS[10:20], RECORDS[20:]):
+            self.run(part)
+        assert sorted(self.sink.read()) == list(RECORDS), "the sink does not hold what was written"
+
+    def result(self, expected: Iterable[int]) -> dict[str, int]:
+        """Return how many of the expected records are lost, and how many of all are there twice."""
+        found = Counter(self.sink.read())
+        return {
+            "lost": sum(number not in found for number in expected),
+            "twice": sum(count > 1 for count in found.values()),
+        }
+
+
+def moved(query: Query, move: Callable[[str], None]) -> dict[str, int]:
+    query.read_three_batches()
+    move(query.location)
     for part in (NEW[:10], NEW[10:]):
-        run(part)
-    found = Counter(sink.read())
-    return {
-        "lost": sum(number not in found for number in NEW),
-        "twice": sum(count > 1 for count in found.values()),
+        query.run(part)
+    return query.result(NEW)
+
+
+def after_data_loss(query: Query) -> dict[str, int] | str:
+    """Delete records of a batch that was begun, discard the batch, and read on from the log start."""
+    sink, location = query.sink, query.location
+    if sink.recording is None:
+        return "-"
+    policy = CheckpointPolicy("discard", sink.recording, sink.place)
+    query.read_three_batches()
+    # Written, and not finished: as after a crash between the two.
+    commits = {
+        path: path.read_bytes()
+        for name in ("2", ".2.crc")
+        if (path := Path(location, "commits", name)).exists()
     }
+    for path in commits:
+        path.unlink()
+    (refusal,) = seek_to(location, query.topic, 20, policy).refusals
+    assert "has recorded batch 2" in refusal, refusal
+    for path, data in commits.items():
+        path.write_bytes(data)
+    # Begun, and not written.
+    assert query.fails(NEW[:10], lambda frame: frame.writeStream.foreachBatch(_die))
+    delete_records(sink.servers, query.topic, before=35)
+    # Hudi's sink ends the process when a batch fails.
+    assert sink.recording == "hudi" or (query.fails(range(0)) and query.fails(range(0)))
+    plan = seek_to(location, query.topic, 35, policy)
+    apply_checkpoint_plan(SparkCheckpoint(location), plan, quiet_period=0)
+    query.run(NEW[10:])
+    return query.result(NEW[5:])
+
+
+def _die(batch: DataFrame, batch_id: int) -> None:
+    raise RuntimeError("killed")
+
+
+def seek_to(location: str, topic: str, offset: int, policy: CheckpointPolicy) -> CheckpointPlan:
+    return plan_seek(SparkCheckpoint(location), {"0": {offsets.TopicPartition(topic, 0): offset}}, policy)
+
+
+def delete_records(servers: str, topic: str, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, before)]).values():
+        deleted.result(DEADLINE)
+
+
+EXPERIMENTS: dict[str, Callable[[Query], Any]] = {
+    "truncate": lambda query: moved(query, truncate),
+    "discard": lambda query: moved(query, discard),
+    "data loss": after_data_loss,
+}
 
 
 def main() -> None:
@@ -250,18 +337,17 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     report: dict[str, Any] = {}
     for name in told["sinks"]:
-        for move in (truncate, discard):
-            topic = f"{name.replace(' ', '-')}-{move.__name__}-{told['version']}".replace(".", "-")
+        for does, experiment in EXPERIMENTS.items():
+            topic = f"{name.replace(' ', '-')}-{does.replace(' ', '-')}-{told['version']}".replace(".", "-")
             home = Path(told["directory"], f"{topic}-out")
             shutil.rmtree(home, ignore_errors=True)
             home.mkdir(parents=True)
-            make_topic(told["servers"], topic)
             try:
-                found: Any = experiment(SINKS[name](spark, told["servers"], home), move, topic)
+                found: Any = experiment(Query(SINKS[name](spark, told["servers"], home), topic))
             except Exception as error:  # noqa: BLE001  # the other sinks are of interest all the same
                 found = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-            print(told["version"], name, move.__name__, found, flush=True)
-            report.setdefault(name, {})[move.__name__] = found
+            print(told["version"], name, does, found, flush=True)
+            report.setdefault(name, {})[does] = found
     Path(told["report"]).write_text(json.dumps(report))
     spark.stop()
 

@@ -1,5 +1,5 @@
 """
-What becomes of new records if a batch id comes again, in each sink?
+What becomes of new records if a batch id comes again, in each sink? And after data loss?
 
 Run it from the development environment. It takes its environments from ``run.py``, and needs the jars of
 Delta Lake, Iceberg and Hudi from Maven Central::
@@ -84,10 +84,11 @@ def main(versions: tuple[str, ...], directory: Path | None) -> None:
                 jars = [jar_of(jar, directory / "jars") for jar in (*VERSIONS[version].jars, *coordinates)]
                 report = _run(python, version, sinks, jars, kafka.bootstrap_servers, Path(work))
                 found.update({(sink, VERSIONS[version].pyspark): result for sink, result in report.items()})
-    table = Table("sink", "Spark", "truncate: lost", "twice", "discard: lost", "twice")
+    moves = ("truncate", "discard", "data loss")
+    table = Table("sink", "Spark", *(head for move in moves for head in (f"{move}: lost", "twice")))
     for (sink, version), result in found.items():
         cells = []
-        for move in ("truncate", "discard"):
+        for move in moves:
             counts = result[move]
             cells += [str(counts["lost"]), str(counts["twice"])] if isinstance(counts, dict) else [counts, ""]
         table.add_row(sink, version, *cells)

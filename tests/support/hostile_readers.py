@@ -7,6 +7,7 @@ What a reader refuses must be refused with an error of ours; see :func:`try_inpu
 from __future__ import annotations
 
 import atexit
+import gzip
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.checkpoint.state_store import StateStores
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.config import (
@@ -86,6 +88,7 @@ from airflow_kafka_offsets.storage import decode, open_location
 from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
 
 RECORDED = Path(__file__).parents[1] / "checkpoints"
+TABLES = Path(__file__).parents[1] / "tables"
 CORPUS = Path(__file__).parents[1] / "hostile" / "corpus"
 """A directory for each reader, with inputs that once failed."""
 
@@ -420,10 +423,22 @@ def _home() -> Path:
     return home
 
 
-def recorded(pattern: str, most: int = 20) -> list[bytes]:
-    """Return some files of the recorded checkpoints, no two alike."""
-    found = {path.read_bytes() for path in RECORDED.glob(pattern) if not path.name.startswith(".")}
+def recorded(pattern: str, most: int = 20, under: Path = RECORDED) -> list[bytes]:
+    """Return some files of the recorded checkpoints or tables, no two alike."""
+    found = {path.read_bytes() for path in under.glob(pattern) if not path.name.startswith(".")}
     return sorted(found, key=len)[:most]
+
+
+_WRITER = "975d5cb5-daf7-40c6-ad83-ae84395a7b2a"
+
+
+def _read_batch(read: Callable[[bytes], int | None]) -> Callable[[bytes], object]:
+    def check(data: bytes) -> None:
+        batch_id = read(data)
+        if batch_id is not None and not 0 <= batch_id < 2**63:
+            raise HostileInputError(f"batch {batch_id}")
+
+    return check
 
 
 def _read_offset_log(data: bytes) -> None:
@@ -677,6 +692,22 @@ READERS: Mapping[str, Reader] = {
     "commit log": Reader(
         lambda data: check_commit_log(decode(data, "commits/7"), "commits/7"),
         recorded("*/checkpoint/commits/*"),
+    ),
+    "Delta commit": Reader(
+        _read_batch(lambda data: delta_batch(decode(data, "7.json"), "7.json", _WRITER)),
+        recorded("delta-*/_delta_log/*.json", under=TABLES),
+    ),
+    "Iceberg metadata": Reader(
+        _read_batch(lambda data: iceberg_table(data, "v7.metadata.json", _WRITER).batch_id),
+        [*(seeds := recorded("iceberg-*/metadata/*.json", under=TABLES)), *map(gzip.compress, seeds)],
+    ),
+    "Hudi commit": Reader(
+        _read_batch(lambda data: hudi_batch(data, "7.commit")),
+        recorded("hudi-*/.hoodie/**/*.commit", under=TABLES),
+    ),
+    "Hudi properties": Reader(
+        lambda data: hudi_layout(decode(data, "hoodie.properties"), "hoodie.properties"),
+        recorded("hudi-*/.hoodie/hoodie.properties", under=TABLES),
     ),
     "query metadata": Reader(
         lambda data: parse_query_id(decode(data, "metadata"), "metadata"), recorded("*/checkpoint/metadata")

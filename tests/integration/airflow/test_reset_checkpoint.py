@@ -11,6 +11,8 @@ from pathlib import PurePath
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
 from kafka_shell import parse_describe
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -221,7 +223,7 @@ def test_what_cannot_be_done_is_refused_and_neither_is_changed(
     [
         ({}, "batch 2 was begun and not finished: running the query once would finish it"),
         ({"pending_batch": "discard"}, "set sink to 'idempotent'"),
-        ({"pending_batch": "discard", "sink": "delta"}, "Delta skips ids"),
+        ({"pending_batch": "discard", "sink": "delta"}, "set sink_location, the directory it writes to"),
     ],
 )
 def test_an_unfinished_batch_is_refused_unless_it_may_be_discarded(
@@ -241,6 +243,37 @@ def test_an_unfinished_batch_is_discarded_and_kept(topic, group, query, committe
     assert query.stands() == committed(group, topic) == {0: 1, 1: 1, 2: 1}
     of_the_batch = [file for file in query.files() if PurePath(file).name in ("2", ".2.crc")]
     assert of_the_batch == ["_kafka_offsets/0001-seek/offsets/2"]
+
+
+@pytest.mark.parametrize("recorded", [1, 2])
+def test_after_data_loss_a_batch_that_the_table_has_not_recorded_is_discarded(
+    recorded, make_log, new_group, new_query, commit, committed, context, bootstrap_servers, tmp_path
+):
+    topic, group = make_log(), new_group()
+    commit(group, topic, READ)
+    query = new_query({topic: READ})
+    query.plan(2, {topic: ENDS})
+    log = tmp_path / "orders" / "_delta_log"
+    log.mkdir(parents=True)
+    for batch in range(recorded + 1):
+        transaction = {"txn": {"appId": "11111111-2222-3333-4444-555555555555", "version": batch}}
+        (log / f"{batch:020}.json").write_text(json.dumps(transaction) + "\n")
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    (deleted,) = admin.delete_records([ClientPartition(topic, 0, 9)]).values()
+    deleted.result(30)
+    how = {"to_offset": "current", "on_out_of_range": "clamp", "pending_batch": "discard"}
+    how |= {"sink": "delta", "sink_location": str(log.parent)}
+    if recorded == 2:
+        before = query.files()
+        with pytest.raises(
+            AirflowFailException, match="the sink has recorded batch 2 .* failOnDataLoss=false"
+        ):
+            reset(context, query, group, **how)
+        assert (query.files(), committed(group, topic)) == (before, READ)
+    else:
+        receipt = reset(context, query, group, **how)
+        assert receipt["checkpoint"]["discarded"] == [2]
+        assert query.stands() == committed(group, topic) == READ | {0: 9}
 
 
 def test_state_is_refused_unless_it_is_allowed(topic, group, query, committed, context):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +30,8 @@ pytestmark = pytest.mark.integration
 
 ORDERS_0 = TopicPartition("orders", 0)
 DISCARD = CheckpointPolicy("discard", "kafka")
+TABLES = Path(__file__).parents[2] / "tables"
+"""Tables that record the batches 0 to 2 of a query with the id of :class:`Checkpoint`."""
 
 
 class Checkpoint:
@@ -218,8 +221,36 @@ def test_a_batch_that_a_file_sink_has_recorded_and_no_listing_shows_is_not_disca
     late._spark.pipe_file(f"{sink.removeprefix('s3a://')}/_spark_metadata/2", b"v1")
     late._spark.pipe_file(f"{sink.removeprefix('s3a://')}/_spark_metadata/{name}", b"v1")
     policy = CheckpointPolicy("discard", "file", sink)
-    with pytest.raises(PlanRefusedError, match="the file sink has recorded batch 3"):
+    with pytest.raises(PlanRefusedError, match="the sink has recorded batch 3"):
         late.apply(plan_seek, {"0": {ORDERS_0: 7}}, policy)
+
+
+@pytest.mark.parametrize(
+    ("table", "newest"),
+    [
+        ("delta-4.0.0", "_delta_log/00000000000000000003.json"),
+        ("iceberg-1.10.1", "metadata/v5.metadata.json"),
+    ],
+)
+def test_a_batch_that_a_table_has_recorded_and_no_listing_shows_is_not_discarded(checkpoint, table, newest):
+    root = checkpoint.location.removesuffix("/cp") + "/orders"
+    files = {
+        str(path.relative_to(TABLES / table)): path.read_text() for path in (TABLES / table).rglob("*.json")
+    }
+    newer = files[max(files)].replace('"version":2', '"version":3').replace('epochId":"2"', 'epochId":"3"')
+
+    def write(name: str, text: str) -> None:
+        checkpoint._spark.pipe_file(f"{root.removeprefix('s3a://')}/{name}", text.encode())
+
+    for name, text in files.items():
+        write(name, text)
+    policy = CheckpointPolicy("discard", table.partition("-")[0], root)
+    with checkpoint.faults.late_listings():
+        checkpoint.plan(3)
+        assert plan_seek(checkpoint.opened(), {"0": {ORDERS_0: 7}}, policy).refusals == ()
+        write(newest, newer)
+        with pytest.raises(PlanRefusedError, match="the sink has recorded batch 3"):
+            checkpoint.apply(plan_seek, {"0": {ORDERS_0: 7}}, policy)
 
 
 # --- requests that fail

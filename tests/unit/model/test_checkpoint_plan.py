@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import (
     QUIET_PERIOD,
+    RECORDING_SINKS,
     CheckpointPlan,
     CheckpointPolicy,
     Sink,
@@ -84,13 +85,13 @@ def test_a_sink_that_a_template_left_empty_is_none_of_the_sinks(nothing):
 
 @pytest.mark.parametrize("sink", get_args(Sink))
 def test_a_policy_is_read_from_texts(sink):
-    location = "s3a://lake/out" if sink == "file" else None
+    location = "s3a://lake/out" if sink in RECORDING_SINKS else None
     expected = CheckpointPolicy("discard", sink, location, True)
     assert CheckpointPolicy.parse("discard", sink, location, "true") == expected
 
 
-@pytest.mark.parametrize("sink", ["delta", None])
-def test_a_location_of_another_sink_than_a_file_sink_is_refused_as_nobody_reads_it(sink):
+@pytest.mark.parametrize("sink", ["kafka", "idempotent", "noop", None])
+def test_a_location_of_a_sink_that_records_no_batches_is_refused_as_nobody_reads_it(sink):
     with pytest.raises(UsageError, match=f"sink_location=/out would be ignored with sink={sink!r}"):
         CheckpointPolicy.parse("fail", sink, "/out", False)
 

@@ -1,0 +1,275 @@
+"""
+Parses the files in which Delta Lake, Iceberg and Hudi record the batches of streaming queries.
+
+Bytes or text in, a batch id out; nothing here opens a file::
+
+    Delta Lake  _delta_log/<version>.json            {"txn": {"appId": "<query id>", "version": <batch id>}}
+    Iceberg     metadata/<number>...metadata.json    spark.sql.streaming.queryId and .epochId in the
+                                                     summaries of the snapshots
+    Hudi        .hoodie/<instant>.commit, since 1.0  _hudi_streaming_sink_checkpoint: {"<writer>": "<batch
+                .hoodie/timeline/<instants>.commit   id>"} in the metadata: JSON, since 1.0 Avro
+
+Whatever differs is refused with the name of the file, never guessed: the sink would skip the records of a
+batch whose id is recorded and was taken for free.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import Any, NamedTuple
+
+from airflow_kafka_offsets.checkpoint.log import json_object
+from airflow_kafka_offsets.errors import CheckpointFormatError
+from airflow_kafka_offsets.model.text import MAX_SIZE, excess, kind_of, too_large
+from airflow_kafka_offsets.storage import decode
+
+_CATALOG_FEATURES = ("catalogManaged", "catalogOwned", "coordinatedCommits")
+"""Of Delta: the newest commits may be with the catalog only."""
+_ICEBERG_VERSIONS = (1, 2, 3)
+_QUERY, _EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
+_HUDI_KEY = "_hudi_streaming_sink_checkpoint"
+_AVRO_KEY = bytes([2 * len(_HUDI_KEY)]) + _HUDI_KEY.encode()
+"""The key with its length."""
+_AVRO_SCHEMA = re.compile(rb'"name":"Hoodie(Replace)?CommitMetadata"')
+_LAYOUT = re.compile(r"^hoodie\.timeline\.layout\.version=([0-9]{1,9})\s*$", re.MULTILINE)
+_BATCH_ID = re.compile(r"[0-9]{1,18}")
+_LARGEST_ID = 2**63 - 1
+_SYNC = 16
+
+
+def delta_batch(text: str, name: str, query_id: str) -> int | None:
+    """
+    Return the batch of a query that a commit of a Delta table records, ``None`` if it records none.
+
+    :raises CheckpointFormatError: if it is not a commit, or the table's newest commits may be elsewhere.
+    """
+    if refusal := excess(name, text, "\n"):
+        raise CheckpointFormatError(refusal)
+    batch_id = None
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+        where = f"{name}, line {number}"
+        action = json_object(line, where, "an action of a Delta table")
+        features = _part(action, "protocol", where).get("writerFeatures")
+        if isinstance(features, list) and any(str(each).startswith(_CATALOG_FEATURES) for each in features):
+            raise CheckpointFormatError(
+                f"{where}: a catalog keeps the table's newest commits; expected all of them in _delta_log"
+            )
+        transaction = _part(action, "txn", where)
+        if transaction.get("appId") == query_id:
+            batch_id = _number(transaction.get("version"), f"{where}, txn, version")
+    return batch_id
+
+
+class _Snapshot(NamedTuple):
+    """A snapshot of an Iceberg table."""
+
+    parent: int | None
+    batch_id: int | None
+    """The batch of the query that it holds, if any."""
+
+
+class IcebergTable(NamedTuple):
+    """What the metadata of an Iceberg table say."""
+
+    batch_id: int | None
+    """The newest batch of the query in it, if any."""
+    earlier: frozenset[str]
+    """Names of the files that had the metadata before, as far as they are listed."""
+
+
+def iceberg_table(data: bytes, name: str, query_id: str) -> IcebergTable:
+    """
+    Read a file of an Iceberg table's metadata.
+
+    The newest batch is found as Iceberg finds it: from the current snapshot on, one parent after the other. A
+    batch of the query in any other snapshot counts too, if it is newer.
+
+    :raises CheckpointFormatError: if it is not a table's metadata, or a parent is not there any more before a
+        batch of the query was found.
+    """
+    metadata = json_object(decode(_unpacked(data, name), name), name, "an Iceberg table's metadata")
+    version = metadata.get("format-version")
+    if isinstance(version, bool) or version not in _ICEBERG_VERSIONS:
+        raise CheckpointFormatError(
+            f"{name}: found {kind_of(version)} as format-version; expected 1, 2 or 3: a newer version of "
+            "this package may know it"
+        )
+    earlier = frozenset(
+        str(entry.get("metadata-file")).rpartition("/")[2]
+        for entry in _objects(metadata, "metadata-log", name)
+    )
+    snapshots = dict(
+        _snapshot(value, f"{name}, snapshot number {number}", query_id)
+        for number, value in enumerate(_objects(metadata, "snapshots", name), 1)
+    )
+    current = metadata.get("current-snapshot-id")
+    current = None if current == -1 else _number(current, f"{name}, current-snapshot-id", optional=True)
+    while current is not None:
+        snapshot = snapshots.pop(current, None)
+        if snapshot is None:
+            raise CheckpointFormatError(
+                f"{name}: a snapshot has expired that may be of the query; expected one of the query's in it"
+            )
+        if snapshot.batch_id is not None:
+            others = [other.batch_id for other in snapshots.values() if other.batch_id is not None]
+            return IcebergTable(max([snapshot.batch_id, *others]), earlier)
+        current = snapshot.parent
+    return IcebergTable(None, earlier)
+
+
+def hudi_layout(text: str, name: str) -> int:
+    """Return the layout of a Hudi table's timeline from its ``hoodie.properties``: 1 or 2 (since 1.0)."""
+    found = _LAYOUT.search(text)
+    if found is None or int(found[1]) not in (1, 2):
+        raise CheckpointFormatError(
+            f"{name}: found {int(found[1]) if found else 'nothing'} as hoodie.timeline.layout.version; "
+            "expected 1 or 2: a newer version of this package may know it"
+        )
+    return int(found[1])
+
+
+def hudi_batch(data: bytes, name: str) -> int | None:
+    """
+    Return the newest batch that a commit of a Hudi table records, of whatever query, ``None`` if none.
+
+    Hudi notes no query's id, but a name that the job may choose for its writer.
+
+    :raises CheckpointFormatError: if it is not a commit's metadata.
+    """
+    if data.startswith(b"Obj\x01"):
+        recorded = _value_in_avro(data, name)
+    else:
+        metadata = json_object(decode(data, name), name, "a Hudi commit's metadata")
+        recorded = _part(metadata, "extraMetadata", name).get(_HUDI_KEY)
+    if recorded is None:
+        return None
+    where = f"{name}, {_HUDI_KEY}"
+    if not isinstance(recorded, str):
+        raise CheckpointFormatError(f"{where}: found {kind_of(recorded)}; expected a text")
+    return max(
+        (_written(text, where) for text in json_object(recorded, where, "writers").values()), default=None
+    )
+
+
+def _value_in_avro(data: bytes, name: str) -> str | None:
+    """
+    Return what a commit's metadata in Avro have under the key of streaming sinks.
+
+    Avro writes texts as they are, so the key can be found without its schema, unless the file is compressed.
+    """
+    reader = _Avro(data, len(b"Obj\x01"), name)
+    header: dict[str, bytes] = {}
+    while count := reader.number():
+        if count < 0:  # the size of the block follows
+            reader.number()
+        for _ in range(min(abs(count), len(data))):
+            key = decode(reader.text(), name)
+            header[key] = reader.text()
+    if header.get("avro.codec", b"null") != b"null":
+        raise CheckpointFormatError(f"{name}: found compressed Avro; expected it as Hudi writes it")
+    if not _AVRO_SCHEMA.search(header.get("avro.schema", b"")):
+        raise CheckpointFormatError(
+            f"{name}: found Avro of another schema; expected a Hudi commit's metadata"
+        )
+    start, sync = reader.position + _SYNC, data[reader.position : reader.position + _SYNC]
+    if len(sync) < _SYNC or data[-_SYNC:] != sync or len(data) < start + _SYNC:
+        raise CheckpointFormatError(f"{name}: found Avro that is cut off; expected a Hudi commit's metadata")
+    found = data.count(_HUDI_KEY.encode(), start)
+    if found == 0:
+        return None
+    at = data.find(_AVRO_KEY, start)
+    if found > 1 or at < 0:
+        raise CheckpointFormatError(f"{name}: found {_HUDI_KEY} {found} times; expected one key of that name")
+    return decode(_Avro(data, at + len(_AVRO_KEY), name).text(), name)
+
+
+class _Avro:
+    """Reads Avro's numbers and texts."""
+
+    def __init__(self, data: bytes, position: int, name: str) -> None:
+        self.data, self.position, self.name = data, position, name
+
+    def number(self) -> int:
+        """Read a number: seven bits a byte, the lowest first; the lowest bit of all is the sign."""
+        value = 0
+        for shift in range(0, 70, 7):
+            (byte,) = self._bytes(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+        raise self._cut_off()
+
+    def text(self) -> bytes:
+        """Read a text, in UTF-8."""
+        return self._bytes(self.number())
+
+    def _bytes(self, size: int) -> bytes:
+        part = self.data[self.position : self.position + max(size, 0)]
+        if len(part) != size:
+            raise self._cut_off()
+        self.position += size
+        return part
+
+    def _cut_off(self) -> CheckpointFormatError:
+        return CheckpointFormatError(
+            f"{self.name}: found Avro that is cut off or damaged; expected a whole file"
+        )
+
+
+def _snapshot(value: dict[str, Any], where: str, query_id: str) -> tuple[int, _Snapshot]:
+    number = _number(value.get("snapshot-id"), f"{where}, snapshot-id")
+    parent = _number(value.get("parent-snapshot-id"), f"{where}, parent-snapshot-id", optional=True)
+    summary = _part(value, "summary", where)
+    batch_id = (
+        _written(summary.get(_EPOCH), f"{where}, {_EPOCH}") if summary.get(_QUERY) == query_id else None
+    )
+    return number, _Snapshot(parent, batch_id)
+
+
+def _part(value: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+    """Return an object in an object, an empty one if there is none."""
+    part = value.get(key)
+    if part is None:
+        return {}
+    if not isinstance(part, dict):
+        raise CheckpointFormatError(f"{where}: found {kind_of(part)} as {key}; expected an object")
+    return part
+
+
+def _objects(value: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """Return a list of objects in an object, an empty one if there is none."""
+    listed = value.get(key, [])
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise CheckpointFormatError(f"{where}: found {kind_of(listed)} as {key}; expected a list of objects")
+    return listed
+
+
+def _number(value: Any, where: str, *, optional: bool = False) -> Any:
+    if value is None and optional:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_ID:
+        raise CheckpointFormatError(f"{where}: found {kind_of(value)}; expected a whole number from 0 on")
+    return value
+
+
+def _written(value: Any, where: str) -> int:
+    if not isinstance(value, str) or not _BATCH_ID.fullmatch(value):
+        raise CheckpointFormatError(f"{where}: found {kind_of(value)}; expected a batch id in digits")
+    return int(value)
+
+
+def _unpacked(data: bytes, name: str) -> bytes:
+    """Return the content of a file that may be packed with gzip."""
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    gzip = zlib.decompressobj(wbits=31)
+    try:
+        content = gzip.decompress(data, MAX_SIZE + 1)
+    except zlib.error:
+        content = b""
+    if len(content) > MAX_SIZE:
+        raise CheckpointFormatError(too_large(name, len(content)))
+    if not gzip.eof:
+        raise CheckpointFormatError(f"{name}: found gzip that is cut off or damaged; expected a whole file")
+    return content

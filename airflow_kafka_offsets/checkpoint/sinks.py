@@ -1,0 +1,178 @@
+"""Reads which batches of a query its sink has recorded: a file sink, Delta Lake, Iceberg or Hudi."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fsspec import AbstractFileSystem
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
+from airflow_kafka_offsets.errors import CheckpointFormatError
+from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS
+from airflow_kafka_offsets.storage import decode, list_names, may_list_late, open_location, read_bytes
+
+MOST_FILES = 1_000
+"""Files of a table's log that are read."""
+
+_FILE = re.compile(r"([0-9]{1,18})(?:\.compact)?")
+_DELTA = re.compile(r"([0-9]{20})\.json")
+_ICEBERG = re.compile(r"(v?)([0-9]{1,18})(?:-[^/]+?)?(?:\.gz)?\.metadata\.json(?:\.gz)?")
+_HUDI = {
+    1: re.compile(r"[0-9]+\.(?:commit|deltacommit|replacecommit)"),
+    2: re.compile(r"[0-9]+_[0-9]+\.(?:commit|deltacommit|replacecommit)"),
+}
+
+
+class _Directory(NamedTuple):
+    """What a sink records in."""
+
+    fs: AbstractFileSystem
+    path: str
+
+    def names(self) -> list[str]:
+        """Return the names in it; none if there is no such directory."""
+        return list_names(self.fs, self.path) or []
+
+    def inner(self, name: str) -> _Directory:
+        """Return a directory in it."""
+        return _Directory(self.fs, f"{self.path}/{name}")
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content, ``None`` if there is no such file."""
+        return read_bytes(self.fs, f"{self.path}/{name}")
+
+    def file(self, name: str) -> bytes:
+        """Return the content of a file that must be there."""
+        data = self.read(name)
+        if data is None:
+            raise CheckpointFormatError(f"{self.path}/{name}: is not there")
+        return data
+
+
+def newest_recorded(
+    checkpoint: SparkCheckpoint, query_id: str, sink: str, location: str, first: int
+) -> int | None:
+    """
+    Return the newest batch of a query that its sink has recorded, ``None`` if it has recorded none.
+
+    :param sink: one of :data:`~airflow_kafka_offsets.model.checkpoint_plan.RECORDING_SINKS`.
+    :param location: directory that the sink writes to. On the checkpoint's kind of storage it is read with
+        the checkpoint's credentials.
+    :param first: the id that is asked about.
+    :raises CheckpointFormatError: if it cannot be known.
+    """
+    same = location.partition(":")[0] == checkpoint.location.partition(":")[0]
+    fs, root = open_location(location, checkpoint.fs if same else None)
+    log = _Directory(fs, f"{root}/{RECORDING_SINKS[sink]}")
+    read: dict[str, Callable[[], int | None]] = {
+        "file": lambda: _file_sink(log, first),
+        "delta": lambda: _delta(log, query_id),
+        "iceberg": lambda: _iceberg(log, query_id),
+        "hudi": lambda: _hudi(log),
+    }
+    return read[sink]()
+
+
+def _file_sink(log: _Directory, first: int) -> int | None:
+    """Return the newest batch that a file sink has recorded."""
+    names = set(log.names())
+    if may_list_late(log.fs):
+        asked = {f"{number}{kind}" for number in (first - 1, first) for kind in ("", ".compact")}
+        names |= {name for name in asked - names if log.read(name) is not None}
+    return max((int(found[1]) for name in names if (found := _FILE.fullmatch(name))), default=None)
+
+
+def _delta(log: _Directory, query_id: str) -> int | None:
+    """
+    Return the newest batch of a query that the commits of a Delta table record.
+
+    They are read one before the other, from the newest on. Parquet checkpoints, which take over what older
+    commits recorded, are not read.
+    """
+    names = log.names()
+    for directory in {"_commits", "_staged_commits"}.intersection(names):
+        if any(not name.startswith(".") for name in log.inner(directory).names()):
+            raise CheckpointFormatError(
+                f"{log.path}/{directory}: is not empty, so a catalog keeps the table's newest commits; "
+                "expected all of them in _delta_log"
+            )
+    newest = max((int(found[1]) for name in names if (found := _DELTA.fullmatch(name))), default=None)
+    if newest is None:
+        return None
+    if may_list_late(log.fs):
+        while log.read(f"{newest + 1:020}.json") is not None:
+            newest += 1
+    for version in range(newest, max(newest - MOST_FILES, -1), -1):
+        name = f"{version:020}.json"
+        batch_id = delta_batch(decode(log.file(name), f"{log.path}/{name}"), f"{log.path}/{name}", query_id)
+        if batch_id is not None:
+            return batch_id
+    if newest < MOST_FILES:
+        return None
+    raise CheckpointFormatError(
+        f"{log.path}: the newest {MOST_FILES:,} commits have no batch of the query; expected one"
+    )
+
+
+def _iceberg(log: _Directory, query_id: str) -> int | None:
+    """
+    Return the newest batch of a query in the metadata of an Iceberg table.
+
+    Which file is the current one, only the catalog knows. The one with the highest number is it, or was made
+    from it, or is of another branch of the catalog: so files that it does not name as earlier ones count too.
+    """
+    numbers: dict[str, int] = {}
+    kinds = set()
+    for name in log.names():
+        if ".metadata.json" not in name or name.startswith("."):
+            continue
+        found = _ICEBERG.fullmatch(name)
+        if found is None:
+            raise CheckpointFormatError(f"{log.path}/{name}: found a name that Iceberg does not give")
+        kinds.add(found[1])
+        numbers[name] = int(found[2])
+    if len(kinds) > 1 or list(numbers.values()).count(0) > 1:
+        raise CheckpointFormatError(
+            f"{log.path}: found the metadata of two tables or catalogs; expected those of one"
+        )
+    if not numbers:
+        return None
+    newest = max(numbers, key=lambda name: numbers[name])
+    if "v" in kinds and may_list_late(log.fs):
+        while log.read(unlisted := f"v{numbers[newest] + 1}.metadata.json") is not None:
+            numbers[unlisted] = numbers[newest] + 1
+            newest = unlisted
+    table = iceberg_table(log.file(newest), f"{log.path}/{newest}", query_id)
+    oldest = min(numbers[name] for name in numbers if name == newest or name in table.earlier)
+    others = sorted(name for name in numbers.keys() - table.earlier - {newest} if numbers[name] >= oldest)
+    if len(others) > MOST_FILES:
+        raise CheckpointFormatError(
+            f"{log.path}: found {len(others):,} files that {newest} does not name as earlier ones; expected "
+            f"at most {MOST_FILES:,}"
+        )
+    batches = [iceberg_table(log.file(name), f"{log.path}/{name}", query_id).batch_id for name in others]
+    return max((batch for batch in (table.batch_id, *batches) if batch is not None), default=None)
+
+
+def _hudi(log: _Directory) -> int | None:
+    """
+    Return the newest batch that a Hudi table records, of whatever query: Hudi skips up to it.
+
+    Only the active timeline counts, for Hudi too.
+    """
+    name = "hoodie.properties"
+    data = log.read(name)
+    if data is None:
+        return None
+    layout = hudi_layout(decode(data, f"{log.path}/{name}"), f"{log.path}/{name}")
+    timeline = log if layout == 1 else log.inner("timeline")
+    commits = [name for name in timeline.names() if _HUDI[layout].fullmatch(name)]
+    if len(commits) > MOST_FILES:
+        raise CheckpointFormatError(
+            f"{timeline.path}: found {len(commits):,} commits; expected at most {MOST_FILES:,}"
+        )
+    found = [hudi_batch(timeline.file(name), f"{timeline.path}/{name}") for name in commits]
+    return max((batch for batch in found if batch is not None), default=None)
