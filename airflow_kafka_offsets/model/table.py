@@ -88,7 +88,7 @@ def time_text(times: RecordTimes, topic_partition: TopicPartition, offset: int |
     if offset is None or (topic_partition, offset) not in times:
         return None
     time = times[topic_partition, offset]
-    return END if time is None else DELETED if time == DELETED else iso_time(time)
+    return END if time is None else time if isinstance(time, str) else iso_time(time)
 
 
 def times_json(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.offsets import TopicPartition
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.plan import OffsetPlan
+    from airflow_kafka_offsets.model.table import RecordTimes
     from airflow_kafka_offsets.moves.known_moves import KnownMoves
 
     Write = Callable[[OffsetsClient, OffsetPlan, Mapping[str, str]], OffsetPlan]
@@ -48,8 +49,9 @@ def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
     try:
         logs = client.log_ranges({tp for tp, _ in positions})
         deleted = {(tp, offset) for tp, offset in positions if offset < logs[tp].start}
-        times = times_at(client, positions - deleted, _TIMES_WITHIN)
-        return plan.with_times({**times, **dict.fromkeys(deleted, DELETED)})
+        known = times_at(client, positions - deleted, _TIMES_WITHIN)
+        times: RecordTimes = {**known, **dict.fromkeys(deleted, DELETED)}
+        return plan.with_times(times)
     except BrokerError as error:
         log.info("The times of the log are not shown: %s", error)
         return plan

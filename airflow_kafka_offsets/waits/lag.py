@@ -116,10 +116,13 @@ class LagWait(Wait):
         """
         Return why thresholds that hold end no wait: a group has committed nothing at all.
 
+        Under ``earliest`` they hold whatever the group has read: it cannot be further behind than the whole
+        log.
+
         :raises NoCommitError: unless ``on_no_commit`` says what a group counts as before its first commit.
         """
-        groups = self.unknown_groups(client, positions)
-        if groups and self.on_no_commit not in ("earliest", "latest"):
+        groups = [] if self.on_no_commit == "earliest" else self.unknown_groups(client, positions)
+        if groups and self.on_no_commit != "latest":
             raise NoCommitError(
                 f"{', '.join(groups)} has no committed offset on this broker, so its lag is undefined: "
                 "correct the name of the group, or commit first"
