@@ -82,7 +82,7 @@ class KnownMoves:
         moved = self.newest
         if moved is None or not run.run or moved.undone or not moved.name.endswith("-seek"):
             return
-        if (moved.by.dag, moved.by.run) != (run.dag, run.run) or has_run_since(self.checkpoint, moved):
+        if not run.same_run(moved.by) or has_run_since(self.checkpoint, moved):
             return
         # Where it moved forward, to the end of the log, there was nothing to read when it was moved.
         back = {

@@ -143,13 +143,13 @@ def _open_move(
     """
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
-        same = _same_task(unfinished.by, by) or not (by.run or unfinished.by.run)
+        same = by.same_task(unfinished.by) or not (by.run or unfinished.by.run)
         lasting = not (scenario.relative or scenario.from_commits) or isinstance(scenario, ShiftBy)
         if unfinished.request == request and (same or lasting):
             return unfinished
         raise unfinished_refusal(checkpoint, unfinished)
     archives = [each for each in read_archives(checkpoint) if not each.undone]
-    mine = [each for each in archives if _same_task(each.by, by)]
+    mine = [each for each in archives if by.same_task(each.by)]
     retried = bool(mine and by.token and mine[-1].by.token == by.token)
     if not mine or not (cleared or retried):
         return None
@@ -158,15 +158,11 @@ def _open_move(
         return mine[-1]
     _, after = kept_groups(checkpoint, mine[-1])
     still = any(
-        commit is not None and commit.by is not None and _same_task(commit.by, by)
+        commit is not None and commit.by is not None and by.same_task(commit.by)
         for group, offsets in after.items()
         for commit in last_commits(client, group, offsets).values()
     )
     return mine[-1] if still else None
-
-
-def _same_task(one: CommitMetadata, other: CommitMetadata) -> bool:
-    return one.same_task(other) or bool(one.token and one.token == other.token)
 
 
 def plan_checkpoint_seek(

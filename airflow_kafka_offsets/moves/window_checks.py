@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
@@ -53,15 +54,15 @@ def created_again(client: OffsetsClient, window: OffsetWindow) -> list[str]:
     ]
 
 
-def committed_by(client: OffsetsClient, named: Groups, dag: str, run: str) -> bool:
-    """Whether a run of a DAG made one of the groups' present commits, as their metadata shows."""
+def committed_by(client: OffsetsClient, named: Groups, run: CommitMetadata) -> bool:
+    """Whether a run made one of the groups' present commits, as their metadata shows."""
     for group, topics in named.scopes().items():
         try:
             partitions = group_positions(client, group, topics)
         except NoCommitError:
             continue
         for commit in last_commits(client, group, partitions).values():
-            if commit is not None and commit.by and commit.by.run == run and commit.by.dag in ("", dag):
+            if commit is not None and commit.by is not None and run.same_run(commit.by):
                 return True
     return False
 

@@ -22,6 +22,9 @@ HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 READ, BACK, END = 60, 57, 100
 NAMES = ("cleared", "given_up", "skipped", "half_way")
 RACES = 4
+RESETS = ("both", "group")
+# A run of a schedule that was deleted is created again when its DAG's file is read.
+READ_AGAIN = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
     """An Airflow with the recoveries, whose queries have stopped at 60 of 100 records."""
     home = tmp_path_factory.mktemp("recovery-live")
     pipelines = home / "pipelines"
-    for name in (*NAMES, *(f"race-{number}" for number in range(RACES))):
+    for name in (*NAMES, "scheduled", *(f"race-{number}" for number in range(RACES))):
         root = pipelines / name
         for batch, offset in ((0, 10), (1, READ)):
             for directory in ("offsets", "commits"):
@@ -55,7 +58,10 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
     (pipelines / "given_up" / "job").write_text("fail")
     (pipelines / "skipped" / "job").write_text("skip")
     (pipelines / "half_way" / "kill").touch()
-    variables = {"RECOVERY_HOME": str(pipelines), "RECOVERY_TOPIC": topic, "RACES": str(RACES)}
+    client.commit(f"alone-{topic}", {TopicPartition(topic, 0): READ})
+    for reset in RESETS:
+        (pipelines / "scheduled" / f"fail-{reset}").touch()
+    variables = {"RECOVERY_HOME": str(pipelines), "RECOVERY_TOPIC": topic, "RACES": str(RACES), **READ_AGAIN}
     components = [component for component in COMPONENTS if component != TRIGGERER]
     with RunningAirflow(
         home / "airflow", bootstrap_servers, [DAG_FILE], components=components, **variables
@@ -164,6 +170,37 @@ def test_a_reset_and_a_commit_at_the_same_time_end_at_one_position(live, at):
         ended = {states[f"reset_{number}"], states[f"commit_{number}"]}
         assert group == checkpoint == BACK or "failed" in ended, (number, group, checkpoint, states)
     assert [at(f"race-{number}") for number in range(RACES)].count((BACK, BACK)) >= 1
+
+
+def test_a_scheduled_run_that_is_created_again_moves_again_and_its_tries_and_clears_do_as_before(
+    live, at, client, topic
+):
+    tp = TopicPartition(topic, 0)
+
+    def positions():
+        return (*at("scheduled"), client.committed(f"alone-{topic}", [tp])[tp].offset)
+
+    live.pause("scheduled", paused=False)
+    live.wait_until(lambda: live.runs("scheduled"), "the schedule's run")
+    (run,) = (each["dag_run_id"] for each in live.runs("scheduled"))
+    live.wait_until(lambda: live.states("scheduled", run)["both"] == "up_for_retry", "the reset to fail once")
+    clear(live, "scheduled", run, "beside")
+    wait_for(live, "scheduled", run, "success", "failed")
+    # Tried again, and another task of the run was cleared meanwhile: it was moved once.
+    assert (state_of(live, "scheduled", run), positions()) == ("success", (READ - 3,) * 3)
+
+    for reset in RESETS:
+        (live.pipelines / "scheduled" / f"fail-{reset}").touch()
+    clear(live, "scheduled", run, *RESETS, "behind")
+    wait_for(live, "scheduled", run, "success", "failed")
+    # Cleared with what comes after it, before anything was committed: it goes on from its own move.
+    assert (state_of(live, "scheduled", run), positions()) == ("success", (READ - 3,) * 3)
+
+    live.api("DELETE", f"dags/scheduled/dagRuns/{run}")
+    live.wait_until(lambda: live.runs("scheduled"), "the schedule's run, once more")
+    assert [each["dag_run_id"] for each in live.runs("scheduled")] == [run]
+    wait_for(live, "scheduled", run, "success", "failed")
+    assert (state_of(live, "scheduled", run), positions()) == ("success", (READ - 6,) * 3)
 
 
 def live_topic(live):
