@@ -317,6 +317,10 @@ scenario_options = combined(
     click.option("--from-file", metavar="FILE", help="To Kafka's CSV: [group,]topic,partition,offset lines."),
 )
 
+allow_stale_option = click.option(
+    "--allow-stale", is_flag=True, help="Take back a move although the pipeline has gone on since."
+)
+
 out_of_range_option = choice_option(
     "--on-out-of-range", OutOfRangePolicy, "fail", "For an offset outside the log, or a time in the future."
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.archive import find_archive, read_archives
+from airflow_kafka_offsets.checkpoint.archive import Archive, find_archive, read_archives
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.positions import partitions_in
@@ -16,6 +17,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointReceipt,
     read_checkpoint_receipt,
 )
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
@@ -29,6 +31,7 @@ from airflow_kafka_offsets.moves.group_reset import active_groups
 from airflow_kafka_offsets.moves.known_moves import kept_groups
 from airflow_kafka_offsets.moves.reset import moving_sources
 from airflow_kafka_offsets.moves.scenario import read_file
+from airflow_kafka_offsets.moves.stale import judge_stale
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -44,6 +47,9 @@ def plan_restore_receipt(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
     policy: CheckpointPolicy | None = None,
+    by: CommitMetadata | None = None,
+    own: bool = False,
+    allow_stale: bool = False,
 ) -> PipelinePlan:
     """
     Plan to put back what a receipt says was overwritten.
@@ -52,6 +58,10 @@ def plan_restore_receipt(
     :param checkpoint: the checkpoint that moved along; without it only the groups are restored.
     :param on_no_commit: for a partition that had no commit: ``skip`` leaves it where it is, ``earliest``
         moves it to its log start.
+    :param by: who restores.
+    :param own: whether the move is of the same run.
+    :param allow_stale: whether a move may be taken back that others have followed, see
+        :func:`~airflow_kafka_offsets.moves.stale.judge_stale`.
     """
     groups = read_receipt(value)
     if any(group.plan_only for group in groups):
@@ -59,6 +69,13 @@ def plan_restore_receipt(
     before = {group.group_id: group.before for group in groups if group.before}
     plans = _plan_groups(client, before, named, "receipt", on_out_of_range, on_no_commit)
     kept = read_checkpoint_receipt(value)
+    judged = partial(
+        judge_stale,
+        moved_to={group.group_id: group.after for group in groups},
+        by=by or CommitMetadata(),
+        own=own,
+        allow=allow_stale,
+    )
     if kept is None or checkpoint is None:
         remarks = []
         if kept is not None:
@@ -66,7 +83,8 @@ def plan_restore_receipt(
             remarks = [f"{moved}, and is not moved back: no checkpoint is given"]
         elif checkpoint is not None:
             remarks = [f"no checkpoint moved with it, so {checkpoint.location} stays as it is"]
-        return PipelinePlan([replace(plan, notes=(*plan.notes, *remarks)) for plan in plans])
+        remarked = PipelinePlan([replace(plan, notes=(*plan.notes, *remarks)) for plan in plans])
+        return judged(remarked, sources_to={}, checkpoint=None, archive=None)
     query_id = checkpoint.read().query_id
     if query_id != kept.query_id:
         raise PlanRefusedError(
@@ -74,7 +92,16 @@ def plan_restore_receipt(
             f"of query {query_id}: the checkpoint was replaced since; restore the groups alone with "
             "checkpoint_location=None"
         )
-    return PipelinePlan.make(plans, _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy))
+    # Of a move that was refused there is a receipt and no archive, and a later one may have taken its name.
+    same = (
+        each
+        for each in read_archives(checkpoint)
+        if each.name == kept.archive and (each.before, each.after) == (kept.before, kept.after)
+    )
+    archive = next(same, None)
+    restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy)
+    plan = PipelinePlan.make(plans, restored)
+    return judged(plan, sources_to=kept.after, checkpoint=checkpoint, archive=archive)
 
 
 def plan_restore_archive(
@@ -86,21 +113,32 @@ def plan_restore_archive(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
     policy: CheckpointPolicy | None = None,
+    allow_stale: bool = False,
 ) -> PipelinePlan:
     """
     Plan to take back a move of a checkpoint and its groups, also one that has stopped half-way.
 
     :param name: of the move's archive.
-    :param on_no_commit: see :func:`plan_restore_receipt`.
+    :param on_no_commit: see :func:`plan_restore_receipt`; ``allow_stale`` likewise.
     :raises CheckpointError: if there is no such archive.
     """
     archive = find_archive(checkpoint, name)
-    before, _ = kept_groups(checkpoint, archive)
+    before, after = kept_groups(checkpoint, archive)
     plans = _plan_groups(client, before, named, f"archive {archive.name}", on_out_of_range, on_no_commit)
     kept = CheckpointReceipt(
         checkpoint.location, archive.query_id, archive.before, archive.after, archive.name
     )
-    return PipelinePlan.make(plans, _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy))
+    restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy)
+    plan = PipelinePlan.make(plans, restored)
+    return judge_stale(
+        plan,
+        after,
+        archive.after,
+        checkpoint=checkpoint,
+        archive=archive,
+        by=CommitMetadata(),
+        allow=allow_stale,
+    )
 
 
 def _plan_groups(
@@ -190,6 +228,7 @@ def _restored_checkpoint(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
     kept: CheckpointReceipt,
+    archive: Archive | None,
     on_out_of_range: OutOfRangePolicy,
     policy: CheckpointPolicy | None,
 ) -> CheckpointPlan:
@@ -205,19 +244,11 @@ def _restored_checkpoint(
         for source, offsets in kept.before.items()
     }
     targets = {source: plan.after for source, plan in plans.items()}
-    # Of a move that was refused there is a receipt and no archive, and a later one may have taken its name.
-    same = (
-        archive.name
-        for archive in read_archives(checkpoint)
-        if archive.name == kept.archive
-        and not archive.undone
-        and (archive.before, archive.after) == (kept.before, kept.after)
-    )
-    archive = next(same, None)
-    if archive is not None and targets == kept.before:
-        checkpoint_plan = plan_undo(checkpoint, archive, policy)
+    undoes = None if archive is None or archive.undone else archive.name
+    if undoes is not None and targets == kept.before:
+        checkpoint_plan = plan_undo(checkpoint, undoes, policy)
     else:
-        checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=archive)
+        checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=undoes)
     return checkpoint_plan.judged(plans.values())
 
 
