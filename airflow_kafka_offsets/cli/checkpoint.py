@@ -20,6 +20,7 @@ from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     StrictCommand,
     admin_client_options,
+    allow_stale_option,
     checkpoint_argument,
     client_options,
     duration_option,
@@ -131,17 +132,31 @@ def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: E
 @checkpoint.command("undo")
 @checkpoint_argument
 @click.option("--archive", help="The move to undo, by its archive. Default: the newest that was not undone.")
+@allow_stale_option
 @move_options
-def checkpoint_undo(checkpoint: SparkCheckpoint, archive: str | None, execution: Execution) -> None:
+def checkpoint_undo(
+    checkpoint: SparkCheckpoint, archive: str | None, allow_stale: bool, execution: Execution
+) -> None:
     """
     Undo a seek or truncate of the checkpoint at URI.
 
     If the query has run since, the checkpoint is moved to the offsets that it had. No group moves: see
     "group restore". Without --execute it shows what it would do and changes nothing.
     """
+    from airflow_kafka_offsets.checkpoint.archive import find_archive
     from airflow_kafka_offsets.checkpoint.plan_move import plan_undo
+    from airflow_kafka_offsets.moves.stale import judge_stale
 
-    plan = PipelinePlan((), plan_undo(checkpoint, archive, execution.policy))
+    kept = find_archive(checkpoint, archive)
+    plan = judge_stale(
+        PipelinePlan((), plan_undo(checkpoint, kept.name, execution.policy)),
+        {},
+        kept.after,
+        checkpoint=checkpoint,
+        archive=kept,
+        by=execution.metadata,
+        allow=allow_stale,
+    )
     execution.finish(plan, checkpoint=checkpoint)
 
 
@@ -155,7 +170,12 @@ class CheckCommand(StrictCommand):
         except UsageError:
             raise
         except KafkaOffsetsError as error:
-            value = {"version": REPORT_VERSION, "drifted": None, "groups": [], "error": str(error)}
+            value: dict[str, Any] = {
+                "version": REPORT_VERSION,
+                "drifted": None,
+                "groups": [],
+                "error": str(error),
+            }
             print_result(ctx.params["output"], value, ())
             click.echo(f"Error: {error}", err=True)
             raise SystemExit(UNCHECKED) from error

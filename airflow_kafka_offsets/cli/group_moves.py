@@ -14,6 +14,7 @@ from airflow_kafka_offsets.cli.execution import Execution, execution_options, mo
 from airflow_kafka_offsets.cli.options import (
     StrictCommand,
     admin_client_options,
+    allow_stale_option,
     checkpoint_option,
     choice_option,
     combined,
@@ -165,6 +166,7 @@ def reset(
 @click.option(
     "--archive", metavar="NAME", help="With --checkpoint: undo this move of both, also a partial one."
 )
+@allow_stale_option
 @out_of_range_option
 @new_cluster_option
 @choice_option(
@@ -181,6 +183,7 @@ def restore(
     from_file: str | None,
     checkpoint: SparkCheckpoint | None,
     archive: str | None,
+    allow_stale: bool,
     on_no_commit: Any,
     execution: Execution,
     client: OffsetsClient,
@@ -199,9 +202,10 @@ def restore(
         refuse_unused("without --checkpoint", *CHECKPOINT_OPTIONS)
     policies["policy"] = execution.policy
     if not from_file:
-        policies["on_no_commit"] = on_no_commit
+        policies |= {"on_no_commit": on_no_commit, "allow_stale": allow_stale}
     if from_file:
         refuse_unused("with --from-file, which has no partition without a commit", "on_no_commit")
+        refuse_unused("with --from-file, which is of no move", "allow_stale")
         plan = restores.plan_restore_file(client, from_file, checkpoint, groups, **policies)
     elif receipt:
         plan = restores.plan_restore_receipt(client, _read_receipt(receipt), checkpoint, groups, **policies)

@@ -326,6 +326,10 @@ new_cluster_option = click.option(
     help="The offsets are right on this cluster, or in this topic, although it is another one than before.",
 )
 
+allow_stale_option = click.option(
+    "--allow-stale", is_flag=True, help="Take back a move although the pipeline has gone on since."
+)
+
 out_of_range_option = choice_option(
     "--on-out-of-range", OutOfRangePolicy, "fail", "For an offset outside the log, or a time in the future."
 )

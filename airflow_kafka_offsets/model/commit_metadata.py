@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, TopicPartition, summarize
@@ -23,9 +23,12 @@ MAX_BYTES = 4_000
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 268
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
-_NUMBERS = ("map_index", "batch", "move", "partitions", "at")
-_FIRST_TO_GO = ("user", "partitions", "at", "task", "dag", "tool")
-_LAST_TO_GO = ("map_index", "run", "batch", "move", "token", "key", "topic", "cluster", "query")
+_NUMBERS = ("map_index", "batch", "move", "partitions", "at", "started", "clears", "try_number")
+_FIRST_TO_GO = ("try_number", "user", "partitions", "at", "task", "dag", "tool")
+_LAST_TO_GO = (
+    *("map_index", "clears", "started", "run", "batch", "move"),
+    *("token", "key", "topic", "cluster", "query"),
+)
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 _SHOWN = 300
@@ -33,12 +36,31 @@ _MOST_CHARACTERS = 65_536
 """What others have committed may be longer than ours, but not that long."""
 
 
+class RunStart(NamedTuple):
+    """
+    When Airflow started a run, which tells it from a deleted run with the same id.
+
+    Retries, deferrals, reschedules and the Clear of a task leave it, unless the run had ended: then Airflow
+    starts the run again and counts the Clear.
+
+    :param at: in seconds since 1970; ``None`` if it is not known.
+    :param clears: how often Airflow has cleared the run by now.
+    """
+
+    at: int | None = None
+    clears: int = 0
+
+    def continues(self, earlier: RunStart) -> bool:
+        """Whether this may be the run that an earlier moment was of: Airflow has not created it since."""
+        return None in (self.at, earlier.at) or self.at == earlier.at or self.clears > earlier.clears
+
+
 @dataclass(frozen=True)
 class CommitMetadata:
     """
     What a commit records about its origin; whatever is empty is left out.
 
-    :param map_index: ``-1`` for a task that is not mapped.
+    :param map_index: ``-1`` for a task that is not mapped; in a task loop (Airflow 3.4) the iteration.
     :param user: who triggered the run.
     :param query: id of the Spark query, stable over its restarts.
     :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was
@@ -48,6 +70,9 @@ class CommitMetadata:
     :param partitions: of how many partitions the commit was, if more than one: :meth:`text` puts it in. Who
         sees fewer of the group's may not see all of its topics.
     :param token: names the task run over its retries; clearing the task makes it another one.
+    :param started: when the run was started, in seconds since 1970, see :class:`RunStart`.
+    :param clears: how often the run was cleared until then.
+    :param try_number: Airflow's number of the task's try: before the first one it has committed nothing.
     :param key: in place of DAG, task and map index where these take too many bytes, see :attr:`identity`.
     :param at: when the commit was made, in seconds since 1970.
     :param cluster: id of the Kafka cluster that it was made on. MirrorMaker copies it to another one.
@@ -69,6 +94,9 @@ class CommitMetadata:
     key: str = ""
     cluster: str = ""
     topic: str = ""
+    started: int | None = None
+    clears: int | None = None
+    try_number: int | None = None
 
     def texts(self, partitions: Collection[TopicPartition], log_ids: LogIds) -> dict[str, str]:
         """Return topic -> the text for a commit of partitions, see :meth:`text`."""
@@ -109,9 +137,22 @@ class CommitMetadata:
         """Whether it is of a reset or a restore, by a task or a command."""
         return self.tool.rpartition(" ")[2] in ("reset", "restore")
 
-    def same_task(self, other: CommitMetadata) -> bool:
-        """Whether both are of one task of one run, whichever of its tries it was."""
-        return bool(self.identity) and self.identity == other.identity
+    @property
+    def start(self) -> RunStart:
+        """When the run was started."""
+        return RunStart(self.started, self.clears or 0)
+
+    def same_run(self, earlier: CommitMetadata) -> bool:
+        """Whether an earlier commit or move is of this run, whichever of its tasks it was."""
+        same = self.run == earlier.run and earlier.dag in ("", self.dag)
+        return bool(self.run) and same and self.start.continues(earlier.start)
+
+    def same_task(self, earlier: CommitMetadata) -> bool:
+        """Whether an earlier commit or move is of this task in this run, whichever of its tries it was."""
+        if self.token and self.token == earlier.token:
+            return True
+        same = bool(self.identity) and self.identity == earlier.identity and self.try_number != 1
+        return same and self.start.continues(earlier.start)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON, without what is empty."""
@@ -149,7 +190,7 @@ class CommitMetadata:
 def _fits(name: str, value: object) -> bool:
     if name not in _NUMBERS:
         return isinstance(value, str) and len(value) <= MAX_BYTES
-    most = _LAST_SECOND if name == "at" else MAX_OFFSET
+    most = _LAST_SECOND if name in ("at", "started") else MAX_OFFSET
     return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
 
 
@@ -162,8 +203,8 @@ def stopped_half_way(commits: Sequence[CommitMetadata | None], by: CommitMetadat
     :param commits: the last commit of every partition; ``None`` for one without, or that does not say who
         made it.
     """
-    moved = [each for each in commits if each is not None and each.same_task(by)]
-    others = [each for each in commits if each is not None and not each.same_task(by)]
+    moved = [each for each in commits if each is not None and by.same_task(each)]
+    others = [each for each in commits if each is not None and not by.same_task(each)]
     first = min((each.at or 0 for each in moved), default=0)
     return 0 < len(moved) < len(commits) and not any((each.at or 0) > first for each in others)
 

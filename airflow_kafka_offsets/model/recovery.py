@@ -228,8 +228,8 @@ def _not_as_before(receipt: Mapping[str, Any], restored: Mapping[str, Any]) -> l
                 f"group {group.group_id!r} on {summarize(others)}, which had no commit, or which "
                 "on_out_of_range moves elsewhere"
             )
-    wanted, reached = receipt.get("checkpoint"), restored.get("checkpoint")
-    if wanted is not None and (reached is None or reached["after"] != wanted["before"]):
+    wanted, put_back = receipt.get("checkpoint"), restored.get("checkpoint")
+    if wanted is not None and (put_back is None or put_back["after"] != wanted["before"]):
         found.append(f"checkpoint {wanted['location']} where on_out_of_range moves it elsewhere")
     return found
 

@@ -192,7 +192,7 @@ def _moved_before(
         group_id: [
             tp
             for tp, maker in group.items()
-            if maker is not None and (maker.token == by.token if retried else maker.same_task(by))
+            if maker is not None and (maker.token == by.token if retried else by.same_task(maker))
         ]
         for group_id, group in makers.items()
     }

@@ -106,7 +106,7 @@ class KnownMoves:
 
     def log_unfinished_recovery(self, sources: Mapping[str, Offsets], by: CommitMetadata) -> None:
         """Name a recovery of another run that was to be finished or taken back, and was neither."""
-        own = self.newest is not None and (self.newest.by.dag, self.newest.by.run) == (by.dag, by.run)
+        own = self.newest is not None and by.same_run(self.newest.by)
         if not own and (text := self.unfinished_recovery(sources)):
             log.warning("%s", text)
 
@@ -135,9 +135,7 @@ class KnownMoves:
         moved = self.newest
         if moved is None or not run.run or moved.undone or not moved.name.endswith("-seek"):
             return
-        if (moved.by.dag, moved.by.run) != (run.dag, run.run):
-            return
-        if has_finished_since(self.checkpoint.read(), moved):
+        if not run.same_run(moved.by) or has_finished_since(self.checkpoint.read(), moved):
             return
         # Where it moved forward, to the end of the log, there was nothing to read when it was moved.
         back = {

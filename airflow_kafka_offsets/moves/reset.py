@@ -22,7 +22,7 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.kafka.positions import last_commits
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
@@ -128,19 +128,32 @@ def plan_reset(
     targets = named.to_sources(sources, offsets_after(groups))
     if open_move is None:
         return PipelinePlan.make(groups, plan_seek(checkpoint, targets, policy, request=request))
-    if not goes_on or has_run_since(checkpoint, open_move):
-        checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, keeps_begun=goes_on)
-        checkpoint_plan = replace(checkpoint_plan, before=open_move.before, carried=True)
-        if goes_on and not checkpoint_plan.steps and checkpoint_plan.after == open_move.after:
-            # The query has begun a batch from there, and has not finished it.
-            checkpoint_plan = replace(checkpoint_plan, archive=open_move.name, resumes=True)
-        if goes_on and checkpoint_plan.refusals:
-            way_out = f"or take this task's move back: {take_back(checkpoint, open_move, pending=True)}"
-            checkpoint_plan = replace(checkpoint_plan, refusals=(*checkpoint_plan.refusals, way_out))
-    else:
-        checkpoint_plan = plan_seek(checkpoint, targets, policy, request=open_move.request)
-        checkpoint_plan = resume(checkpoint, checkpoint_plan, open_move)
+    checkpoint_plan = _plan_from(open_move, checkpoint, targets, policy, request, goes_on=goes_on)
     return PipelinePlan.make(groups, checkpoint_plan).with_before(before)
+
+
+def _plan_from(
+    open_move: Archive,
+    checkpoint: SparkCheckpoint,
+    targets: Mapping[str, Offsets],
+    policy: CheckpointPolicy | None,
+    request: str,
+    *,
+    goes_on: bool,
+) -> CheckpointPlan:
+    """Plan the checkpoint's part of a reset whose task has moved the checkpoint before."""
+    if goes_on and not has_run_since(checkpoint, open_move):
+        plan = plan_seek(checkpoint, targets, policy, request=open_move.request)
+        return resume(checkpoint, plan, open_move)
+    plan = plan_seek(checkpoint, targets, policy, request=request, keeps_begun=goes_on)
+    plan = replace(plan, before=open_move.before, carried=True)
+    if goes_on and not plan.steps and plan.after == open_move.after:
+        # The query has begun a batch from there, and has not finished it.
+        plan = replace(plan, archive=open_move.name, resumes=True)
+    if goes_on and plan.refusals:
+        way_out = f"or take this task's move back: {take_back(checkpoint, open_move, pending=True)}"
+        plan = replace(plan, refusals=(*plan.refusals, way_out))
+    return plan
 
 
 def _open_move(
@@ -161,13 +174,13 @@ def _open_move(
     """
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
-        same = _same_task(unfinished.by, by) or not (by.run or unfinished.by.run)
+        same = by.same_task(unfinished.by) or not (by.run or unfinished.by.run)
         lasting = not (scenario.relative or scenario.from_commits) or isinstance(scenario, ShiftBy)
         if unfinished.request == request and (same or lasting):
             return unfinished
         raise unfinished_refusal(checkpoint, unfinished)
     archives = [each for each in read_archives(checkpoint) if not each.undone]
-    mine = [each for each in archives if _same_task(each.by, by)]
+    mine = [each for each in archives if by.same_task(each.by)]
     retried = bool(mine and by.token and mine[-1].by.token == by.token)
     if not mine or not (cleared or retried):
         return None
@@ -176,15 +189,11 @@ def _open_move(
         return mine[-1]
     _, after = kept_groups(checkpoint, mine[-1])
     still = any(
-        commit is not None and commit.by is not None and _same_task(commit.by, by)
+        commit is not None and commit.by is not None and by.same_task(commit.by)
         for group, offsets in after.items()
         for commit in last_commits(client, group, offsets).values()
     )
     return mine[-1] if still else None
-
-
-def _same_task(one: CommitMetadata, other: CommitMetadata) -> bool:
-    return one.same_task(other) or bool(one.token and one.token == other.token)
 
 
 def plan_checkpoint_seek(

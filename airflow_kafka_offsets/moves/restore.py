@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, find_archive, read_archives
@@ -34,6 +35,7 @@ from airflow_kafka_offsets.moves.known_moves import kept_groups
 from airflow_kafka_offsets.moves.log_checks import LogCheck
 from airflow_kafka_offsets.moves.reset import moving_sources
 from airflow_kafka_offsets.moves.scenario import read_file
+from airflow_kafka_offsets.moves.stale import judge_stale
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -49,6 +51,9 @@ def plan_restore_receipt(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
     policy: CheckpointPolicy | None = None,
+    by: CommitMetadata | None = None,
+    own: bool = False,
+    allow_stale: bool = False,
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
@@ -58,6 +63,10 @@ def plan_restore_receipt(
     :param checkpoint: the checkpoint that moved along; without it only the groups are restored.
     :param on_no_commit: for a partition that had no commit: ``skip`` leaves it where it is, ``earliest``
         moves it to its log start.
+    :param by: who restores.
+    :param own: whether the move is of the same run.
+    :param allow_stale: whether a move may be taken back that others have followed, see
+        :func:`~airflow_kafka_offsets.moves.stale.judge_stale`.
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or topic, that is
         another one than that of the receipt.
     """
@@ -71,6 +80,13 @@ def plan_restore_receipt(
         then |= group.log_ids
     log_check = LogCheck(allow_new_cluster, "the receipt", then, checkpoint)
     plans = _plan_groups(client, before, named, "receipt", on_out_of_range, on_no_commit, log_check)
+    judged = partial(
+        judge_stale,
+        moved_to={group.group_id: group.after for group in groups},
+        by=by or CommitMetadata(),
+        own=own,
+        allow=allow_stale,
+    )
     if kept is None or checkpoint is None:
         remarks = []
         if kept is not None:
@@ -78,7 +94,8 @@ def plan_restore_receipt(
             remarks = [f"{moved}, and is not moved back: no checkpoint is given"]
         elif checkpoint is not None:
             remarks = [f"no checkpoint moved with it, so {checkpoint.location} stays as it is"]
-        return PipelinePlan([replace(plan, notes=(*plan.notes, *remarks)) for plan in plans])
+        remarked = PipelinePlan([replace(plan, notes=(*plan.notes, *remarks)) for plan in plans])
+        return judged(remarked, sources_to={}, checkpoint=None, archive=None)
     query_id = checkpoint.read().query_id
     if query_id != kept.query_id:
         raise PlanRefusedError(
@@ -86,8 +103,10 @@ def plan_restore_receipt(
             f"of query {query_id}: the checkpoint was replaced since; restore the groups alone with "
             "checkpoint_location=None"
         )
-    restored = _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy, log_check)
-    return PipelinePlan.make(plans, restored)
+    archive = archive_of(read_archives(checkpoint), kept)
+    restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy, log_check)
+    plan = PipelinePlan.make(plans, restored)
+    return judged(plan, sources_to=kept.after, checkpoint=checkpoint, archive=archive)
 
 
 def plan_restore_archive(
@@ -99,25 +118,35 @@ def plan_restore_archive(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
     policy: CheckpointPolicy | None = None,
+    allow_stale: bool = False,
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
     Plan to take back a move of a checkpoint and its groups, also one that has stopped half-way.
 
     :param name: of the move's archive.
-    :param on_no_commit: see :func:`plan_restore_receipt`; ``allow_new_cluster`` likewise.
+    :param on_no_commit: see :func:`plan_restore_receipt`; ``allow_stale`` and ``allow_new_cluster`` likewise.
     :raises CheckpointError: if there is no such archive.
     """
     archive = find_archive(checkpoint, name)
-    before, _ = kept_groups(checkpoint, archive)
+    before, after = kept_groups(checkpoint, archive)
     origin = f"archive {archive.name}"
     log_check = LogCheck(allow_new_cluster, origin, archive.log_ids, checkpoint)
     plans = _plan_groups(client, before, named, origin, on_out_of_range, on_no_commit, log_check)
     kept = CheckpointReceipt(
         checkpoint.location, archive.query_id, archive.before, archive.after, archive.name
     )
-    restored = _restored_checkpoint(client, checkpoint, kept, on_out_of_range, policy, log_check)
-    return PipelinePlan.make(plans, restored)
+    restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy, log_check)
+    plan = PipelinePlan.make(plans, restored)
+    return judge_stale(
+        plan,
+        after,
+        archive.after,
+        checkpoint=checkpoint,
+        archive=archive,
+        by=CommitMetadata(),
+        allow=allow_stale,
+    )
 
 
 def _plan_groups(
@@ -226,6 +255,7 @@ def _restored_checkpoint(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
     kept: CheckpointReceipt,
+    archive: Archive | None,
     on_out_of_range: OutOfRangePolicy,
     policy: CheckpointPolicy | None,
     log_check: LogCheck,
@@ -246,12 +276,11 @@ def _restored_checkpoint(
         for source, offsets in kept.before.items()
     }
     targets = {source: plan.after for source, plan in plans.items()}
-    moved = archive_of(read_archives(checkpoint), kept)
-    archive = None if moved is None or moved.undone else moved.name
-    if archive is not None and targets == kept.before:
-        checkpoint_plan = plan_undo(checkpoint, archive, policy)
+    undoes = None if archive is None or archive.undone else archive.name
+    if undoes is not None and targets == kept.before:
+        checkpoint_plan = plan_undo(checkpoint, undoes, policy)
     else:
-        checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=archive)
+        checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="undo", undoes=undoes)
     return checkpoint_plan.judged(plans.values())
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.kafka.log_ids import other_logs_now
 from airflow_kafka_offsets.kafka.positions import group_commits, group_positions, last_commits
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import (
     Commits,
@@ -48,15 +49,15 @@ def other_logs_than(client: OffsetsClient, window: OffsetWindow) -> list[str]:
     return other_logs_now(client, "the window", window.log_ids, remedy="trigger a new run")
 
 
-def committed_by(client: OffsetsClient, named: Groups, dag: str, run: str) -> bool:
-    """Whether a run of a DAG made one of the groups' present commits, as their metadata shows."""
+def committed_by(client: OffsetsClient, named: Groups, run: CommitMetadata) -> bool:
+    """Whether a run made one of the groups' present commits, as their metadata shows."""
     for group, topics in named.scopes().items():
         try:
             partitions = group_positions(client, group, topics)
         except NoCommitError:
             continue
         for commit in last_commits(client, group, partitions).values():
-            if commit is not None and commit.by and commit.by.run == run and commit.by.dag in ("", dag):
+            if commit is not None and commit.by is not None and run.same_run(commit.by):
                 return True
     return False
 

@@ -87,6 +87,8 @@ class RestoreOffsetsOperator(MovingOperator):
         as the ``before.csv`` of an archive or what ``group reset --save`` wrote. (templated)
     :param when: ``failed`` (default) restores only if the recovery is not finished; ``always`` restores in
         any case, and does not fail for it. (templated)
+    :param allow_stale: with ``when="always"``, whether a reset is taken back that others have followed since:
+        a later move of the checkpoint, or batches and commits of other runs beyond it. (templated)
     :param on_no_commit: for a partition that had no commit: ``skip`` (default) leaves it where it is,
         ``earliest`` moves it to its log start; only with a receipt. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
@@ -103,6 +105,7 @@ class RestoreOffsetsOperator(MovingOperator):
         "on_no_commit",
         "on_out_of_range",
         "allow_new_cluster",
+        "allow_stale",
     )
     does: ClassVar[str] = "restore"
     readers: ClassVar[Mapping[str, Reader]] = {
@@ -115,6 +118,7 @@ class RestoreOffsetsOperator(MovingOperator):
         "on_no_commit": choice(RestoreMissingCommitPolicy),
         "on_out_of_range": choice(OutOfRangePolicy),
         "allow_new_cluster": parse_switch,
+        "allow_stale": parse_switch,
     }
 
     def __init__(
@@ -126,6 +130,7 @@ class RestoreOffsetsOperator(MovingOperator):
         on_no_commit: RestoreMissingCommitPolicy | str = "skip",
         on_out_of_range: OutOfRangePolicy | str = "fail",
         allow_new_cluster: bool | str = False,
+        allow_stale: bool | str = False,
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
     ) -> None:
@@ -136,12 +141,14 @@ class RestoreOffsetsOperator(MovingOperator):
         self.on_no_commit = on_no_commit
         self.on_out_of_range = on_out_of_range
         self.allow_new_cluster = allow_new_cluster
+        self.allow_stale = allow_stale
         if receipt is not None and from_file is not None:
             raise self.misused("receipt and from_file are both given: give one of them")
         if receipt is None and from_file is None and when == "always":
             raise self.misused("nothing to restore: give receipt, usually reset.output, or from_file")
         if from_file is not None:
             self.check_unused("with from_file, which has no partition without a commit", on_no_commit="skip")
+            self.check_unused("with from_file, which is of no move", allow_stale=False)
         self.check_parameters()
 
     def may_be_nothing(self, name: str, template: object) -> bool:
@@ -231,7 +238,7 @@ class RestoreOffsetsOperator(MovingOperator):
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
         # A teardown does not fail because there is nothing that it could put back.
-        plan = replace(self._plan(client, checkpoint, receipt), may_be_empty=True)
+        plan = replace(self._plan(client, checkpoint, receipt, metadata), may_be_empty=True)
         quiet_period = self.read("quiet_period")
         return self.carry_out(
             context, client, plan, metadata, checkpoint=checkpoint, quiet_period=quiet_period
@@ -277,7 +284,11 @@ class RestoreOffsetsOperator(MovingOperator):
             )
 
     def _plan(
-        self, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: object
+        self,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        receipt: object,
+        metadata: CommitMetadata,
     ) -> PipelinePlan:
         allowed: dict[str, Any] = {
             "on_out_of_range": self.read("on_out_of_range"),
@@ -286,7 +297,10 @@ class RestoreOffsetsOperator(MovingOperator):
         }
         if self.from_file is not None:
             return plan_restore_file(client, self.from_file, checkpoint, self.named(), **allowed)
-        allowed["on_no_commit"] = self.read("on_no_commit")
+        allowed |= {"on_no_commit": self.read("on_no_commit"), "by": metadata}
+        allowed["own"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
+        # As the teardown of a recovery that has gone on and was not finished, it takes back just that.
+        allowed["allow_stale"] = self.read("when") == "failed" or self.read("allow_stale")
         return plan_restore_receipt(client, receipt, checkpoint, self.named(), **allowed)
 
     def _work(self, context: Context) -> Work:

@@ -10,7 +10,7 @@ from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
 from airflow_kafka_offsets.model.offsets import Positions
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.task.clears import clear_mark
+from airflow_kafka_offsets.task.identity import clear_mark
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -64,7 +64,7 @@ class BeforeImages:
         return {
             tp: first[tp]
             for tp, commit in last_commits(client, plan.group_id, plan.before).items()
-            if tp in first and commit is not None and commit.by is not None and commit.by.same_task(by)
+            if tp in first and commit is not None and commit.by is not None and by.same_task(commit.by)
         }
 
     def finish(self) -> None:

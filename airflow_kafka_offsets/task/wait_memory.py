@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow_kafka_offsets.task.clears import clear_mark
+from airflow_kafka_offsets.task.identity import clear_mark
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

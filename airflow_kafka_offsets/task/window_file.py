@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
+from airflow_kafka_offsets.model.commit_metadata import RunStart
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -23,6 +24,8 @@ MAX_ARGUMENT = 100_000
 
 RUN = ("dag_id", "run_id", "task_id", "map_index")
 """What of a window's source names the task run that planned it."""
+RUN_START = ("run_started", "run_clears")
+"""What of it tells that run from a deleted one with the same id."""
 
 
 def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> None:
@@ -66,6 +69,12 @@ def split_window(value: object) -> tuple[OffsetWindow | Mapping[str, Any] | None
 def same_run(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two windows were planned by the same task of the same run."""
     return all(source.get(name) == other.get(name) for name in RUN)
+
+
+def planned_in(window: OffsetWindow) -> RunStart:
+    """Return when the run was started that a window was planned in."""
+    at, clears = (window.source.get(name) for name in RUN_START)
+    return RunStart(at if isinstance(at, int) else None, clears if isinstance(clears, int) else 0)
 
 
 def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:

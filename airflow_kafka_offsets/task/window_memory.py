@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,17 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.window_checks import committed_by
+from airflow_kafka_offsets.task.identity import instance_index, run_start
 from airflow_kafka_offsets.task.window_file import (
     RUN,
+    RUN_START,
     file_changed,
     not_this_run,
+    planned_in,
     ranges_digest,
     read_window_file,
     same_run,
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+log = logging.getLogger(__name__)
 
 _KEY = "kafka_offsets.window"
 _COMMITTED = "kafka_offsets.committed_window"
@@ -53,7 +60,12 @@ class WindowMemory:
         self._conn_id = conn_id
         self._ran_before = (getattr(ti, "try_number", 1) or 1) > 1
         self._cleared = (getattr(dag_run, "clear_number", 0) or 0) > 0
+        start = run_start(context)
         self.run: dict[str, Any] = {name: getattr(ti, name, None) for name in RUN}
+        self.run |= {"map_index": instance_index(context), **dict(zip(RUN_START, start, strict=True))}
+        self._run = CommitMetadata(
+            dag=str(self.run["dag_id"]), run=str(self.run["run_id"]), started=start.at, clears=start.clears
+        )
 
     def recall(self) -> OffsetWindow | None:
         """Return the window that was planned before, ``None`` if none was; a changed one is refused."""
@@ -70,6 +82,9 @@ class WindowMemory:
             )
         if window is not None and not same_run(window.source, self.run):
             raise not_this_run(uri, window)
+        if window is not None and stored is None and not self._run.start.continues(planned_in(window)):
+            log.info("%s holds the window of a deleted run with this run's id, and is replaced", uri)
+            return None
         if window is not None and stored and stored.get("ranges") not in (None, ranges_digest(window)):
             raise file_changed(uri, "other ranges")
         return window
@@ -98,9 +113,8 @@ class WindowMemory:
         forgotten = conf.getboolean("state_store", "clear_on_success", fallback=False)
         if (self._store is not None and not forgotten) or not self._ran_before:
             return
-        dag, run = str(self.run["dag_id"]), str(self.run["run_id"])
         has_group = named.group_id is not None
-        if not self._cleared and not (has_group and committed_by(client, named, dag, run)):
+        if not self._cleared and not (has_group and committed_by(client, named, self._run)):
             return
         found = "was cleared" if self._cleared else "has committed already"
         raise PlanRefusedError(

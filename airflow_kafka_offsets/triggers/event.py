@@ -135,10 +135,10 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
                 if backlog != kept:
                     await self._remember(backlog)
                     kept = backlog
-                failed = isinstance(outcome, Exception)
-                last, trouble = trouble, str(outcome) if failed else outcome.unknown
+                last, trouble = trouble, str(outcome) if isinstance(outcome, Exception) else outcome.unknown
                 if trouble and trouble != last:
-                    log.warning("%s: %s", "No answer, and no event" if failed else "No event", trouble)
+                    answered = "No answer, and no event" if isinstance(outcome, Exception) else "No event"
+                    log.warning("%s: %s", answered, trouble)
                 if isinstance(outcome, Exception):
                     continue
                 report_lag(outcome.lags, outcome.checkpoint)

@@ -195,6 +195,87 @@ def test_the_receipt_of_a_plan_that_was_only_shown_restores_nothing(
     assert query.stands() == committed() == {0: 2, 1: 2}
 
 
+@pytest.fixture
+def followed(cli, at, topic, group, query, tmp_path):
+    """The flags that restore a reset of both to 2: of the receipt, and of the archive."""
+    flags = ("group", "restore", group, "--checkpoint", query.location, *QUIET, *at)
+    reset = ("--to-offset", "2", "--execute", "--output", "json")
+    file = tmp_path / "receipt.json"
+    file.write_text(cli("group", "reset", *flags[2:], *reset).out)
+    return {"receipt": (*flags, "--receipt", file), "archive": (*flags, "--archive", "0001-seek")}
+
+
+BOTH = pytest.mark.parametrize("kind", ["receipt", "archive"])
+
+
+@BOTH
+def test_a_move_that_the_pipeline_has_gone_on_from_is_taken_back_only_if_that_is_allowed(
+    kind, cli, at, topic, group, query, committed, followed
+):
+    query.run(2, {topic: ENDS})
+    assert cli("group", "commit", group, "--checkpoint", query.location, "--execute", *at).code == 0
+    before = query.files()
+    for flags in ((), ("--execute",)):
+        done = cli(*followed[kind], *flags)
+        assert (done.code, query.files(), committed()) == (1, before, ENDS)
+    assert "the pipeline has gone on since 0001-seek" in done.err
+    assert f"group '{group}' was committed on {topic}-0, {topic}-1 by" in done.err
+    assert "the query has finished batch 2" in done.err
+    assert "3 records are read again" in done.err
+    assert "--allow-stale" in done.err
+    done = cli(*followed[kind], "--execute", "--allow-stale")
+    assert (done.code, "3 records are read again" in done.out) == (0, True)
+    assert query.stands() == committed() == READ
+
+
+@BOTH
+def test_a_move_that_another_one_has_followed_is_taken_back_only_if_that_is_allowed(
+    kind, cli, at, group, query, committed, followed
+):
+    second = ("group", "reset", group, "--checkpoint", query.location, "--to-offset", "3", *QUIET, *at)
+    assert cli(*second, "--execute").code == 0
+    done = cli(*followed[kind], "--execute")
+    assert (done.code, query.stands(), committed()) == (1, {0: 3, 1: 3}, {0: 3, 1: 3})
+    assert "move 0002-seek (airflow-kafka-offsets group reset" in done.err
+    # Of two moves that were taken back one after the other none has followed the other.
+    newest = (*followed["archive"][:-1], "0002-seek", "--execute")
+    assert cli(*newest).code == 0
+    assert cli(*followed[kind], "--execute").code == 0
+    assert query.stands() == committed() == READ
+
+
+@BOTH
+def test_a_recovery_that_has_come_half_way_is_taken_back(kind, cli, topic, query, committed, followed):
+    query.run(2, {topic: {0: 5, 1: 3}})
+    assert cli(*followed[kind], "--execute").code == 0
+    assert query.stands() == committed() == READ
+
+
+def test_a_checkpoint_alone_that_has_gone_on_is_moved_back_only_if_that_is_allowed(cli, at, topic, query):
+    assert cli("checkpoint", "seek", query.location, "--to-offset", "2", "--execute", *QUIET, *at).code == 0
+    query.run(2, {topic: ENDS})
+    undo = ("checkpoint", "undo", query.location, "--execute", *QUIET)
+    done = cli(*undo)
+    assert (done.code, "the query has finished batch 2" in done.err, query.stands()) == (1, True, ENDS)
+    assert cli(*undo, "--allow-stale").code == 0
+    assert query.stands() == READ
+
+
+def test_a_group_alone_that_has_gone_on_is_moved_back_only_if_that_is_allowed(
+    cli, at, topic, group, commit, committed, tmp_path
+):
+    file = tmp_path / "receipt.json"
+    reset = ("group", "reset", group, "--topic", topic, "--to-earliest", "--execute", "--output", "json")
+    file.write_text(cli(*reset, *at).out)
+    commit(group, topic, {0: 10, 1: 2})
+    restore = ("group", "restore", group, "--receipt", file, "--execute", *at)
+    done = cli(*restore)
+    assert (done.code, committed()) == (1, {0: 10, 1: 2})
+    assert f"was committed on {topic}-0 by another client" in done.err
+    assert cli(*restore, "--allow-stale").code == 0
+    assert committed() == READ
+
+
 @pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=["nothing", "dry-run"])
 def test_without_execute_a_checkpoint_stays_as_it_is(flags, cli, at, topic, query):
     query.run(2, {topic: ENDS})

@@ -128,7 +128,9 @@ def _reset(order: Order, client: OffsetsClient) -> Any:
 
 def _restore(order: Order, client: OffsetsClient) -> Any:
     checkpoint = order.open_checkpoint()
-    plan = plan_restore_receipt(client, order.given["receipt"], checkpoint, order.named, policy=order.policy)
+    plan = plan_restore_receipt(
+        client, order.given["receipt"], checkpoint, order.named, policy=order.policy, allow_stale=True
+    )
     return apply(client, plan, order.metadata, checkpoint=checkpoint, quiet_period=0)
 
 

@@ -200,7 +200,12 @@ class RestoreMover(Mover):
         quiet: dict[str, Any] = {"quiet_period": 0} if world.location else {}
         return self._operator(
             RestoreOffsetsOperator(
-                task_id="restore", receipt=world.receipt, when="always", **quiet, **world.names
+                task_id="restore",
+                receipt=world.receipt,
+                when="always",
+                allow_stale=True,
+                **quiet,
+                **world.names,
             ),
             world,
         )

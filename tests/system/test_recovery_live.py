@@ -27,6 +27,9 @@ JUDGED = ("marked", "commit_marked", "taken_back", "timed_out", "deleted", "whol
 HANGS, FAILS = ("marked", "whole"), ("taken_back", "timed_out", "deleted")
 NAMES = ("cleared", "given_up", "skipped", "half_way")
 RACES = 4
+RESETS = ("both", "group")
+# A run of a schedule that was deleted is created again when its DAG's file is read.
+READ_AGAIN = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
     """An Airflow with the recoveries, whose queries have stopped at 60 of 100 records."""
     home = tmp_path_factory.mktemp("recovery-live")
     pipelines = home / "pipelines"
-    for name in (*NAMES, *JUDGED, *(f"race-{number}" for number in range(RACES))):
+    for name in (*NAMES, *JUDGED, "scheduled", *(f"race-{number}" for number in range(RACES))):
         root = pipelines / name
         for batch, offset in ((0, 10), (1, READ)):
             for directory in ("offsets", "commits"):
@@ -63,7 +66,10 @@ def live(bootstrap_servers, topic, client, tmp_path_factory):
     for name in (*HANGS, *FAILS):
         (pipelines / name / "job").write_text("hang" if name in HANGS else "fail")
     (pipelines / "commit_marked" / "no-commit").touch()
-    variables = {"RECOVERY_HOME": str(pipelines), "RECOVERY_TOPIC": topic, "RACES": str(RACES)}
+    client.commit(f"alone-{topic}", {TopicPartition(topic, 0): READ})
+    for reset in RESETS:
+        (pipelines / "scheduled" / f"fail-{reset}").touch()
+    variables = {"RECOVERY_HOME": str(pipelines), "RECOVERY_TOPIC": topic, "RACES": str(RACES), **READ_AGAIN}
     components = [component for component in COMPONENTS if component != TRIGGERER]
     with RunningAirflow(
         home / "airflow", bootstrap_servers, [DAG_FILE, JUDGED_FILE], components=components, **variables
@@ -271,6 +277,37 @@ def test_a_recovery_that_times_out_is_named_by_the_drift_check(live, at, judged,
     assert live.states("timed_out", run)["restore"] in ("skipped", None)
     assert (state_of(live, "timed_out", run), at("timed_out")) == ("failed", (BACK, BACK))
     assert "is neither finished nor taken back: checkpoint" in drift("timed_out")
+
+
+def test_a_scheduled_run_that_is_created_again_moves_again_and_its_tries_and_clears_do_as_before(
+    live, at, client, topic
+):
+    tp = TopicPartition(topic, 0)
+
+    def positions():
+        return (*at("scheduled"), client.committed(f"alone-{topic}", [tp])[tp].offset)
+
+    live.pause("scheduled", paused=False)
+    live.wait_until(lambda: live.runs("scheduled"), "the schedule's run")
+    (run,) = (each["dag_run_id"] for each in live.runs("scheduled"))
+    live.wait_until(lambda: live.states("scheduled", run)["both"] == "up_for_retry", "the reset to fail once")
+    clear(live, "scheduled", run, "beside")
+    wait_for(live, "scheduled", run, "success", "failed")
+    # Tried again, and another task of the run was cleared meanwhile: it was moved once.
+    assert (state_of(live, "scheduled", run), positions()) == ("success", (READ - 3,) * 3)
+
+    for reset in RESETS:
+        (live.pipelines / "scheduled" / f"fail-{reset}").touch()
+    clear(live, "scheduled", run, *RESETS, "behind")
+    wait_for(live, "scheduled", run, "success", "failed")
+    # Cleared with what comes after it, before anything was committed: it goes on from its own move.
+    assert (state_of(live, "scheduled", run), positions()) == ("success", (READ - 3,) * 3)
+
+    live.api("DELETE", f"dags/scheduled/dagRuns/{run}")
+    live.wait_until(lambda: live.runs("scheduled"), "the schedule's run, once more")
+    assert [each["dag_run_id"] for each in live.runs("scheduled")] == [run]
+    wait_for(live, "scheduled", run, "success", "failed")
+    assert (state_of(live, "scheduled", run), positions()) == ("success", (READ - 6,) * 3)
 
 
 def live_topic(live):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -16,6 +17,7 @@ from airflow_kafka_offsets.errors import BrokerUnavailableError, CheckpointUnava
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -105,6 +107,23 @@ def test_after_a_newer_batch_the_query_is_moved_to_the_offsets_that_it_had(
     assert committed() == COMMITTED | {2: 1}
     changed = {name for name, data in query.sparks_files().items() if files.get(name) != data}
     assert changed == {"offsets/2"}
+
+
+def test_a_reset_that_another_run_has_followed_is_taken_back_only_if_that_is_allowed(
+    topic, query, committed, reset, restore, group, context
+):
+    receipt = reset()
+    query.run(2, {topic: ENDS})
+    by_another: Any = {"ti": type("TI", (type(context["ti"]),), {"run_id": "manual__another"})()}
+    CommitOffsetsOperator(task_id="commit", group_id=group, checkpoint_location=query.location).execute(
+        by_another
+    )
+    before = query.files()
+    with pytest.raises(AirflowFailException, match="by run manual__another .*records are read again"):
+        restore(receipt)
+    assert (query.files(), committed()) == (before, ENDS)
+    restore(receipt, allow_stale=True)
+    assert (query.stands(), committed()) == (READ, COMMITTED | {2: 6})
 
 
 def test_an_unfinished_batch_is_refused_or_discarded(topic, query, committed, reset, restore):

@@ -56,7 +56,8 @@ class Run:
     clear_number = max_tries = 0
     triggering_user_name = None
 
-    def __init__(self, run_id="scheduled__1", *, store=True):
+    def __init__(self, run_id="scheduled__1", *, store=True, start_date=NOON):
+        self.start_date = start_date
         self.run_id, self.store, self.tries, self.xcoms = run_id, Store() if store else None, 0, {}
 
     def context(self):
@@ -67,6 +68,7 @@ class Run:
 
     def clear(self):
         self.clear_number += 1
+        self.start_date += timedelta(hours=1)
         self.max_tries = self.tries
         return self
 
@@ -626,7 +628,39 @@ def test_without_a_memory_a_task_that_has_not_run_before_plans_in_a_cleared_run(
     assert plan(Run(store=False).clear(), group_id=group)["records"] == 7
 
 
+def test_what_a_deleted_run_with_the_same_id_has_committed_is_not_taken_for_this_run_s(topic, group, produce):
+    deleted, run = Run(store=False), Run(store=False, start_date=NOON + timedelta(days=1))
+    commit(plan(deleted, group_id=group), deleted, group_id=group)
+    produce(topic, {0: 3})
+    plan(run, group_id=group)
+    assert plan(run, group_id=group)["records"] == 3
+
+
 # Windows in files.
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_a_file_with_the_window_of_a_deleted_run_with_the_same_id_is_replaced(
+    topic, group, produce, tmp_path, store
+):
+    uri = str(tmp_path / "window.json")
+    deleted, run = Run(store=store), Run(store=store, start_date=NOON + timedelta(days=1))
+    first = plan(deleted, group_id=group, window_file=uri)
+    produce(topic, {0: 3})
+    second = plan(run, group_id=group, window_file=uri)
+    assert second["records"] == first["records"] + 3
+    assert plan(run.clear(), group_id=group, window_file=uri) == second
+
+
+def test_an_iteration_of_a_task_loop_does_not_read_the_window_of_the_one_before(
+    run, topic, group, tmp_path, monkeypatch
+):
+    uri = str(tmp_path / "window.json")
+    monkeypatch.setattr(TaskInstance, "region_index", 0, raising=False)
+    plan(run, group_id=group, window_file=uri)
+    monkeypatch.setattr(TaskInstance, "region_index", 1)
+    with pytest.raises(AirflowFailException, match="holds the window of another run .*map_index=0"):
+        plan(Run(store=False), group_id=group, window_file=uri)
 
 
 @pytest.mark.parametrize("store", [True, False])

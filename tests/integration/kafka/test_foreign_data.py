@@ -46,7 +46,7 @@ def test_commits_with_any_metadata_are_planned_upon(client, make_topic, new_grou
     )
 
     assert plan.after == {partition: 0}
-    assert not committed_by(client, Groups.parse(group, topic), "dag", "run")
+    assert not committed_by(client, Groups.parse(group, topic), CommitMetadata(dag="dag", run="run"))
     (move,) = plan_commits(client, GroupOffsets({group: {partition: 0}}), source={}, query="ours")
     assert "\n".join(move.refusals).isprintable()
 

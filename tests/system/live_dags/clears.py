@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, get_current_context, task
 
-from airflow_kafka_offsets.task.clears import clear_mark
+from airflow_kafka_offsets.task.identity import clear_mark
 
 NOTES = Path(os.environ["CLEARS_NOTES"])
 

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +95,50 @@ with DAG("races", schedule=None) as races:
             ResetOffsetsOperator(task_id=f"reset_{number}", shift_by=-3, quiet_period=0, **race),
             CommitOffsetsOperator(task_id=f"commit_{number}", **race),
         ]
+
+
+# It fails once after it has moved, if that is asked for.
+class FailsOnce(ResetOffsetsOperator):
+    """A reset that is tried again after it has moved everything."""
+
+    def execute(self, context):
+        receipt = super().execute(context)
+        wish = HOME / "scheduled" / f"fail-{self.task_id}"
+        if wish.exists():
+            wish.unlink()
+            raise RuntimeError("the worker has died")
+        return receipt
+
+
+# Airflow gives the run of a schedule the same id when it creates it again.
+with DAG(
+    "scheduled",
+    schedule="@once",
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    is_paused_upon_creation=True,
+) as scheduled:
+
+    @task
+    def beside() -> None:
+        """Be cleared while the resets wait for their next try."""
+
+    @task
+    def behind() -> None:
+        """Come after the resets."""
+
+    again: dict[str, Any] = {
+        "shift_by": -3,
+        "retries": 1,
+        "retry_delay": timedelta(seconds=8),
+    }
+    beside()
+    [
+        FailsOnce(
+            task_id="both",
+            group_id=f"scheduled-{TOPIC}",
+            checkpoint_location=str(HOME / "scheduled"),
+            quiet_period=0,
+            **again,
+        ),
+        FailsOnce(task_id="group", group_id=f"alone-{TOPIC}", topics=TOPIC, **again),
+    ] >> behind()

@@ -199,10 +199,49 @@ def test_a_task_is_known_by_its_commits_of_many_partitions_too():
     assert len(text) <= 268
     found = CommitMetadata.parse(text)
     assert found is not None
-    assert (found.task, found.same_task(long), found.query) == ("", True, long.query)
-    other = CommitMetadata.parse(replace(long, task="group.commit").text(200))
+    assert (found.task, long.same_task(found), found.query) == ("", True, long.query)
+    other = CommitMetadata.parse(replace(long, task="group.commit", token="u" * 12).text(200))
     assert other is not None
-    assert not other.same_task(long)
+    assert not long.same_task(other)
+
+
+STARTED = CommitMetadata(dag="d", run="scheduled__2026", task="reset", token="first", started=100)
+
+
+@pytest.mark.parametrize(
+    ("later", "same"),
+    [
+        ({"try_number": 2}, True),
+        ({"try_number": 2, "token": "cleared", "clears": 1}, True),  # in a run that had not ended
+        ({"try_number": 2, "token": "cleared", "clears": 1, "started": 200}, True),  # in one that had
+        ({"try_number": 2, "token": "created again", "started": 200}, False),
+        ({"try_number": 1, "token": "created again", "started": 200}, False),
+        # The run was created again, and cleared before the task ran for the first time.
+        ({"try_number": 1, "token": "created again", "started": 200, "clears": 1}, False),
+        ({"try_number": 2, "token": "another", "map_index": 1}, False),
+        ({"try_number": 2, "token": "unknown", "started": None}, True),
+    ],
+)
+def test_a_task_knows_its_earlier_tries_from_those_of_a_deleted_run_with_the_same_id(later, same):
+    assert replace(STARTED, **later).same_task(STARTED) is same
+    parsed = CommitMetadata.parse(STARTED.text(200))
+    assert parsed is not None
+    assert replace(STARTED, **later).same_task(parsed) is same
+
+
+@pytest.mark.parametrize(
+    ("later", "same"),
+    [
+        ({"task": "commit"}, True),
+        ({"task": "commit", "started": 200, "clears": 1, "try_number": 1}, True),
+        ({"task": "commit", "started": 200}, False),
+        ({"task": "commit", "run": "scheduled__2027"}, False),
+        ({"task": "commit", "dag": "other"}, False),
+        ({"run": ""}, False),
+    ],
+)
+def test_a_run_is_told_from_a_deleted_one_with_the_same_id(later, same):
+    assert replace(STARTED, **later).same_run(STARTED) is same
 
 
 def made(by, seconds):

@@ -1,0 +1,38 @@
+"""Tells tries, Clears, iterations and runs of a task apart, by what Airflow's context says of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.model.commit_metadata import RunStart
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+def clear_mark(context: Context) -> int:
+    """
+    Return a number that stays over a task's retries, reschedules and deferrals, and changes when it is
+    cleared.
+
+    A Clear raises the task's ``max_tries`` above the tries it had (``clear_task_instances`` in Airflow's
+    ``models/taskinstance.py``). The run's ``clear_number`` would also change when another task of the run is
+    cleared. A task that is cleared while it runs is tried again, and counts as a retry.
+    """
+    return getattr(context.get("ti"), "max_tries", 0) or 0
+
+
+def run_start(context: Context) -> RunStart:
+    """Return when Airflow started the run, which tells it from a deleted run with the same id."""
+    dag_run = context.get("dag_run")
+    started = getattr(dag_run, "start_date", None)
+    return RunStart(
+        None if started is None else int(started.timestamp()), getattr(dag_run, "clear_number", 0) or 0
+    )
+
+
+def instance_index(context: Context) -> int:
+    """Return the map index of a task, or its iteration in a task loop (Airflow 3.4); ``-1`` outside both."""
+    ti = context.get("ti")
+    indexes = (getattr(ti, name, None) for name in ("region_index", "map_index"))
+    return next((index for index in indexes if index not in ("", None)), -1)
