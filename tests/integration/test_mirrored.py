@@ -226,8 +226,9 @@ def test_a_window_of_the_source_is_neither_read_nor_committed(mirrored, target):
     (plan,) = plan_window_commits(target, mirrored.window, window_targets(mirrored.window, named), source={})
     assert any(names_both(mirrored, each) for each in plan.refusals)
     config = {"bootstrap.servers": mirrored.clusters.target}
+    options = {"kafka.bootstrap.servers": mirrored.clusters.target}
     for use in (
-        lambda: read_window(None, mirrored.window, client_config=config),
+        lambda: read_window(None, mirrored.window, options, client_config=config),
         lambda: commit_ranges(PLAIN, mirrored.window, client_config=config),
     ):
         with pytest.raises(KafkaOffsetsError) as refusal:
