@@ -185,7 +185,8 @@ def _committed(
         if named.scope.topics is None:
             topics = {tp.topic for tp in read}
             everywhere = client.committed_everywhere(group)
-            found[group] |= {tp: commit for tp, commit in everywhere.items() if tp.topic not in topics}
+            others = {tp: commit for tp, commit in everywhere.items() if tp.topic not in topics}
+            found[group] = {**found[group], **others}
     return found
 
 

@@ -101,8 +101,8 @@ def mirrored(kafka, make_topic, produce, tmp_path_factory) -> Iterator[Mirrored]
         receipt = directory / "receipt.json"
         reset = ("group", "reset", OURS, "--topic", topic, "--to-current", "--execute", "--output", "json")
         receipt.write_text(run(clusters.source, *reset))
-        reset = ("group", "reset", "moved", "--checkpoint", moved.location, "--to-offset", "9", "--execute")
-        run(clusters.source, *reset, "--quiet-period", "0")
+        move = ("group", "reset", "moved", "--checkpoint", moved.location, "--to-offset", "9", "--execute")
+        run(clusters.source, *move, "--quiet-period", "0")
         with (
             OffsetsClient({"bootstrap.servers": clusters.target}) as target,
             mirroring(directory, clusters, [topic], [OURS, PLAIN]),
