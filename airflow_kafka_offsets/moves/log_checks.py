@@ -81,23 +81,26 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     """
     targets: Offsets = {}
     then = UNKNOWN_LOGS
-    if plan.checkpoint is not None:
-        then = plan.checkpoint.log_ids
-        for offsets in plan.checkpoint.after.values():
-            targets |= offsets
+    if (moved := plan.checkpoint) is not None:
+        then = moved.log_ids
+        for source, offsets in moved.after.items():
+            # What stays where it is may have been deleted by retention long ago.
+            before = moved.before.get(source, {})
+            targets |= {tp: offset for tp, offset in offsets.items() if before.get(tp) != offset}
     for group in plan.groups:
         targets |= group.after
-    refusals = other_logs("the plan", then, known_log_ids(client, {tp.topic for tp in targets}))
+    now = known_log_ids(client, {tp.topic for tp in targets})
+    if refusals := other_logs("the plan", then, now):
+        raise PlanRefusedError(refusals)
     logs = client.log_ranges(targets)
     if outside := [tp for tp, offset in sorted(targets.items()) if offset not in logs[tp]]:
         first = outside[0]
-        refusals.append(
+        raise PlanRefusedError(
             f"since the plan was made the log has changed on {summarize(outside)} ({first}: to go to "
             f"{targets[first]}, the log holds {logs[first].start} to {logs[first].end} now): retention has "
-            "deleted records, or the topic was deleted and created again; run it again to plan anew"
+            "deleted records, or the topic was deleted and created again; run it again to plan anew",
+            retriable=True,
         )
-    if refusals:
-        raise PlanRefusedError(refusals)
 
 
 def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:

@@ -114,8 +114,7 @@ def plan_reset(
         )
     else:
         if goes_on and open_move is not None:
-            what = f"the move to be finished (archive {open_move.name})"
-            log_check = replace(log_check, what=what, then=open_move.log_ids)
+            log_check = _check_of(open_move, allow_new_cluster)
         # An interrupted move has kept where it was to go: that is what is done now.
         groups = [
             replace(each, source=scenario.as_json())
@@ -204,7 +203,10 @@ def plan_checkpoint_seek(
     sources = moving_sources(checkpoint)
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None and unfinished.request == request:
-        return PipelinePlan((), plan_seek(checkpoint, unfinished.after, policy, request=request))
+        plan = plan_seek(checkpoint, unfinished.after, policy, request=request)
+        ids = known_log_ids(client, {tp.topic for offsets in unfinished.after.values() for tp in offsets})
+        refusals = _check_of(unfinished, allow_new_cluster).refusals(ids)
+        return PipelinePlan((), replace(plan, refusals=(*refusals, *plan.refusals), log_ids=ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
     if refusals := Groups(None, scope).misnamed(sources, partitions=True):
         raise MisnamedError(refusals)
@@ -241,6 +243,10 @@ def plan_checkpoint_seek(
     targets = {source: plan.after for source, plan in plans.items()}
     checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
     return PipelinePlan((), checkpoint_plan.judged(plans.values()))
+
+
+def _check_of(move: Archive, allow_new_cluster: bool) -> LogCheck:
+    return LogCheck(allow_new_cluster, f"the move to be finished (archive {move.name})", move.log_ids)
 
 
 def _at_batch(

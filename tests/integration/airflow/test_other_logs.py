@@ -297,3 +297,16 @@ def test_the_logs_are_looked_at_again_right_before_a_checkpoint_is_moved(
         reset(group, to_offset=30, checkpoint_location=query.location)
     assert query.sparks_files() == files
     assert at(broker, group, topic) in (50, None)
+
+
+def test_a_partition_that_stays_where_it_is_may_have_lost_its_records(
+    make_topic, produce, new_query, new_group, reset, bootstrap_servers
+):
+    topic, group = make_topic(2), new_group()
+    produce(topic, {0: 9, 1: 9})
+    query = new_query({topic: {0: 9, 1: 2}})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    (deleted,) = admin.delete_records([KafkaPartition(topic, 1, 5)]).values()
+    deleted.result(20)
+    reset(group, topics=f"{topic}:0", to_offset=4, checkpoint_location=query.location, quiet_period=0)
+    assert query.stands() == {0: 4, 1: 2}

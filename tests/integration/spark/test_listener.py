@@ -27,8 +27,10 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     CommitError,
     GroupActiveError,
+    PlanRefusedError,
 )
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.listener import launcher
@@ -317,6 +319,36 @@ def test_the_driver_learns_how_long_a_broker_keeps_groups_if_it_may(spark, other
         "sasl.jaas.config": LOGIN,
     }
     assert minutes(**bob) is None
+
+
+def test_the_driver_names_cluster_and_topics_as_the_operators_do(
+    spark, stream, run, make_topic, produce, new_group, location, broker, bootstrap_servers
+):
+    # Half of all ids have a letter that the forms of base64 write in different ways.
+    topics = [make_topic(1) for _ in range(5)]
+    settings = {"bootstrap.servers": bootstrap_servers}
+    with closing(JvmOffsetsClient(spark._jvm, settings)) as client:
+        assert client.log_ids([*topics, "not-there"]) == broker.log_ids([*topics, "not-there"])
+    topic, other, group = *topics[:2], new_group()
+    for each in (topic, other):
+        produce(each, {0: 3})
+    with committing(spark, raise_errors=True):
+        run(stream(f"{topic},{other}", **{OPTION: group}), location)
+    now = broker.log_ids(topics)
+    for tp, commit in broker.committed_everywhere(group).items():
+        made = CommitMetadata.parse(commit.metadata)
+        assert (made.cluster, made.topic) == (now.cluster, now.topics[tp.topic])
+    foreign = CommitMetadata(cluster="another").text()
+    broker.commit(group, {TopicPartition(topic, 0): 3}, foreign)
+    produce(topic, {0: 3})
+    with (
+        pytest.raises(PlanRefusedError, match=f"cluster another.* {now.cluster}"),
+        committing(spark, raise_errors=True),
+    ):
+        run(stream(f"{topic},{other}", **{OPTION: group}), location)
+    with committing(spark, raise_errors=True, allow_new_cluster=True):
+        run(stream(f"{topic},{other}", **{OPTION: group}), location)
+    assert broker.committed(group, [TopicPartition(topic, 0)])[TopicPartition(topic, 0)].offset == 6
 
 
 # The launcher
