@@ -101,8 +101,8 @@ def mirrored(kafka, make_topic, produce, tmp_path_factory) -> Iterator[Mirrored]
         receipt = directory / "receipt.json"
         reset = ("group", "reset", OURS, "--topic", topic, "--to-current", "--execute", "--output", "json")
         receipt.write_text(run(clusters.source, *reset))
-        reset = ("group", "reset", "moved", "--checkpoint", moved.location, "--to-offset", "9", "--execute")
-        run(clusters.source, *reset, "--quiet-period", "0")
+        move = ("group", "reset", "moved", "--checkpoint", moved.location, "--to-offset", "9", "--execute")
+        run(clusters.source, *move, "--quiet-period", "0")
         with (
             OffsetsClient({"bootstrap.servers": clusters.target}) as target,
             mirroring(directory, clusters, [topic], [OURS, PLAIN]),
@@ -226,8 +226,9 @@ def test_a_window_of_the_source_is_neither_read_nor_committed(mirrored, target):
     (plan,) = plan_window_commits(target, mirrored.window, window_targets(mirrored.window, named), source={})
     assert any(names_both(mirrored, each) for each in plan.refusals)
     config = {"bootstrap.servers": mirrored.clusters.target}
+    options = {"kafka.bootstrap.servers": mirrored.clusters.target}
     for use in (
-        lambda: read_window(None, mirrored.window, client_config=config),
+        lambda: read_window(None, mirrored.window, options, client_config=config),
         lambda: commit_ranges(PLAIN, mirrored.window, client_config=config),
     ):
         with pytest.raises(KafkaOffsetsError) as refusal:
