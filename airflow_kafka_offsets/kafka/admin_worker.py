@@ -94,7 +94,7 @@ class _Session:
             except KafkaException as error:  # noqa: PERF203  # this is a wait
                 failure = Failure.of(error)
                 self.admin.poll(0)
-                self.causes.find(self.left)
+                self.causes.find(failure, self.left)
                 final = self.causes.final is not None
                 if final or self._end <= time.monotonic() or failure.code not in RETRIABLE:
                     raise Failed(failure) from None

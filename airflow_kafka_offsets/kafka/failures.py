@@ -82,8 +82,11 @@ _OTHER_LOGIN = (
     "the broker does not accept the token: correct what makes it (oauth_cb, or sasl.oauthbearer.*), or this "
     "clock if it has expired"
 )
-_UNEXPLAINED = frozenset({"_ALL_BROKERS_DOWN", "_SSL"})
-"""Causes that may have another cause, which the client does not report."""
+_UNEXPLAINED = frozenset({"_ALL_BROKERS_DOWN", "_SSL", "_TRANSPORT"})
+"""
+Causes that may have another cause, which the client does not report. Of several brokers it never reports that
+all are down, if each is asked again before the last one has failed.
+"""
 
 
 class Failure(NamedTuple):
@@ -159,9 +162,14 @@ class Causes:
             self._seen.pop(kind, None)
             self._seen[kind] = failure.scrubbed(self._scrub)
 
-    def find(self, timeout: float) -> None:
-        """Find the cause that the client does not report, once; takes ``timeout`` seconds at most."""
-        if self._find and not self._searched and any(failure.code in _UNEXPLAINED for failure in self.seen):
+    def find(self, failed: Failure, timeout: float) -> None:
+        """
+        Find the cause that the client does not report, once; takes ``timeout`` seconds at most.
+
+        :param failed: how the call has failed, which the background may say nothing of.
+        """
+        unexplained = any(failure.code in _UNEXPLAINED for failure in (failed, *self.seen))
+        if self._find and not self._searched and unexplained:
             self._searched = True
             found = self._find([failure.text for failure in self.seen], timeout)
             self.add([found] if found else [])

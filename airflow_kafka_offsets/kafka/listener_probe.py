@@ -64,7 +64,7 @@ def probe_listener(config: Mapping[str, Any], errors: Iterable[str], timeout: fl
     texts = list(errors)
     named = [found[1] for text in texts for found in _NAMED.finditer(text)]
     deadline = Deadline(min(timeout, _LONGEST))
-    for address in [*reversed(named), *str(config[SERVERS]).split(",")]:
+    for address in dict.fromkeys([*reversed(named), *str(config[SERVERS]).split(",")]):
         try:
             host, port = _host_and_port(address)
             unverified = any(_NOT_VERIFIED in text for text in texts)

@@ -36,7 +36,7 @@ def until(
         if not isinstance(error, Failed) or error.failure.code not in passes:
             return False
         seen = causes()
-        seen.find(deadline.left)
+        seen.find(error.failure, deadline.left)
         return seen.final is None
 
     passes = RETRIABLE | UNKNOWN_PARTITION | frozenset(also)

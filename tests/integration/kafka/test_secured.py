@@ -108,6 +108,10 @@ class TestARefusalToLogIn:
         assert "not-the-password" not in str(caught.value)
 
 
+def committed_in_nowhere(client):
+    return client.committed("nobody", [TopicPartition("nowhere", 0)])
+
+
 @contextmanager
 def refused_at_once(config, call=OffsetsClient.partitions):
     """What a call is told within seconds, not at the end of its deadline."""
@@ -187,6 +191,22 @@ class TestASecurityProtocol:
             first = "name another listener in bootstrap.servers, or " if without_tls else ""
             assert f"{wrong}: {first}set security.protocol={found}" in said
             assert ("sasl.username" in said) == (found.startswith("SASL_") and not with_user)
+
+    @pytest.mark.parametrize(
+        "call", [OffsetsClient.partitions, OffsetsClient.list_groups, committed_in_nowhere]
+    )
+    @pytest.mark.parametrize("others", ["localhost:{port}", "127.0.0.1:1"])
+    def test_that_is_not_the_listeners_is_named_where_several_brokers_are_given(
+        self, secured_kafka, others, call
+    ):
+        address = secured_kafka.listeners["SASL_SSL"]
+        servers = f"{address},{others.format(port=address.rpartition(':')[2])}"
+        config = secured_kafka.admin | {"bootstrap.servers": servers, "security.protocol": "SSL"}
+        with refused_at_once(config, call) as said:
+            assert (
+                "is SASL_SSL, and the connection has security.protocol=SSL: set security.protocol=SASL_SSL"
+                in said
+            )
 
     def test_that_is_not_the_listeners_is_told_by_a_child_process_too(self, secured_kafka):
         config = {"bootstrap.servers": secured_kafka.listeners["SASL_SSL"]}

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -18,8 +21,10 @@ from airflow_kafka_offsets.kafka.failures import (
     UNCERTAIN,
     UNKNOWN_PARTITION,
     Causes,
+    Failed,
     Failure,
 )
+from airflow_kafka_offsets.kafka.retry import until
 
 
 @pytest.mark.parametrize(
@@ -119,3 +124,28 @@ def test_what_the_client_refuses_was_not_asked_of_a_broker():
         Failure("_INVALID_ARG", "key values mismatch")
     )
     assert "the Kafka client refused (_INVALID_ARG: key values mismatch): correct the Kafka" in str(error)
+
+
+@pytest.mark.parametrize("code", ["_TRANSPORT", "_ALL_BROKERS_DOWN", "_SSL", None])
+def test_a_listener_is_asked_why_a_connection_was_lost_before_it_is_tried_again(code):
+    asked: list[float] = []
+    wrong = Failure("_AUTHENTICATION", "the listener is SASL_SSL", "set security.protocol=SASL_SSL")
+
+    def probe(texts: Sequence[str], seconds: float) -> Failure:
+        asked.append(seconds)
+        return wrong
+
+    causes = Causes(find=probe)
+
+    def lost(_: float) -> None:
+        causes.add([Failure(code, "Disconnected while requesting ApiVersion")] if code else [])
+        raise Failed(Failure("_TRANSPORT", "Broker transport failure"))
+
+    began = time.monotonic()
+    with pytest.raises(Failed) as caught:
+        until(Call("reading", "kafka-1:9092", 30), lost, lambda: causes)
+    assert time.monotonic() - began < 5
+    assert len(asked) == 1
+    error = Call("reading", "kafka-1:9092", 30).explain(caught.value.failure, causes=causes)
+    assert not error.retriable
+    assert "the listener is SASL_SSL: set security.protocol=SASL_SSL" in str(error)
