@@ -35,7 +35,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, Kind, re
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.text import kind_of, printable
+from airflow_kafka_offsets.model.text import kind_of, printable, shorten
 from airflow_kafka_offsets.storage import decode, list_names, may_list_late
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Archive:
         return number_of(self.name)
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.by}, {self.created})"
+        return f"{self.name} ({shorten(str(self.by), 300)}, {self.created})"
 
 
 def digest(data: bytes | None) -> str | None:
