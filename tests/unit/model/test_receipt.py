@@ -39,6 +39,12 @@ def test_a_receipt_of_several_groups_keeps_them_apart():
     assert [group.group_id for group in read_receipt(value)] == ["g", "h"]
 
 
+def test_a_receipt_of_a_later_version_is_not_guessed_at():
+    value = receipt([make("g", {A: 30})])
+    with pytest.raises(OffsetsFormatError, match="expected a receipt of version 1"):
+        read_receipt({**value, "version": 2})
+
+
 @pytest.mark.parametrize(
     "value",
     [
