@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import DISCARD, carry_out, kept_by, offset_of, seek, sparks_own, undo
+from checkpoint_moves import DISCARD, ORDERS_0, carry_out, kept_by, offset_of, seek, sparks_own, undo
 
 from airflow_kafka_offsets.checkpoint.archive import read_archives
 from airflow_kafka_offsets.checkpoint.open_moves import resume, unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import MoveUnfinishedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 if TYPE_CHECKING:
@@ -91,3 +91,19 @@ def test_the_rest_of_a_move_is_not_carried_out_once_the_query_has_begun_a_batch(
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
         carry_out(begun, rest)
     assert offset_of(begun) == 7
+
+
+def test_the_rest_of_a_move_has_what_was_there_before_its_first_try(three: Path) -> None:
+    carry_out(three, seek(three, 3))
+    (three / "_kafka_offsets/0001-seek/done").unlink()
+    assert offset_of(three) == 3
+
+    assert seek(three, 3).before == {"0": {ORDERS_0: 7}}
+
+
+def test_another_request_does_not_finish_a_move(three: Path) -> None:
+    carry_out(three, seek(three, 3))
+    (three / "_kafka_offsets/0001-seek/done").unlink()
+
+    with pytest.raises(MoveUnfinishedError, match="0001-seek .* was begun and not finished"):
+        seek(three, 4)
