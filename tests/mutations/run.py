@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("airflow_kafka_offsets", "dags_examples", "tests", "pyproject.toml")
+COPIED = ("airflow_kafka_offsets", "dags_examples", "docs", "tests", "pyproject.toml")
 BROKER = "KAFKA_BOOTSTRAP_SERVERS"
 LIMIT = 300
 """Seconds for the tests of one mutation; who takes longer hangs, and is caught by that."""

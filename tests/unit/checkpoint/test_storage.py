@@ -247,3 +247,18 @@ def test_a_file_that_is_too_large_is_refused_with_both_sizes(kind: type[Any], tm
 def test_a_location_that_cannot_be_a_path_is_refused(location: str) -> None:
     with pytest.raises(UsageError, match="characters that no path can have"):
         open_location(location)
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside", "offsets/../../outside", "/outside", "offsets//7", "offsets/./7"]
+)
+def test_a_path_that_leads_out_of_the_checkpoint_is_neither_written_nor_removed(
+    tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "outside").write_text("keep")
+    spark = SparkCheckpoint(str(tmp_path / "checkpoint"))
+    with pytest.raises(CheckpointError, match="is not the path of a file below the checkpoint"):
+        spark.write_file(path, b"")
+    with pytest.raises(CheckpointError, match="is not the path of a file below the checkpoint"):
+        spark.remove_file(path)
+    assert (tmp_path / "outside").read_text() == "keep"
