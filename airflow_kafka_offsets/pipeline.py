@@ -23,7 +23,7 @@ SPARK_CONF_KEY = "spark.kafka_offsets.pipeline"
 
 KAFKA_GROUP_SCHEME = "kafka-group"
 
-_PASSWORD = re.compile(r"(?i:s3[an]?)://[^/@]*:[^@]*@|[A-Za-z0-9+.-]+://[^/@]*:[^/@]*@")
+_PASSWORD = re.compile(r"(?i:s3[an]?)://[^/@:]*:[^@]*@|[A-Za-z0-9+.-]+://[^/@:]*:[^/@]*@")
 """Old Hadoop wrote ``s3a://KEY:SECRET@bucket``, and such a secret may hold slashes."""
 
 

@@ -62,7 +62,7 @@ _credentials: WeakKeyDictionary[AbstractFileSystem, str] = WeakKeyDictionary()
 """Where those of a storage come from that are not this machine's own."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
-_PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
+_PASSWORD = re.compile(r"//[^/@:]*:[^/@]*@")
 _KEY_AS_BUCKET = re.compile(r"//[^/]*:")
 """A bucket's name has no colon: what is there is old Hadoop's ``s3a://key:secret@``, whose secret may
 hold slashes."""

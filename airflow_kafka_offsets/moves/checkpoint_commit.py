@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.commit import plan_commits
@@ -19,7 +20,6 @@ from airflow_kafka_offsets.moves.log_checks import LogCheck
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,23 @@ class PositionCommit(NamedTuple):
     plan: PipelinePlan
     metadata: CommitMetadata
     known_moves: KnownMoves
+
+    def after(self, earlier: PipelinePlan | None) -> PositionCommit:
+        """Return it with what was there before an earlier attempt of the task that has written."""
+        if earlier is None or not self.metadata.token:
+            return self
+        first = {group.group_id: group.before for group in earlier.groups}
+        before = {
+            group.group_id: {
+                tp: first[group.group_id][tp]
+                for tp, text in group.metadata.items()
+                if (made := CommitMetadata.parse(text)) is not None
+                and made.token == self.metadata.token
+                and tp in first.get(group.group_id, {})
+            }
+            for group in self.plan.groups
+        }
+        return self._replace(plan=self.plan.with_before(before))
 
 
 def plan_checkpoint_commit(

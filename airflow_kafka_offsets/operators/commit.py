@@ -119,10 +119,12 @@ class CommitOffsetsOperator(OffsetsOperator):
             )
         if store_conn_id is None:
             self.check_unused("without store_conn_id", store_table=_STORE_TABLE, store_pipeline=None)
+        self._overtaken: PipelinePlan | None = None
         self.check_parameters()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit, and return the receipt."""
+        self._overtaken = None
         with self.refusing():
             offsets, source = self._given()
             checkpoint = self.open_checkpoint() if offsets is None else None
@@ -143,9 +145,11 @@ class CommitOffsetsOperator(OffsetsOperator):
         self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, **allowed: Any
     ) -> dict[str, Any]:
         allowed["allow_new_query"] = self.read("allow_new_query")
-        plan, metadata, known_moves = plan_checkpoint_commit(
+        planned = plan_checkpoint_commit(
             client, checkpoint, self.named(), commit_metadata(context), **allowed
         )
+        plan, metadata, known_moves = planned.after(self._overtaken)
+        self._overtaken = plan
         return self.carry_out(context, client, plan, metadata, known_moves=known_moves)
 
     def _given(self) -> tuple[Offsets | None, dict[str, Any]]:

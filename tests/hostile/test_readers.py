@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import time
 import tracemalloc
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hostile_inputs import damaged, grown, inputs
 from hostile_readers import CORPUS, READERS, HostileInputError, try_input, watch_writes
 from hypothesis import HealthCheck, example, given, settings
@@ -42,6 +45,8 @@ from airflow_kafka_offsets.model.reset_scenarios import FromFile
 from airflow_kafka_offsets.model.text import MAX_SIZE, MAX_VALUES
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.pipeline import check_location
+from airflow_kafka_offsets.storage import open_location
 from airflow_kafka_offsets.ui.receipts import own_value
 
 if TYPE_CHECKING:
@@ -355,3 +360,15 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path)
     os.mkfifo(tmp_path / "metadata")
     with pytest.raises(CheckpointFormatError, match="metadata: is a pipe or a device; expected a file"):
         SparkCheckpoint(str(tmp_path)).read()
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "abfss"])
+def test_a_location_of_many_colons_takes_no_longer_than_its_length(scheme):
+    location = f"{scheme}://" + '{"a":' * 40_000
+    began = time.process_time()
+    with suppress(KafkaOffsetsError):
+        check_location(location)
+    with suppress(KafkaOffsetsError):
+        open_location(location, MemoryFileSystem())
+
+    assert time.process_time() - began < 1

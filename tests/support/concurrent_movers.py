@@ -23,7 +23,7 @@ from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.queries import SourceState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from interleaving import Interleaving
@@ -132,6 +132,7 @@ class Mover:
     forward_only = False
     """Whether it never goes backwards unless asked."""
     relative = False
+    moves_checkpoint = False
 
     def __init__(self, name: str, number: int = 0) -> None:
         self.name, self.number = name, number
@@ -143,6 +144,16 @@ class Mover:
     def model(self, state: State) -> State | None:
         """Return where it moves a pipeline alone; ``None`` where it refuses."""
         raise NotImplementedError
+
+    def in_gap(self, asked: Sequence[str]) -> bool:
+        """
+        Return whether these requests are all that it may make from its last look at the group to its write.
+
+        Where it moves a checkpoint it looks right before that; what then comes is found after its write.
+        """
+        first = asked[0].partition(" ") if asked else ("", "", "")
+        moves = first[0] in ("file", "remove") and not first[2].startswith("_kafka_offsets/")
+        return asked == ["send"] or (self.moves_checkpoint and moves)
 
     def _operator(self, operator: Any, world: World) -> Callable[[], Any]:
         """Two of one kind are the same task of two runs."""
@@ -171,6 +182,8 @@ class CommitMover(Mover):
 class ResetMover(Mover):
     """Resets to given offsets."""
 
+    moves_checkpoint = True
+
     def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
         quiet: dict[str, Any] = {"quiet_period": 0} if world.location else {}
         to = world.as_json(self._to)
@@ -195,6 +208,8 @@ class SameResetMover(ResetMover):
 
 class RestoreMover(Mover):
     """Takes the last reset back."""
+
+    moves_checkpoint = True
 
     def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
         quiet: dict[str, Any] = {"quiet_period": 0} if world.location else {}
@@ -297,6 +312,10 @@ class ListenerMover(Mover):
 
     _to = CHECKPOINT_AT
 
+    def in_gap(self, asked: Sequence[str]) -> bool:
+        """It looks once, and asks once more whether it may commit before it does."""
+        return asked == ["read commits", "send"]
+
     def model(self, state: State) -> State | None:
         return None if state.group is None or state.group > self._to else state._replace(group=self._to)
 
@@ -310,13 +329,14 @@ class ToolMover(Mover):
         def reset() -> str:
             turns.gate("tool describe")
             world.oracle.consumer_groups("--describe", "--group", world.group)
-            turns.gate("tool reset")
+            mover = turns.gate("tool reset")
             done = world.oracle.reset(
                 world.group, "--topic", world.topic, "--to-offset", str(self._to), "--execute"
             )
             if done.error or "NEW-OFFSET" not in done.stdout or f" {self._to} " not in f"{done.stdout} ":
                 raise ToolError(done.error or done.stdout + done.stderr)
-            turns.note(turns.gate("tool end"), "write", dict.fromkeys(PARTITIONS, self._to))
+            turns.note(mover, "write", dict.fromkeys(PARTITIONS, self._to))
+            turns.gate("tool end")
             return done.stdout
 
         return reset

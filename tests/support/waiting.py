@@ -21,7 +21,7 @@ class Store(dict[str, Any]):
     def delete(self, key: str) -> None:
         del self[key]
 
-    def set(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: Any, **_kept_for: Any) -> None:
         self[key] = json.loads(json.dumps(value))
 
 

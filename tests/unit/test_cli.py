@@ -313,3 +313,8 @@ def test_offsets_are_saved_only_where_they_will_be_overwritten(tmp_path):
     assert not saved.exists()
     save_offsets(saved, BEFORE, execute=True)
     assert saved.read_text() == "orders,0,7\n"
+
+
+def test_a_command_is_either_shown_or_carried_out():
+    with pytest.raises(UsageError, match="--dry-run and --execute contradict each other"):
+        Execution(dry_run=True, execute=True, output="json")

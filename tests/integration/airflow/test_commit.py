@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from checkpoint_moves import carry_out
 
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -231,3 +234,28 @@ def test_a_commit_that_skips_everything_is_refused(checkpoint, topic, new_group,
     ):
         commit(context, **outside, on_out_of_range="skip")
     assert broker.committed(group, [TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): None}
+
+
+def test_a_commit_that_a_move_of_its_checkpoint_overtakes_is_made_again(
+    make_topic, produce, new_group, new_query, holds, context, monkeypatch
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 10})
+    query = new_query({topic: {0: 5}})
+    commit(context, group_id=group, offsets={topic: {"0": 2}})
+    client_commit, moves = OffsetsClient.commit, [lambda: carry_out(query.root, to_seven(query))]
+
+    def commit_and_move(self, *arguments, **how):
+        client_commit(self, *arguments, **how)
+        if moves:
+            moves.pop()()
+
+    def to_seven(query):
+        return plan_seek(SparkCheckpoint(query.location), {"0": {TopicPartition(topic, 0): 7}})
+
+    monkeypatch.setattr(OffsetsClient, "commit", commit_and_move)
+    receipt = commit(context, group_id=group, checkpoint_location=query.location)
+
+    assert (holds(group), moves) == ({0: 7}, [])
+    assert receipt["after"] == {topic: {"0": 7}}
+    assert receipt["before"] == {topic: {"0": 2}}, "5 is what the first attempt has written"

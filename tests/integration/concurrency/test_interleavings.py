@@ -37,8 +37,10 @@ SHORT = {
     "group: commit, fenced window",
     "pipeline: commit, reset",
     "pipeline: reset, reset",
+    "pipeline: reset, listener",
 }
-A_FEW = 3
+A_FEW = 5
+"""Enough to stop each mover of a pair right before it writes to the group, and one before its first write."""
 
 
 def _named(pairs):

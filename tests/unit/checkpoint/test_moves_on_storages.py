@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import ORDERS_0, THREE, TimelessFileSystem
+from checkpoint_moves import DISCARD, ORDERS_0, THREE, TimelessFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.archive import archive_names, read_archives
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -219,3 +219,61 @@ def test_a_storage_that_may_not_be_written_to_is_named_and_nothing_is_changed(
     with pytest.raises(CheckpointError, match=r"no permission to change it .Access Denied"):
         apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0)
     assert files(three) == before
+
+
+class _ForgetfulFileSystem(_RenamingFileSystem):
+    """A storage that says that it has carried out what it has not, for one name."""
+
+    forgets = ""
+
+    def mv(self, path1: str, path2: str, *args: Any, **kwargs: Any) -> None:
+        if path2.endswith(self.forgets):
+            self.rm_file(path1)
+        else:
+            super().mv(path1, path2, *args, **kwargs)
+
+    def rm_file(self, path: str) -> None:
+        if not path.endswith(self.forgets):
+            super().rm_file(path)
+
+
+@pytest.mark.parametrize(
+    ("forgets", "says"),
+    [("offsets/2", "the offsets read back after the move"), ("offsets/3", "it is still there")],
+)
+def test_a_move_that_the_storage_acknowledges_and_does_not_make_is_an_error(
+    forgets: str, says: str, memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
+) -> None:
+    fs = _ForgetfulFileSystem()
+    write_checkpoint(fs, "/lake/on", THREE | {3: 9}, [0, 1, 2])
+    spark = SparkCheckpoint("memory://lake/on", fs=fs)
+    checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}}, CheckpointPolicy(**DISCARD))
+    fs.forgets = forgets
+    committed: list[str] = []
+
+    with pytest.raises(CheckpointError, match=says):
+        apply_checkpoint_plan(
+            spark, checkpoint_plan, quiet_period=0, commit=lambda: committed.append("group")
+        )
+    assert not committed
+
+
+class _LateFileSystem(MemoryFileSystem):
+    """An object store whose listings do not show the moves yet."""
+
+    protocol: tuple[str, ...] = ("s3",)
+
+    def ls(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        return [] if path.endswith("_kafka_offsets") else super().ls(path, *args, **kwargs)
+
+
+def test_a_move_that_is_not_listed_yet_is_known(
+    memory: MemoryFileSystem, write_checkpoint: Callable[..., str]
+) -> None:
+    fs = _LateFileSystem()
+    write_checkpoint(fs, "/lake/on", THREE, [0, 1, 2])
+    spark = SparkCheckpoint("memory://lake/on", fs=fs)
+    apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0)
+
+    assert archive_names(spark, exact=False) == []
+    assert archive_names(spark) == ["0001-seek"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from checkpoint_moves import DISCARD, carry_out, kept_by, offset_of, seek, sparks_own, undo
+import pytest
+from checkpoint_moves import DISCARD, ORDERS_0, carry_out, kept_by, offset_of, seek, sparks_own, undo
 
 from airflow_kafka_offsets.checkpoint.archive import read_archives
 from airflow_kafka_offsets.checkpoint.open_moves import resume, unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import MoveUnfinishedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 if TYPE_CHECKING:
@@ -73,3 +75,35 @@ def test_an_unfinished_undo_that_has_put_a_pending_batch_back_is_still_found(beg
     assert found.name == "0002-undo"
     assert carry_out(begun, undo(begun, "0001-seek")).archive == "0002-undo"
     assert unfinished_move(spark) is None
+
+
+def test_the_rest_of_a_move_is_not_carried_out_once_the_query_has_begun_a_batch(
+    begun: Path, files: Files
+) -> None:
+    original = files(begun)
+    carry_out(begun, seek(begun, **DISCARD))
+    (begun / "_kafka_offsets/0001-seek/done").unlink()
+    (begun / "offsets/2").write_bytes(original["offsets/2"])
+    rest = seek(begun, **DISCARD)
+    assert rest.resumes
+    (begun / "offsets/3").write_bytes(original["offsets/3"])
+
+    with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
+        carry_out(begun, rest)
+    assert offset_of(begun) == 7
+
+
+def test_the_rest_of_a_move_has_what_was_there_before_its_first_try(three: Path) -> None:
+    carry_out(three, seek(three, 3))
+    (three / "_kafka_offsets/0001-seek/done").unlink()
+    assert offset_of(three) == 3
+
+    assert seek(three, 3).before == {"0": {ORDERS_0: 7}}
+
+
+def test_another_request_does_not_finish_a_move(three: Path) -> None:
+    carry_out(three, seek(three, 3))
+    (three / "_kafka_offsets/0001-seek/done").unlink()
+
+    with pytest.raises(MoveUnfinishedError, match="0001-seek .* was begun and not finished"):
+        seek(three, 4)

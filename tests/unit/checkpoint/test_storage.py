@@ -348,3 +348,18 @@ def test_a_directory_that_cannot_be_synced_fails_the_write_where_the_storage_has
     with expected:
         replace_file(LocalFileSystem(), str(tmp_path / "7"), b"after")
     assert [path.name for path in tmp_path.iterdir()] == ["7"]
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside", "offsets/../../outside", "/outside", "offsets//7", "offsets/./7"]
+)
+def test_a_path_that_leads_out_of_the_checkpoint_is_neither_written_nor_removed(
+    tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "outside").write_text("keep")
+    spark = SparkCheckpoint(str(tmp_path / "checkpoint"))
+    with pytest.raises(CheckpointError, match="is not the path of a file below the checkpoint"):
+        spark.write_file(path, b"")
+    with pytest.raises(CheckpointError, match="is not the path of a file below the checkpoint"):
+        spark.remove_file(path)
+    assert (tmp_path / "outside").read_text() == "keep"

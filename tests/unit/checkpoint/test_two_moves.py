@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from checkpoint_moves import carry_out, offset_of, seek, undo
@@ -19,6 +19,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointMovedError, MoveUnfinishedError, PlanRefusedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 STEPS = 60
@@ -122,3 +123,33 @@ def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(
 
     assert offset_of(three) == 7
     assert (unfinished_move(SparkCheckpoint(str(three))) is None) == (step == "_check_planned")
+
+
+def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its_manifest(
+    three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive, others = apply_move.write_archive, [4]
+
+    def write(*arguments: Any) -> None:
+        if others:
+            carry_out(three, seek(three, others.pop()))
+        write_archive(*arguments)
+
+    monkeypatch.setattr(apply_move, "write_archive", write)
+    with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
+        carry_out(three, seek(three, 3))
+
+    assert offset_of(three) == 4
+    assert unfinished_move(SparkCheckpoint(str(three))) is None
+
+
+def test_a_move_that_was_planned_before_another_one_leaves_its_archive_alone(
+    three: Path, files: Callable[[Path], dict[str, bytes]]
+) -> None:
+    late = seek(three, 3)
+    carry_out(three, seek(three, 4))
+    before = files(three)
+
+    with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
+        carry_out(three, late)
+    assert files(three) == before

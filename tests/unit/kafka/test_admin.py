@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import signal
+
 import pytest
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import ClientCrashedError, UsageError
+from airflow_kafka_offsets.kafka import admin_process
+from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.explain import Call
 
 
 @pytest.fixture
@@ -24,3 +30,64 @@ def test_one_name_is_no_list_of_groups(client, call):
 def test_a_state_that_no_group_has_is_refused(client, states):
     with pytest.raises(UsageError, match="states.*expected .*'Empty'"):
         client.list_groups(states)
+
+
+class Worker:
+    """A worker process that does at each call what the test says: dies, answers, or is interrupted."""
+
+    usable = True
+
+    def __init__(self, calls):
+        self._calls, self.ended = calls, False
+
+    def ask(self, request, timeout):
+        call = self._calls.pop(0)
+        if isinstance(call, BaseException):
+            raise call
+        return call
+
+    def end(self, patience=0.0):
+        self.ended = True
+        return -signal.SIGABRT, "Assertion failed"
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """process(calls) -> an admin process, and the workers that it has started."""
+
+    def make(*calls):
+        left, workers = list(calls), []
+
+        def take(settings, token):
+            workers.append(Worker(left))
+            return workers[-1]
+
+        monkeypatch.setattr(admin_process, "take", take)
+        return AdminProcess({"bootstrap.servers": "127.0.0.1:1"}), workers
+
+    return make
+
+
+DIES, ANSWERS = "", json.dumps({"last": False, "causes": [], "failure": None, "result": 7})
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_process_that_dies_is_started_again_within_the_call(process, deaths):
+    admin, workers = process(*[DIES] * deaths, ANSWERS)
+    assert admin.run(Call("describing", "127.0.0.1:1", 30), "describe") == 7
+    assert [worker.ended for worker in workers] == [*[True] * deaths, False]
+
+
+def test_a_process_that_dies_each_time_is_an_error_that_may_pass(process):
+    admin, workers = process(*[DIES] * 9)
+    with pytest.raises(ClientCrashedError, match="died by SIGABRT"):
+        admin.run(Call("describing", "127.0.0.1:1", 30), "describe")
+    assert len(workers) == 3
+
+
+def test_the_answer_to_an_interrupted_call_is_not_taken_for_that_of_the_next(process):
+    admin, workers = process(KeyboardInterrupt(), ANSWERS)
+    with pytest.raises(KeyboardInterrupt):
+        admin.run(Call("describing", "127.0.0.1:1", 30), "describe")
+    assert admin.run(Call("describing", "127.0.0.1:1", 30), "describe") == 7
+    assert [worker.ended for worker in workers] == [True, False]

@@ -152,3 +152,30 @@ def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written
     assert len(sent) == 1
     # What it has written itself is not what the check is about.
     assert checked == [{A: None, B: None}, {A: None, B: Commit(9, "another's")}]
+
+
+def test_a_commit_with_long_texts_is_cut_where_it_would_not_fit_into_one_batch():
+    offsets = {TopicPartition("orders", number): number for number in range(1_000)}
+    assert [len(part) for part in commit_chunks("g", offsets, "")] == [1_000]
+    parts = [len(part) for part in commit_chunks("g", offsets, "x" * 4_000)]
+    assert sum(parts) == 1_000
+    assert max(parts) == MAX_BYTES // (44 + len("g") + len("orders") + 4_000)
+
+
+def test_after_a_lost_connection_what_was_written_is_looked_up_before_another_attempt():
+    progress = CommitProgress({A: 5, B: 6}, lambda offsets: [A])
+    with pytest.raises(Failed):
+        progress.take(dict.fromkeys((A, B), Failure("_TRANSPORT", "disconnected")), lambda _: [])
+    progress.look_up()
+    assert (progress.written, list(progress.pending)) == ([A], [B])
+
+
+def test_a_partition_that_was_refused_for_good_ends_the_commit_although_another_one_may_pass():
+    progress = CommitProgress({A: 5, OTHER: 6}, lambda offsets: [])
+    results = {
+        A: Failure("COORDINATOR_LOAD_IN_PROGRESS", "x"),
+        OTHER: Failure("TOPIC_AUTHORIZATION_FAILED", "y"),
+    }
+    progress.take(results, lambda _: [])
+    assert list(progress.refused) == [OTHER]
+    assert progress.failures.keys() == {A, OTHER}

@@ -62,6 +62,8 @@ def test_what_remains_to_a_target():
     assert remaining({A: 3, B: 10}, {A: 5, B: 10}) == {A: 2}
     assert remaining({}, {A: 5}) == {A: 5}
     assert remaining({A: None}, {A: 0}) == {}
+    assert remaining({A: 3}, {A: 5}, tolerance=2) == {}
+    assert remaining({A: None}, {A: 2}, tolerance=2) == {A: 2}
 
 
 def test_nobody_waits_for_records_that_are_gone():

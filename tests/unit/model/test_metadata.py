@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +10,7 @@ from airflow_kafka_offsets.model.commit_metadata import (
     MAX_BYTES_OF_MANY,
     CommitMetadata,
     foreign_query,
+    stopped_half_way,
 )
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
@@ -101,3 +104,16 @@ def test_metadata_that_could_not_be_read_counts_as_somebody_elses():
     refusal = foreign_query("g", {A: Commit(0, None)}, "mine")
     assert refusal is not None
     assert "could not be read" in refusal
+
+
+def test_each_mapped_instance_of_a_task_is_another_task():
+    first = CommitMetadata(dag="d", run="r", task="t", map_index=0)
+    assert first.same_task(replace(first, token="another try"))
+    assert not first.same_task(replace(first, map_index=1))
+
+
+def test_a_move_of_all_partitions_has_not_stopped_half_way():
+    mine, others = CommitMetadata(dag="d", run="r", task="t", at=9), CommitMetadata(tool="another", at=8)
+    assert stopped_half_way([mine, others], mine)
+    assert not stopped_half_way([mine, mine], mine)
+    assert not stopped_half_way([mine, replace(others, at=10)], mine)

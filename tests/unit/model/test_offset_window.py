@@ -129,6 +129,7 @@ def test_a_window_in_its_log_is_not_refused():
     [
         ({"version": 2}, "expected a window of version 1"),
         ({"end": {"orders": {"0": 8}}}, "orders-1, orders-2 is not in all of start, end and committed"),
+        ({"committed": {"orders": {"0": 5, "1": 4}}}, "orders-2 is not in all of start, end and committed"),
         ({"end": {"orders": {"0": 4, "1": 4, "2": 7}}}, "found start 5, end 4 and committed 5 of orders-0"),
         ({"committed": {"orders": {"0": 6, "1": 4, "2": 7}}}, "and committed 6 of orders-0"),
         ({"start": None}, "window, start: found None"),
@@ -151,3 +152,9 @@ def test_json_that_is_no_window_is_refused(change, said):
 def test_a_window_names_its_logs_also_one_of_an_earlier_version(source, ids):
     window = OffsetWindow({TopicPartition("orders", 0): OffsetRange(0, 5)}, source=source)
     assert OffsetWindow.parse(window.as_text()).log_ids == ids
+
+
+def test_a_group_has_passed_a_window_at_its_end():
+    assert WINDOW.passed({A: 8, B: 4, C: 9})
+    assert not WINDOW.passed({A: 8, B: 3, C: 7})
+    assert not WINDOW.passed({A: 8, B: None, C: 7})

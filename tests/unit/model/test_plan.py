@@ -115,6 +115,16 @@ def test_a_group_that_moved_since_the_plan_is_refused_and_names_who_moved_it():
     assert no.value.retriable
 
 
+def test_a_group_whose_first_commit_came_since_the_plan_is_refused():
+    with pytest.raises(CheckpointMovedError, match="was committed on orders-1 while its move"):
+        make({B: 5}).check_unmoved({B: Commit(5, "")})
+
+
+def test_a_partition_without_a_commit_was_not_read_back():
+    with pytest.raises(CommitError, match="orders-1: planned 50, read back None"):
+        make({A: 30, B: 50}).verify({A: 30, B: None})
+
+
 def test_the_table_has_a_line_for_each_partition_and_each_refusal():
     lines = make({A: 30, B: 60}).table().splitlines()
     assert lines[0].startswith("group g: 2 of 2 partitions change, ")

@@ -85,6 +85,12 @@ def test_what_was_done_is_said_in_the_past_tense(value, lines):
         assert found.startswith(line)
 
 
+def test_a_receipt_of_a_later_version_is_not_guessed_at():
+    value = receipt([make("g", {A: 30})])
+    with pytest.raises(OffsetsFormatError, match="expected a receipt of version 1"):
+        read_receipt({**value, "version": 2})
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
-from airflow_kafka_offsets.model.parameters import duration_text, exactly_one, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.parameters import (
+    duration_text,
+    exactly_one,
+    is_nothing,
+    parse_switch,
+    parse_time,
+    timestamp_ms,
+)
 from airflow_kafka_offsets.model.reset_scenarios import ByDuration, FromFile, ShiftBy, ToBatch, ToOffset
 from airflow_kafka_offsets.model.reset_targets import (
     offsets_at_time,
@@ -159,6 +166,19 @@ def test_a_timestamp_is_exact_to_the_millisecond(moment):
     aware = moment.replace(tzinfo=timezone.utc)
     back = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=timestamp_ms(aware))
     assert timedelta(0) <= aware - back < timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize("value", ["0", "no", "yes", "", 1, None])
+def test_a_switch_is_true_or_false_and_nothing_else(value):
+    assert (parse_switch(" True", "allow_rewind"), parse_switch(False, "allow_rewind")) == (True, False)
+    with pytest.raises(UsageError, match="expected true or false"):
+        parse_switch(value, "allow_rewind")
+
+
+@pytest.mark.parametrize("value", [None, "", " ", "None", "null", '"null"'])
+def test_what_a_template_gives_that_finds_nothing_is_nothing(value):
+    assert is_nothing(value)
+    assert not is_nothing("none of them")
 
 
 def test_exactly_one_scenario_is_wanted_and_empty_is_none():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.model.table import align
-from airflow_kafka_offsets.model.text import is_plain, kind_of, printable, shorten
+from airflow_kafka_offsets.model.text import MAX_VALUES, excess, is_plain, kind_of, printable, shorten
 
 any_text = st.text(st.characters(exclude_categories=()))
 SECRET = "hunter2"
@@ -58,3 +58,8 @@ def test_what_python_itself_cannot_show_is_named():
 
 def test_a_table_shows_names_of_others_escaped():
     assert align([["GROUP", "STATE"], ["a\x1b[2J\n", "Empty"]]) == ["GROUP       STATE", r"a\x1b[2J\n  Empty"]
+
+
+def test_a_text_of_more_values_than_can_be_held_is_refused():
+    assert excess("it", "," * MAX_VALUES) is None
+    assert "has about 200,001 values" in str(excess("it", "," * (MAX_VALUES + 1)))

@@ -305,3 +305,35 @@ def test_progress_of_spark_connect_is_read_in_both_of_its_spellings_and_never_ba
     assert [state.offsets for state in query.sources()] == [{ORDERS: 6}]
     query.note(Progress(3, [Source("KafkaV2[SubscribePattern[none]]", "{}")]))
     assert query.newest_batch() == 2
+
+
+def test_a_group_that_is_ahead_is_not_taken_back(committer, group, query):
+    group.held["g", ORDERS] = Commit(9, "")
+    query.ends = {ORDERS: 5}
+    committer.finished("run-1", 0)
+    committer.step()
+    assert group.commits == 0
+    assert "is ahead of query q-1 on orders-0 (orders-0: 9" in str(committer.outcomes.errors[0])
+
+
+def test_a_group_that_follows_another_query_is_not_taken_over_unless_allowed(group, query):
+    query.ends = {ORDERS: 5}
+    for allowed in (False, True):
+        group.held["g", ORDERS] = Commit(3, '{"query":"q-2"}')
+        committer = Committer(group.client, allow_new_query=allowed)
+        committer.follow("run-1", query)
+        committer.finished("run-1", 0)
+        committer.step()
+        assert (group.commits, len(committer.outcomes.errors)) == ((1, 0) if allowed else (0, 1))
+
+
+def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refused(committer, group, query):
+    second = Query("q-2")
+    second.ends = query.ends = {ORDERS: 5}
+    committer.finished("run-1", 0)
+    committer.step()
+    committer.follow("run-2", second)
+    committer.finished("run-2", 0)
+    committer.step()
+    assert group.commits == 1
+    assert "which query q-1 follows already" in str(committer.outcomes.errors[0])

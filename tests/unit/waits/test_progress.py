@@ -165,3 +165,16 @@ def test_another_process_without_memory_says_nothing_at_first(clock: Clock) -> N
     polled(Progress(), clock, REACHED, 5)
 
     assert Progress().add(judged(REACHED, {A: 11_625, B: 3_875})).as_json()["progress"] is None
+
+
+def test_a_wait_is_not_stalled_while_nobody_could_see_its_position(clock: Clock) -> None:
+    progress = Progress(stalled_after=60.0)
+    progress.add(judged(REACHED, {A: 5, B: 5}))
+    clock.now += 50
+    progress.is_new_trouble(NoCommitError("no answer"))
+    clock.now += 50
+    progress.add(judged(REACHED, {A: 5, B: 5}))
+    assert progress.stalled is None
+    clock.now += 60
+    progress.add(judged(REACHED, {A: 5, B: 5}))
+    assert "nothing has moved for 1 min" in str(progress.stalled)

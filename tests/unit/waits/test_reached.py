@@ -44,3 +44,20 @@ def test_a_time_in_the_future_has_no_log_end_yet(ahead: timedelta, retriable: bo
     with pytest.raises(UsageError, match=r"target=.* is in the future .* may still come") as refused:
         frozen(datetime.now(tz=timezone.utc) + ahead)
     assert refused.value.retriable is retriable
+
+
+def test_of_two_groups_the_one_that_is_furthest_behind_decides() -> None:
+    orders = TopicPartition("orders", 0)
+    wait = ReachedWait(group_id={"orders": "etl"}, target={"orders": {"0": 50}})
+    reader = cast("OffsetsReader", Broker())
+    for first, second, reached in ((50, 49, False), (49, 50, False), (50, 60, True), (50, None, False)):
+        reading = wait.judge(reader, {"0": {orders: first}, "1": {orders: second}})
+        assert reading.done is reached, (first, second)
+
+
+def test_the_receipt_of_a_plan_that_was_not_carried_out_is_no_target() -> None:
+    offsets = {"orders": {"0": 50}}
+    planned = {"version": 1, "group_id": "etl", "before": offsets, "after": offsets, "plan_only": True}
+    with pytest.raises(UsageError, match="the receipt of a plan that was not carried out"):
+        ReachedWait.readers["target"](planned, "target")
+    assert ReachedWait.readers["target"]({**planned, "plan_only": False}, "target") == offsets

@@ -1,0 +1,215 @@
+"""
+A commit is done when it was read back: also where a broker acknowledges it and does not write it, or where
+somebody writes in between.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+from confluent_kafka import TopicPartition as ClientPartition
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, CommitError, GroupActiveError
+from airflow_kafka_offsets.kafka import group_commits
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.connection import Connections
+from airflow_kafka_offsets.kafka.requests import send_commit
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.reset_scenarios import ToOffset
+from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.moves.apply import apply
+from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
+from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.spark.group_commit import commit_forward
+
+pytestmark = pytest.mark.integration
+
+OFFSET_COMMIT = 8
+NO_ERROR = 0
+NOW = datetime(2026, 3, 1, tzinfo=timezone.utc)
+BY = CommitMetadata(tool="a test")
+
+
+@pytest.fixture
+def on_proxy(proxy, make_topic, produce):
+    """A client behind the proxy, and a partition of 9 records there."""
+    topic = make_topic(partitions=1, on=proxy.bootstrap_servers)
+    produce(topic, {0: 9}, on=proxy.bootstrap_servers)
+    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
+        yield client, TopicPartition(topic, 0)
+
+
+def reset(client, group, partition, query=None, to=2):
+    """Plan and apply a reset of a group, and of the checkpoint that it follows if there is one."""
+    checkpoint = None if query is None else SparkCheckpoint(query.location)
+    named = Groups.parse(group, [partition.topic])
+    plan = plan_reset(client, checkpoint, named, ToOffset({partition: to}), now=NOW)
+    return apply(client, plan, BY, checkpoint=checkpoint, quiet_period=0)
+
+
+def test_a_commit_that_is_acknowledged_and_not_written_is_an_error(on_proxy, proxy, new_group):
+    client, partition = on_proxy
+    group = new_group()
+    client.commit(group, {partition: 5})
+    proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
+
+    with pytest.raises(CommitError, match=rf"{partition}: planned 2, read back 5"):
+        reset(client, group, partition)
+
+
+def test_a_reset_with_a_checkpoint_whose_commit_is_not_written_is_an_error(
+    on_proxy, proxy, new_group, new_query
+):
+    client, partition = on_proxy
+    group, query = new_group(), new_query({partition.topic: {0: 5}})
+    client.commit(group, {partition: 5})
+    proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
+
+    with pytest.raises(CommitError, match=r"planned 2, read back 5.*the checkpoint .* was moved before"):
+        reset(client, group, partition, query)
+    proxy.refuse((), NO_ERROR)
+    reset(client, group, partition, query)
+
+    assert client.committed(group, [partition])[partition].offset == query.stands()[0] == 2
+
+
+def test_a_first_commit_after_a_checkpoint_that_is_not_written_is_an_error(
+    on_proxy, proxy, new_group, new_query
+):
+    client, partition = on_proxy
+    group, query = new_group(), new_query({partition.topic: {0: 5}})
+    proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
+
+    with pytest.raises(CommitError, match=r"planned 2, read back None"):
+        reset(client, group, partition, query)
+
+
+def test_a_fenced_commit_that_is_not_written_is_made_again(on_proxy, proxy, new_group):
+    client, partition = on_proxy
+    group = new_group()
+    client.commit(group, {partition: 5})
+    proxy.refuse((OFFSET_COMMIT,), NO_ERROR, times=1)
+
+    window = OffsetWindow({partition: OffsetRange(5, 9)})
+    assert client.commit_window(group, window, "mine", fenced=True) == window.end
+    assert proxy.refused == 1
+    assert client.committed(group, [partition]) == {partition: Commit(9, "mine")}
+
+
+def test_a_commit_of_the_listener_that_is_not_written_is_an_error(on_proxy, proxy, new_group):
+    client, partition = on_proxy
+    group = new_group()
+    before = client.committed(group, [partition])
+    proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
+
+    with pytest.raises(CommitError, match="does not hold the offsets"):
+        commit_forward(client, group, {partition: 5}, before, BY, "flights")
+
+
+@pytest.fixture
+def meanwhile(client, monkeypatch):
+    """meanwhile(do) does something after each commit of the client, before anything is read back."""
+    commit = OffsetsClient.commit
+
+    def arrange(do):
+        def commit_and_do(self, *arguments, **how):
+            commit(self, *arguments, **how)
+            do()
+
+        monkeypatch.setattr(OffsetsClient, "commit", commit_and_do)
+
+    return arrange
+
+
+@pytest.fixture
+def partition(make_topic, produce):
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 9})
+    return TopicPartition(topic, 0)
+
+
+@pytest.fixture
+def others_commit(bootstrap_servers, client):
+    """others_commit(group, {partition: 3}, text) commits past our own client, as any other tool does."""
+
+    def commit(group, offsets, text=""):
+        connections = Connections({"bootstrap.servers": bootstrap_servers})
+        assert set(send_commit(connections.get(group), offsets, text, 20).values()) == {None}
+        connections.close(5)
+
+    return commit
+
+
+def test_a_commit_that_another_one_has_overwritten_is_an_error(
+    client, new_group, partition, meanwhile, others_commit
+):
+    group = new_group()
+    client.commit(group, {partition: 5})
+    meanwhile(lambda: others_commit(group, {partition: 7}))
+
+    with pytest.raises(CommitError, match="planned 2, read back 7.*another process commits to this group"):
+        reset(client, group, partition)
+
+
+def test_a_query_that_begins_before_its_groups_are_committed_is_found_at_the_end(
+    client, new_group, new_query, partition, meanwhile
+):
+    group, query = new_group(), new_query({partition.topic: {0: 5}})
+    client.commit(group, {partition: 5})
+    meanwhile(lambda: query.run(2, {partition.topic: {0: 9}}))
+
+    with pytest.raises(CheckpointError, match="the offsets read back after the move"):
+        reset(client, group, partition, query)
+
+
+def test_a_commit_is_not_made_once_a_reset_to_where_the_group_is_has_begun(
+    client, new_group, new_query, partition, others_commit
+):
+    group, query = new_group(), new_query({partition.topic: {0: 5}})
+    client.commit(group, {partition: 2})
+    checkpoint = SparkCheckpoint(query.location)
+    planned = plan_checkpoint_commit(client, checkpoint, Groups.parse(group), BY)
+    reset(client, group, partition, query)
+
+    with pytest.raises(CheckpointMovedError, match="was being committed; nothing was written"):
+        apply(client, planned.plan, planned.metadata, known_moves=planned.known_moves)
+    assert client.committed(group, [partition])[partition].offset == 2
+
+
+def test_a_response_that_nobody_waited_for_is_not_that_of_the_next_commit(
+    bootstrap_servers, new_group, partition
+):
+    connections = Connections({"bootstrap.servers": bootstrap_servers})
+    connection = connections.get(new_group())
+    sent = [ClientPartition(partition.topic, 0, 5)]
+    connection.ask(lambda consumer: consumer.commit(offsets=sent, asynchronous=True))
+    for _ in range(200):
+        connection.drain(0.1)
+        if connection.commit_responses:
+            break
+
+    missing = TopicPartition(f"{partition.topic}-missing", 0)
+    results = send_commit(connection, {partition: 7, missing: 0}, "", 20)
+    connections.close(5)
+    assert results[missing] is not None
+    assert results[partition] is not None, "this is the response to the commit before"
+
+
+def test_a_connection_whose_commit_had_no_response_is_not_used_again(
+    client, new_group, partition, join_group, monkeypatch
+):
+    group = new_group()
+    connection = client._session.connections.get(group)
+    with monkeypatch.context() as patch:
+        patch.setattr(group_commits, "ATTEMPT", 0.0)
+        # Each attempt ends before its response; what it has done is found by reading it.
+        client.commit(group, {partition: 5})
+    assert client._session.connections.get(group) is not connection
+
+    join_group(group, partition.topic)
+    with pytest.raises(GroupActiveError):
+        client.commit(group, {partition: 7})
