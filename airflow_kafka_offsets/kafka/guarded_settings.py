@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
 
@@ -54,7 +55,7 @@ def _allowed(key: str) -> list[str]:
         settings = json.loads(text)
     except (ValueError, RecursionError):
         settings = None
-    values = settings.get(key, []) if isinstance(settings, dict) else [None]
+    values: Any = settings.get(key, []) if isinstance(settings, dict) else [None]
     values = [values] if isinstance(values, str) else values
     if isinstance(values, list) and all(isinstance(each, str) for each in values):
         return values

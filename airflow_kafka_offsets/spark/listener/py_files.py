@@ -14,7 +14,9 @@ from airflow_kafka_offsets.spark.own_directory import own_directory
 
 ROOT = Path(airflow_kafka_offsets.__file__).parent
 
-_FILES = ("__init__.py", "errors.py", "storage.py", "storage_credentials.py", "tidying.py")
+_FILES = tuple(
+    f"{name}.py" for name in ("__init__", "errors", "local_disk", "storage", "storage_credentials", "tidying")
+)
 PARTS = (*_FILES, "model", "checkpoint", "kafka", "spark")
 """All that needs no Airflow; other packages are imported on use."""
 

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -342,7 +342,7 @@ def test_a_directory_that_cannot_be_synced_fails_the_write_where_the_storage_has
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", broken)
-    expected = (
+    expected: AbstractContextManager[object] = (
         pytest.raises(CheckpointUnavailableError, match="Input/output error") if fails else nullcontext()
     )
     with expected:
