@@ -150,7 +150,12 @@ class CheckCommand(StrictCommand):
         except UsageError:
             raise
         except KafkaOffsetsError as error:
-            value = {"version": REPORT_VERSION, "drifted": None, "groups": [], "error": str(error)}
+            value: dict[str, Any] = {
+                "version": REPORT_VERSION,
+                "drifted": None,
+                "groups": [],
+                "error": str(error),
+            }
             print_result(ctx.params["output"], value, ())
             click.echo(f"Error: {error}", err=True)
             raise SystemExit(UNCHECKED) from error

@@ -135,12 +135,15 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
                 if backlog != kept:
                     await self._remember(backlog)
                     kept = backlog
-                failed = isinstance(outcome, Exception)
-                last, trouble = trouble, str(outcome) if failed else outcome.unknown
-                if trouble and trouble != last:
-                    log.warning("%s: %s", "No answer, and no event" if failed else "No event", trouble)
+                last = trouble
                 if isinstance(outcome, Exception):
+                    trouble = str(outcome)
+                    if trouble != last:
+                        log.warning("No answer, and no event: %s", trouble)
                     continue
+                trouble = outcome.unknown
+                if trouble and trouble != last:
+                    log.warning("No event: %s", trouble)
                 report_lag(outcome.lags, outcome.checkpoint)
                 waiting = bool(outcome.lags) and not (outcome.done or outcome.unknown)
                 backlog, news = backlog.seen(
