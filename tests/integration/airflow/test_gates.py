@@ -252,8 +252,8 @@ def test_a_group_that_has_never_committed_is_an_error_on_an_empty_topic(policy, 
 def test_a_target_is_not_reached_by_a_group_that_has_never_committed(group, make_topic, commit):
     topic = make_topic(partitions=1)
     sensor = OffsetsReachedSensor(task_id="gate", group_id=group, topics=topic, target="latest")
-    looked = sensor.poke({})
-    assert (looked.is_done, looked.xcom_value["reached"]) == (False, False)
+    done, reading = reading_of(sensor)
+    assert (done, reading["reached"]) == (False, False)
     commit(group, topic, {0: 0})
     assert sensor.poke({}).is_done is True
     sensor._close()

@@ -156,8 +156,8 @@ def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written
 
 def test_a_commit_with_long_texts_is_cut_where_it_would_not_fit_into_one_batch():
     offsets = {TopicPartition("orders", number): number for number in range(1_000)}
-    assert [len(part) for part in commit_chunks("g", offsets, "")] == [1_000]
-    parts = [len(part) for part in commit_chunks("g", offsets, "x" * 4_000)]
+    assert [len(part) for part in commit_chunks("g", offsets, {"orders": ""})] == [1_000]
+    parts = [len(part) for part in commit_chunks("g", offsets, {"orders": "x" * 4_000})]
     assert sum(parts) == 1_000
     assert max(parts) == MAX_BYTES // (44 + len("g") + len("orders") + 4_000)
 

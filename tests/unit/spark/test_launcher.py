@@ -5,6 +5,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -117,7 +118,8 @@ def test_a_group_that_cannot_be_is_refused_before_the_job_runs(group, tmp_path):
 def test_a_listener_that_cannot_be_attached_keeps_no_query_from_starting(monkeypatch, caplog):
     monkeypatch.setattr(DataStreamWriter, "start", lambda writer: "started")
     monkeypatch.setattr(DataStreamWriter, "toTable", DataStreamWriter.toTable)
-    launcher._attach_before_each_start([], "g", allow_new_query=False)
+    options = Namespace(group_id="g", allow_new_query=False, allow_new_cluster=False)
+    launcher._attach_before_each_start([], options)
     writer = DataStreamWriter.__new__(DataStreamWriter)
     writer._spark = object()
     assert writer.start() == "started"
