@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
@@ -18,25 +20,27 @@ DONE = {"reset": "success", "job": "success", "commit": "success"}
 class Pipeline:
     """A stopped query that is at 60 and 62, its group, and the tasks of a recovery DAG."""
 
-    def __init__(self, topic, query, group, committed, new_ti):
+    def __init__(self, topic: str, query: Any, group: str, committed: Any, new_ti: Any) -> None:
         self.topic, self.query, self.group, self.new_ti = topic, query, group, new_ti
-        self.names = {"group_id": group, "checkpoint_location": query.location}
+        self.names: dict[str, Any] = {"group_id": group, "checkpoint_location": query.location}
         self._committed = committed
         self.tries = 0
 
-    def at(self):
+    def at(self) -> tuple[Any, Any]:
         """Where group and checkpoint are."""
         return self._committed(self.group, self.topic), self.query.stands()
 
-    def context(self, task, tries=0, **states):
+    def context(self, task: str, tries: int = 0, **states: Any) -> Any:
         ti = self.new_ti(**states)
         ti.task_id, ti.max_tries = task, tries
         return {"ti": ti}
 
-    def tasks(self, receipt=None, *, group_only=False, **scenario):
+    def tasks(self, receipt: Any = None, *, group_only: bool = False, **scenario: Any) -> dict[str, Any]:
         """reset >> job >> commit >> restore.as_teardown(setups=reset)."""
-        quick = {} if group_only else {"quiet_period": 0}
-        undo = {} if group_only else {**quick, "pending_batch": "discard", "sink": "idempotent"}
+        quick: dict[str, Any] = {} if group_only else {"quiet_period": 0}
+        undo: dict[str, Any] = (
+            {} if group_only else {**quick, "pending_batch": "discard", "sink": "idempotent"}
+        )
         with DAG("flights"):
             reset = ResetOffsetsOperator(
                 task_id="reset", **{**quick, "shift_by": -3, **scenario}, **self.names
@@ -52,12 +56,14 @@ class Pipeline:
             restore.receipt = receipt
         return {"reset": reset, "commit": commit, "restore": restore}
 
-    def run(self, task, *, tries=0, receipt=None, states=None, **scenario):
+    def run(
+        self, task: str, *, tries: int = 0, receipt: Any = None, states: Any = None, **scenario: Any
+    ) -> Any:
         found = self.tasks(receipt, **scenario)[task]
         if task == "restore":
             found.receipt = receipt
         return found.execute(self.context(task, tries, **(states or {})))
 
-    def job(self, batch=2):
+    def job(self, batch: int = 2) -> None:
         """The query reads to the end of the topic."""
         self.query.run(batch, {self.topic: ENDS})

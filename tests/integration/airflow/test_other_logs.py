@@ -113,7 +113,7 @@ def test_a_commit_says_on_which_cluster_and_topic_it_was_made(
     assert now.topics.keys() == {mirrored}
     assert receipt["logs"] == now.as_json()
     (found,) = broker.committed(group, [TopicPartition(mirrored, 0)]).values()
-    made = CommitMetadata.parse(found.metadata)
+    made = CommitMetadata.parse(found.metadata) or CommitMetadata()
     assert (made.cluster, made.topic) == (now.cluster, now.topics[mirrored])
 
 

@@ -257,6 +257,7 @@ def test_a_restore_that_is_tried_again_after_it_was_done_changes_nothing(pipelin
         task_id="restore", receipt=receipt, when="always", quiet_period=0, **pipeline.names, **policy
     )
     first = restore.execute(pipeline.context("restore"))
+    assert first is not None
     if gone_on:
         pipeline.query.run(2, {pipeline.topic: ENDS})
         pipeline.run("commit")
@@ -265,6 +266,7 @@ def test_a_restore_that_is_tried_again_after_it_was_done_changes_nothing(pipelin
     assert "offsets/2" in files
     again = restore.execute(pipeline.context("restore"))
     assert (pipeline.query.files(), pipeline.at()) == (files, at)
+    assert again is not None
     same = ("group_id", "before", "after", "changed", "checkpoint", "verified", "plan_only")
     assert {name: again[name] for name in same} == {name: first[name] for name in same}
 

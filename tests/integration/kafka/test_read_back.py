@@ -18,6 +18,7 @@ from airflow_kafka_offsets.kafka.connection import Connections
 from airflow_kafka_offsets.kafka.requests import send_commit
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
 from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.reset_scenarios import ToOffset
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -107,7 +108,7 @@ def test_a_commit_of_the_listener_that_is_not_written_is_an_error(on_proxy, prox
     proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
 
     with pytest.raises(CommitError, match="does not hold the offsets"):
-        commit_forward(client, group, {partition: 5}, before, BY, "flights")
+        commit_forward(client, group, {partition: 5}, before, BY, "flights", UNKNOWN_LOGS)
 
 
 @pytest.fixture
@@ -193,7 +194,9 @@ def test_a_response_that_nobody_waited_for_is_not_that_of_the_next_commit(
             break
 
     missing = TopicPartition(f"{partition.topic}-missing", 0)
-    results = send_commit(connection, {partition: 7, missing: 0}, "", 20)
+    results = send_commit(
+        connection, {partition: 7, missing: 0}, dict.fromkeys((partition.topic, missing.topic), ""), 20
+    )
     connections.close(5)
     assert results[missing] is not None
     assert results[partition] is not None, "this is the response to the commit before"

@@ -336,7 +336,7 @@ def test_the_driver_names_cluster_and_topics_as_the_operators_do(
         run(stream(f"{topic},{other}", **{OPTION: group}), location)
     now = broker.log_ids(topics)
     for tp, commit in broker.committed_everywhere(group).items():
-        made = CommitMetadata.parse(commit.metadata)
+        made = CommitMetadata.parse(commit.metadata) or CommitMetadata()
         assert (made.cluster, made.topic) == (now.cluster, now.topics[tp.topic])
     foreign = CommitMetadata(cluster="another").text()
     broker.commit(group, {TopicPartition(topic, 0): 3}, foreign)

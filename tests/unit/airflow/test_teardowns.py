@@ -120,7 +120,7 @@ def test_a_mapped_recovery_that_could_not_fail_its_run_is_refused_before_it_move
         last = RestoreOffsetsOperator.partial(task_id="restore", group_id="a", **names).expand(
             receipt=first.output
         )
-        first >> EmptyOperator(task_id="job") >> last.as_teardown(setups=first, on_failure_fail_dagrun=fails)
+        first >> EmptyOperator(task_id="job") >> last.as_teardown(setups=first, on_failure_fail_dagrun=fails)  # type: ignore[arg-type]
     read(dag)
     one: Any = dag.get_task("reset").unmap({"group_id": "a"})
     with pytest.raises(AirflowFailException) as refused:

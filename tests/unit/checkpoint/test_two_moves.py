@@ -11,7 +11,7 @@ from checkpoint_moves import carry_out, offset_of, seek, undo
 from interleaving import ALL, Interleaving
 
 from airflow_kafka_offsets import tidying
-from airflow_kafka_offsets.checkpoint import apply_move
+from airflow_kafka_offsets.checkpoint import apply_move, archive
 from airflow_kafka_offsets.checkpoint.archive import read_archives
 from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
@@ -128,7 +128,7 @@ def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(
 def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its_manifest(
     three: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_archive, others = apply_move.write_archive, [4]
+    write_archive, others = archive.write_archive, [4]
 
     def write(*arguments: Any) -> None:
         if others:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, stopped_half_way
 from airflow_kafka_offsets.model.formats import offsets_json
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.receipt import GroupReceipt
 from airflow_kafka_offsets.model.recovery import (
     LastCommit,
@@ -66,8 +66,9 @@ def test_work_is_done_if_every_partition_was_last_committed_by_a_task_that_does_
 
 # --- the judgement
 
-BEFORE, AFTER = {P0: 60, P1: 62}, {P0: 57, P1: 59}
-RECEIPT = [GroupReceipt("orders", BEFORE, AFTER, plan_only=False)]
+BEFORE: Offsets = {P0: 60, P1: 62}
+AFTER: Offsets = {P0: 57, P1: 59}
+RECEIPT = [GroupReceipt("orders", {**BEFORE}, AFTER, plan_only=False)]
 RECOVERY = Recovery({RUN.identity}, RESTORE, ["orders"])
 MOVED = MovedCheckpoint("s3a://lake/orders", {"0": BEFORE}, {"0": AFTER}, number=3)
 
