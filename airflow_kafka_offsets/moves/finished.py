@@ -83,9 +83,8 @@ def _moved(
 
 def _left_behind(earlier: Archive, mine: Archive, state: CheckpointState) -> bool:
     """Whether an earlier move of the same run would still be there if the later one was taken back."""
-    same_run = (earlier.by.dag, earlier.by.run) == (mine.by.dag, mine.by.run)
     return (
-        same_run
+        mine.by.same_run(earlier.by)
         and not earlier.undone
         and any(
             max(at.get(source, {}).get(tp, 0) for at in (mine.before, state.kafka_offsets)) < offset

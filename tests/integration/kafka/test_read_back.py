@@ -139,7 +139,8 @@ def others_commit(bootstrap_servers, client):
 
     def commit(group, offsets, text=""):
         connections = Connections({"bootstrap.servers": bootstrap_servers})
-        assert set(send_commit(connections.get(group), offsets, text, 20).values()) == {None}
+        texts = {tp.topic: text for tp in offsets}
+        assert set(send_commit(connections.get(group), offsets, texts, 20).values()) == {None}
         connections.close(5)
 
     return commit

@@ -377,7 +377,8 @@ def test_after_a_truncate_everything_after_the_batch_is_read_again_from_its_id_o
 
 
 @pytest.mark.parametrize(
-    ("sink", "why"), [("delta", "Delta skips ids"), (None, "does not say where it writes to.*set sink")]
+    ("sink", "why"),
+    [("delta", "skips ids that it has recorded"), (None, "does not say where it writes to.*set sink")],
 )
 def test_a_truncate_is_refused_for_delta_and_for_a_sink_that_is_not_named(sink, why, plain):
     before = _files(plain)

@@ -33,6 +33,8 @@ def test_the_commit_names_the_query_and_its_last_batch(
     commit(group, location)
     said = says(group)
     assert abs(said.pop("at") - time.time()) < 60
+    assert said.pop("cluster")
+    assert said.pop("topic")
     assert said == {"query": query.id, "batch": query.lastProgress.batchId, "move": 0, "partitions": 3}
 
 
