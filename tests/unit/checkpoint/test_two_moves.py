@@ -125,6 +125,26 @@ def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(
     assert (unfinished_move(SparkCheckpoint(str(three))) is None) == (step == "_check_planned")
 
 
+def test_of_two_moves_that_were_planned_together_the_one_that_claims_later_is_refused(
+    three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Both would write the same manifest.
+    first, other = seek(three, 3), seek(three, 4)
+    write_archive = archive.write_archive
+
+    def write(*arguments: Any) -> None:
+        monkeypatch.setattr(apply_move, "write_archive", write_archive)
+        with pytest.raises(CheckpointMovedError, match="another move of it was begun at the same time"):
+            carry_out(three, other)
+        write_archive(*arguments)
+
+    monkeypatch.setattr(apply_move, "write_archive", write)
+    carry_out(three, first)
+
+    assert offset_of(three) == 3
+    assert [each.name for each in read_archives(SparkCheckpoint(str(three)))] == ["0001-seek"]
+
+
 def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its_manifest(
     three: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
