@@ -19,6 +19,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.model.groups import GroupIds
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.spark.commit import driver_metadata
 from airflow_kafka_offsets.spark.group_commit import (
@@ -69,6 +70,8 @@ class _Run:
     """Seconds for which the brokers keep its groups' offsets: ``None`` before asking, infinite if unknown."""
     claims: dict[Target, set[TopicPartition]] = field(default_factory=dict)
     clients: set[Settings] = field(default_factory=set)
+    log_ids: dict[tuple[Target, frozenset[str]], LogIds] = field(default_factory=dict)
+    """Those of each target's topics, asked for once: a query ends when a topic that it reads is deleted."""
 
     @property
     def refresh(self) -> float:
@@ -292,9 +295,14 @@ class Committer:
         client = self._clients[wanted.settings]
         run.clients.add(wanted.settings)
         commits = client.committed(group_id, offsets)
+        logs = target, frozenset(tp.topic for tp in offsets)
+        if logs not in run.log_ids:
+            run.log_ids[logs] = known_log_ids(client, logs[1])
+            # That took a request, in which others had time to commit.
+            commits = client.committed(group_id, offsets)
+        log_ids = run.log_ids[logs]
         if not self._allow_new_query:
             refuse_other_query(group_id, commits, query.query_id)
-        log_ids = known_log_ids(client, {tp.topic for tp in offsets})
         if not self._allow_new_cluster:
             refuse_other_logs(group_id, commits, log_ids)
         run.claims.setdefault(target, set()).update(offsets)

@@ -327,6 +327,25 @@ def test_a_group_that_follows_another_query_is_not_taken_over_unless_allowed(gro
         assert (group.commits, len(committer.outcomes.errors)) == ((1, 0) if allowed else (0, 1))
 
 
+def test_a_commit_that_another_one_makes_while_the_ids_are_looked_up_is_not_taken_back(
+    committer, group, query, monkeypatch
+):
+    asked = []
+
+    def log_ids(topics):
+        asked.append(topics)
+        group.held["g", ORDERS] = Commit(9, "")
+        return LogIds("cluster-1")
+
+    monkeypatch.setattr(group, "log_ids", log_ids)
+    query.ends = {ORDERS: 5}
+    for batch in (1, 2):
+        committer.finished("run-1", batch)
+        committer.step()
+        assert group.held["g", ORDERS].offset == 9
+    assert len(asked) == 1
+
+
 def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refused(committer, group, query):
     second = Query("q-2")
     second.ends = query.ends = {ORDERS: 5}
