@@ -327,6 +327,7 @@ def restored_before(
         discarded=discarded_by(undo),
         archive=undo.name,
         undoes=moved.name,
+        log_ids=undo.log_ids,
     )
     return PipelinePlan.make(plans, done).with_before(before)
 
