@@ -240,9 +240,12 @@ class RestoreOffsetsOperator(MovingOperator):
         # A teardown does not fail because there is nothing that it could put back.
         plan = replace(self._plan(client, checkpoint, receipt, metadata), may_be_empty=True)
         quiet_period = self.read("quiet_period")
-        return self.carry_out(
+        restored = self.carry_out(
             context, client, plan, metadata, checkpoint=checkpoint, quiet_period=quiet_period
         )
+        # Also if this task then fails.
+        push_result(context, restored)
+        return restored
 
     def _resets(self, metadata: CommitMetadata) -> set[str]:
         """Return the identities of the resets that this task takes back."""

@@ -57,6 +57,8 @@ def test_a_union_with_one_shared_group(
     assert holds(group) == {(first, 0): 7, (first, 1): 0, (second, 0): 3}
     said = says(group, first)
     assert abs(said.pop("at") - time.time()) < 60
+    assert said.pop("cluster")
+    assert said.pop("topic")
     assert said == {"query": query.id, "batch": 1, "tool": "spark listener", "partitions": 3}
 
 

@@ -14,12 +14,15 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 pytestmark = [pytest.mark.system, pytest.mark.integration]
 
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
-TO = 2
+TO, END = 2, 10
 
 RECOVERY = """
 import json
+import re
 import sys
+from pathlib import Path
 from airflow.sdk import DAG, Param, task
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
@@ -30,12 +33,17 @@ for name, orders in pipelines.items():
         reset = ResetOffsetsOperator(task_id="reset", to_offset="99" if name == "refused" else "TO", quiet_period=0)
 
         @task
-        def process(name=name):
+        def process(name=name, root=orders["checkpoint_location"]):
             if name == "fails":
                 raise RuntimeError("the job failed")
+            # What a query leaves that reads up to offset END.
+            for directory in ("offsets", "commits"):
+                text = Path(root, directory, "1").read_text()
+                Path(root, directory, "2").write_text(re.sub('"0": *TO', '"0": END', text))
 
+        commit = CommitOffsetsOperator(task_id="commit")
         restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, quiet_period=0)
-        reset >> process() >> restore.as_teardown(setups=reset)
+        reset >> process() >> commit >> restore.as_teardown(setups=reset)
     dags[name] = globals()[name] = dag
 
 if __name__ == "__main__":
@@ -77,7 +85,9 @@ def runs(airflow, topic, bootstrap_servers, tmp_path_factory):
     dags = home / "dags"
     dags.mkdir()
     file = dags / "recovery.py"
-    file.write_text(RECOVERY.replace("PIPELINES", json.dumps(pipelines)).replace("TO", str(TO)))
+    file.write_text(
+        RECOVERY.replace("PIPELINES", json.dumps(pipelines)).replace("TO", str(TO)).replace("END", str(END))
+    )
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
         for orders in pipelines.values():
             client.commit(orders["group_id"], {tp: 8})
@@ -101,6 +111,7 @@ def test_a_recovery_whose_job_fails_is_a_failed_run_and_everything_is_where_it_w
     assert fails["states"] == {
         "reset": "success",
         "process": "failed",
+        "commit": "upstream_failed",
         # It has put everything back, and fails so that the run does.
         "restore": "failed",
     }
@@ -115,7 +126,7 @@ def test_a_recovery_that_succeeds_is_a_success_and_nothing_is_restored(runs):
     succeeds = runs["succeeds"]
     assert set(succeeds["states"].values()) == {"success"}
     assert succeeds["run"] == "success"
-    assert (succeeds["group"], succeeds["checkpoint"]) == (TO, TO)
+    assert (succeeds["group"], succeeds["checkpoint"]) == (END, END)
     assert succeeds["restore"] is None
 
 

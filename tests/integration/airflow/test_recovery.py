@@ -367,7 +367,7 @@ def test_a_move_that_was_given_up_before_it_wrote_lets_nobody_go_back(
         raise CheckpointMovedError("the group was committed; nothing was changed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_apply, "_check_unmoved", moved)
+        patch.setattr(plan_apply, "_last_check", moved)
         with pytest.raises(CheckpointMovedError):
             pipeline.run("reset")
     seek = (

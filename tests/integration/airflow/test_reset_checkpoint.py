@@ -127,6 +127,7 @@ def test_the_receipt_has_both_parts_and_the_archive_both_images(
         "after": {"0": {topic: {"0": 0, "1": 0, "2": 0}}},
         "discarded": [],
         "archive": "0001-seek",
+        "logs": receipt["logs"],
         "times": {"0": {**receipt["checkpoint"]["times"]["0"], "after": receipt["times"]["after"]}},
     }
     archive = query.root / "_kafka_offsets" / "0001-seek"
