@@ -7,9 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
-from airflow_kafka_offsets.checkpoint.open_moves import has_finished_since
+from airflow_kafka_offsets.checkpoint.open_moves import discarded_by, has_finished_since
 from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointReceipt, read_checkpoint_receipt
+from airflow_kafka_offsets.model.checkpoint_plan import (
+    CheckpointPlan,
+    CheckpointReceipt,
+    read_checkpoint_receipt,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -17,6 +21,7 @@ from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import Judgement, MovedCheckpoint, Recovery, committed_since, judge
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.known_moves import kept_groups
 from airflow_kafka_offsets.moves.restore import archive_of, undo_of
 
 if TYPE_CHECKING:
@@ -126,3 +131,37 @@ def plan_kept(
     ]
     plans = plan_commits(client, GroupOffsets(targets), source={"kept": list(work)}, on_out_of_range="skip")
     return PipelinePlan(plans), unfinished
+
+
+def restored_before(
+    client: OffsetsClient, checkpoint: SparkCheckpoint | None, value: object, by: CommitMetadata
+) -> PipelinePlan | None:
+    """
+    Return what an earlier try of a restore has put back, ``None`` if none has come to its end.
+
+    :param by: the restore; its token is that of its tries.
+    """
+    kept = read_checkpoint_receipt(value)
+    if kept is None or checkpoint is None:
+        return None
+    archives = read_archives(checkpoint)
+    moved = archive_of(archives, kept)
+    undo = None if moved is None else undo_of(archives, moved)
+    if moved is None or undo is None or not undo.by.token or undo.by.token != by.token:
+        return None
+    before, after = kept_groups(checkpoint, undo)
+    source = {"restore": "receipt"}
+    plans = plan_commits(client, GroupOffsets(after), source=source, on_out_of_range="skip")
+    done = CheckpointPlan(
+        kind="undo",
+        location=checkpoint.location,
+        query_id=undo.query_id,
+        batch_id=undo.batch_id,
+        before=undo.before,
+        after=undo.after,
+        discarded=discarded_by(undo),
+        archive=undo.name,
+        undoes=moved.name,
+        log_ids=undo.log_ids,
+    )
+    return PipelinePlan.make(plans, done).with_before(before)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, find_archive, read_archives
-from airflow_kafka_offsets.checkpoint.open_moves import discarded_by
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.log_ids import known_log_ids
@@ -296,40 +295,6 @@ def archive_of(archives: Sequence[Archive], kept: CheckpointReceipt) -> Archive 
 def undo_of(archives: Sequence[Archive], moved: Archive) -> Archive | None:
     """Return the newest move that has taken another one back, ``None`` if none has changed a file for it."""
     return next((each for each in reversed(archives) if each.undoes == moved.name and each.done), None)
-
-
-def restored_before(
-    client: OffsetsClient, checkpoint: SparkCheckpoint | None, value: object, by: CommitMetadata
-) -> PipelinePlan | None:
-    """
-    Return what an earlier try of a restore has put back, ``None`` if none has come to its end.
-
-    :param by: the restore; its token is that of its tries.
-    """
-    kept = read_checkpoint_receipt(value)
-    if kept is None or checkpoint is None:
-        return None
-    archives = read_archives(checkpoint)
-    moved = archive_of(archives, kept)
-    undo = None if moved is None else undo_of(archives, moved)
-    if moved is None or undo is None or not undo.by.token or undo.by.token != by.token:
-        return None
-    before, after = kept_groups(checkpoint, undo)
-    source = {"restore": "receipt"}
-    plans = plan_commits(client, GroupOffsets(after), source=source, on_out_of_range="skip")
-    done = CheckpointPlan(
-        kind="undo",
-        location=checkpoint.location,
-        query_id=undo.query_id,
-        batch_id=undo.batch_id,
-        before=undo.before,
-        after=undo.after,
-        discarded=discarded_by(undo),
-        archive=undo.name,
-        undoes=moved.name,
-        log_ids=undo.log_ids,
-    )
-    return PipelinePlan.make(plans, done).with_before(before)
 
 
 def _moves(

@@ -22,8 +22,8 @@ from airflow_kafka_offsets.model.parameters import (
 )
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import FAILED, Recovery, Work
-from airflow_kafka_offsets.moves.finished import judge_recovery
-from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt, restored_before
+from airflow_kafka_offsets.moves.finished import judge_recovery, restored_before
+from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.operators.base import MovingOperator
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.task.run_tasks import identities, states_of, tasks_that_move, work_between
