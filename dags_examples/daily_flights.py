@@ -184,7 +184,7 @@ with DAG(
         kafka_config_id=flights.kafka_config_id,
         application=str(Path(__file__).parent / "jobs" / "flights_job.py"),
         py_files=spark_py_files(),
-        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
         conf={
             **flights.spark_conf(),
             "spark.driver.host": "127.0.0.1",

@@ -58,7 +58,7 @@ with DAG(
         kafka_config_id=departures.kafka_config_id,
         application=str(Path(__file__).parent / "jobs" / "exactly_once_job.py"),
         py_files=spark_py_files(),
-        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
         # In the environment: a command line is seen by everybody on the machine.
         env_vars={"DATABASE_URL": "{{ database_url('departures') }}"},
         conf={

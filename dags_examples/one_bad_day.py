@@ -70,7 +70,7 @@ with DAG(
     process = KafkaSparkSubmitOperator(
         task_id="process",
         application=str(Path(__file__).parent / "jobs" / "flights_day_job.py"),
-        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
         conf={
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",

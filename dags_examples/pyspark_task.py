@@ -41,7 +41,7 @@ with DAG(
     @task.pyspark(
         conn_id="spark_default",
         config_kwargs={
-            "spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+            "spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",

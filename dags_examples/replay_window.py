@@ -51,7 +51,7 @@ with DAG(
         kafka_config_id=plan.kafka_config_id,
         application=str(JOBS / "window_job.py"),
         py_files=f"{spark_py_files()},{JOBS / 'flights_job.py'}",
-        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
         conf={
             **plan.spark_conf(),
             "spark.driver.host": "127.0.0.1",

@@ -41,7 +41,7 @@ with DAG(
         kafka_config_id=payments.kafka_config_id,
         application=str(Path(__file__).parent / "jobs" / "secured_job.py"),
         py_files=spark_py_files(),
-        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
         application_args=[
             *("--topic", TOPIC),
             *("--checkpoint", CHECKPOINT),

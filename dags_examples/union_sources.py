@@ -46,7 +46,7 @@ with DAG(
             "--checkpoint",
             f"{LAKE}/checkpoints/orders-union",
         ],
-        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+        packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
         conf={
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",

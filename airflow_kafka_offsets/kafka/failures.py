@@ -82,10 +82,11 @@ _OTHER_LOGIN = (
     "the broker does not accept the token: correct what makes it (oauth_cb, or sasl.oauthbearer.*), or this "
     "clock if it has expired"
 )
-_UNEXPLAINED = frozenset({"_ALL_BROKERS_DOWN", "_SSL", "_TRANSPORT"})
+_UNEXPLAINED = frozenset({"_ALL_BROKERS_DOWN", "_SSL", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD"})
 """
 Causes that may have another cause, which the client does not report. Of several brokers it never reports that
-all are down, if each is asked again before the last one has failed.
+all are down, if each is asked again before the last one has failed; what waits for a coordinator then only
+times out.
 """
 
 

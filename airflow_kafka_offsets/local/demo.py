@@ -92,7 +92,7 @@ def copy_dags(dag_file: Path, target: Path) -> Path:
 
 
 def _check_machine() -> None:
-    checks = check_environment(packages=["org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"])
+    checks = check_environment(packages=["org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"])
     for check in checks:
         click.echo(f"{check.status:5} {check.name}: {check.found}")
     if failed := [check for check in checks if check.status == "fail"]:

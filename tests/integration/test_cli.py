@@ -207,7 +207,7 @@ def test_doctor_checks_machine_and_broker(cli):
     assert any("retention" in name for name in checks)
     bad = cli("doctor", "--package", "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.3", broker=False)
     assert bad.returncode == 1
-    assert "spark-sql-kafka-0-10_2.13:4.0.0" in bad.stdout
+    assert "spark-sql-kafka-0-10_2.13:4.2.0" in bad.stdout
 
 
 def test_a_reset_without_execute_shows_the_plan_and_changes_nothing(cli, group, kafka_tools):

@@ -192,7 +192,9 @@ class TestASecurityProtocol:
             assert f"{wrong}: {first}set security.protocol={found}" in said
             assert ("sasl.username" in said) == (found.startswith("SASL_") and not with_user)
 
-    @pytest.mark.parametrize("call", [OffsetsClient.partitions, OffsetsClient.list_groups])
+    @pytest.mark.parametrize(
+        "call", [OffsetsClient.partitions, OffsetsClient.list_groups, committed_in_nowhere]
+    )
     @pytest.mark.parametrize("others", ["localhost:{port}", "127.0.0.1:1"])
     def test_that_is_not_the_listeners_is_named_where_several_brokers_are_given(
         self, secured_kafka, others, call

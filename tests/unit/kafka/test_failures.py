@@ -126,8 +126,14 @@ def test_what_the_client_refuses_was_not_asked_of_a_broker():
     assert "the Kafka client refused (_INVALID_ARG: key values mismatch): correct the Kafka" in str(error)
 
 
-@pytest.mark.parametrize("code", ["_TRANSPORT", "_ALL_BROKERS_DOWN", "_SSL", None])
-def test_a_listener_is_asked_why_a_connection_was_lost_before_it_is_tried_again(code):
+@pytest.mark.parametrize(
+    ("seen", "code"),
+    [
+        *((seen, "_TRANSPORT") for seen in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_SSL", None)),
+        *((None, code) for code in ("_TIMED_OUT", "_WAIT_COORD")),
+    ],
+)
+def test_a_listener_is_asked_why_there_was_no_answer_before_it_is_tried_again(seen, code):
     asked: list[float] = []
     wrong = Failure("_AUTHENTICATION", "the listener is SASL_SSL", "set security.protocol=SASL_SSL")
 
@@ -138,8 +144,8 @@ def test_a_listener_is_asked_why_a_connection_was_lost_before_it_is_tried_again(
     causes = Causes(find=probe)
 
     def lost(_: float) -> None:
-        causes.add([Failure(code, "Disconnected while requesting ApiVersion")] if code else [])
-        raise Failed(Failure("_TRANSPORT", "Broker transport failure"))
+        causes.add([Failure(seen, "Disconnected while requesting ApiVersion")] if seen else [])
+        raise Failed(Failure(code, "no answer"))
 
     began = time.monotonic()
     with pytest.raises(Failed) as caught:
