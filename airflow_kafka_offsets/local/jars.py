@@ -62,6 +62,14 @@ def kafka_classpath(progress: Progress = silent, directory: Path | None = None) 
     return cached_jars(_KAFKA, listing_file(directory), progress)
 
 
+def tools_classpath(progress: Progress = silent, directory: Path | None = None) -> list[Path]:
+    """Return the jars of Kafka's command line tools, see :func:`kafka_classpath`."""
+    listing = listing_file(directory)
+    return cached_jars(
+        _TOOLS, listing.with_name(f"kafka-tools-for-{listing.name[len('kafka-') :]}"), progress
+    )
+
+
 def cached_jars(program: Program, listing: Path, progress: Progress = silent) -> list[Path]:
     """
     Return the jars of a listing, and fetch them into its directory if they are missing.
@@ -165,7 +173,8 @@ def tools_version(context: MavenContext, broker: str = KAFKA_VERSION) -> str:
     """
     Return the version of the command line tools for a broker: its own, or else the newest before it.
 
-    Maven Central has no ``kafka-tools`` for Kafka 4.4, and those of 4.3 work with its broker and libraries.
+    Maven Central may not have them for the newest Kafka (4.4). They bring their own libraries: those of
+    another version miss classes that they use.
     """
     tools = context.project("org.apache.kafka", "kafka-tools")
     tools.update()
@@ -179,15 +188,20 @@ def _number(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", version)]
 
 
-def _resolve_kafka(context: MavenContext) -> list[Path]:
-    names = (f"kafka_2.13:{KAFKA_VERSION}", f"kafka-tools:{tools_version(context)}")
-    coordinates = (*(f"org.apache.kafka:{name}" for name in names), _LOGGING)
+def _resolve_tools(context: MavenContext) -> list[Path]:
+    tools = f"org.apache.kafka:kafka-tools:{tools_version(context)}"
     # Without Kafka Connect and its web server: only the plugin tools use them, and they would double the
     # download.
-    return with_dependencies(coordinates, [("org.apache.kafka", "connect-runtime")])(context)
+    return with_dependencies((tools, _LOGGING), [("org.apache.kafka", "connect-runtime")])(context)
 
 
-_KAFKA = Program("Kafka", f"Apache Kafka {KAFKA_VERSION}", "about 45 MB", _resolve_kafka)
+_KAFKA = Program(
+    "Kafka",
+    f"Apache Kafka {KAFKA_VERSION}",
+    "about 45 MB",
+    with_dependencies((f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", _LOGGING)),
+)
+_TOOLS = Program("Kafka", f"the command line tools for Kafka {KAFKA_VERSION}", "about 30 MB", _resolve_tools)
 
 
 def _remove_partial_files(repository: Path) -> None:

@@ -34,7 +34,7 @@ from rich.table import Table
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
-from airflow_kafka_offsets.local.jars import kafka_classpath
+from airflow_kafka_offsets.local.jars import kafka_classpath, tools_classpath
 
 ROOT = Path(__file__).parents[2]
 TESTS = "tests/compatibility"
@@ -129,6 +129,7 @@ def main(words: tuple[str, ...], directory: Path | None, pythons: tuple[str, ...
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # The environments have no jgo: the broker's jars are in the user's cache when they come to look.
     kafka_classpath(console.print)
+    tools_classpath(console.print)
     outcomes = {}
     for version in versions:
         console.rule(f"Spark {VERSIONS[version].pyspark}")
