@@ -23,10 +23,10 @@ MAX_BYTES = 4_000
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 268
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
-_NUMBERS = ("map_index", "batch", "move", "partitions", "at", "started", "clears", "try_number")
+_NUMBERS = ("map_index", "iteration", "batch", "move", "partitions", "at", "started", "clears", "try_number")
 _FIRST_TO_GO = ("try_number", "user", "partitions", "at", "task", "dag", "tool")
 _LAST_TO_GO = (
-    *("map_index", "clears", "started", "run", "batch", "move"),
+    *("map_index", "iteration", "clears", "started", "run", "batch", "move"),
     *("token", "key", "topic", "cluster", "query"),
 )
 _LAST_SECOND = 253_402_300_799
@@ -60,7 +60,8 @@ class CommitMetadata:
     """
     What a commit records about its origin; whatever is empty is left out.
 
-    :param map_index: ``-1`` for a task that is not mapped; in a task loop (Airflow 3.4) the iteration.
+    :param map_index: ``-1`` for a task that is not mapped.
+    :param iteration: of the task loop (Airflow 3.4) that the task is in; ``None`` outside a loop.
     :param user: who triggered the run.
     :param query: id of the Spark query, stable over its restarts.
     :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was
@@ -73,7 +74,8 @@ class CommitMetadata:
     :param started: when the run was started, in seconds since 1970, see :class:`RunStart`.
     :param clears: how often the run was cleared until then.
     :param try_number: Airflow's number of the task's try: before the first one it has committed nothing.
-    :param key: in place of DAG, task and map index where these take too many bytes, see :attr:`identity`.
+    :param key: in place of DAG, task, map index and iteration where these take too many bytes, see
+        :attr:`identity`.
     :param at: when the commit was made, in seconds since 1970.
     :param cluster: id of the Kafka cluster that it was made on. MirrorMaker copies it to another one.
     :param topic: id of the topic, which it does not get again when it is created again.
@@ -83,6 +85,7 @@ class CommitMetadata:
     run: str = ""
     task: str = ""
     map_index: int = -1
+    iteration: int | None = None
     user: str = ""
     query: str = ""
     batch: int | None = None
@@ -129,7 +132,8 @@ class CommitMetadata:
         """Identifies one task of one run, whichever of its tries it is; empty if it is none."""
         if self.key or not (self.run and self.task):
             return self.key
-        text = json.dumps([self.dag, self.run, self.task, self.map_index])
+        loop = [] if self.iteration is None else [self.iteration]
+        text = json.dumps([self.dag, self.run, self.task, self.map_index, *loop])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property

@@ -34,7 +34,7 @@ from airflow_kafka_offsets.operators.outlets import GroupMove, GroupOutlets
 from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.failures import failing_at_once
 from airflow_kafka_offsets.task.given import GivenOptions, check_literals, is_template
-from airflow_kafka_offsets.task.identity import clear_mark, instance_index, run_start
+from airflow_kafka_offsets.task.identity import clear_mark, iteration, map_index, run_start
 from airflow_kafka_offsets.task.metrics import count_commit, count_refused, count_reset
 from airflow_kafka_offsets.task.xcom import push_result
 
@@ -309,15 +309,18 @@ def commit_metadata(context: Context) -> CommitMetadata:
     """Return what a commit of this task run records about its origin."""
     ti, dag_run = context.get("ti"), context.get("dag_run")
     dag, run, task = (getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id"))
-    started, index, region = run_start(context), instance_index(context), getattr(ti, "region_id", None)
+    started, index, loop = run_start(context), map_index(context), iteration(context)
     # A retry has the same token. Another iteration of a task loop, a run that was created again after it was
-    # deleted, and the task after it was cleared have another one.
-    token = json.dumps([dag, run, task, index, region, clear_mark(context), started.at], default=str)
+    # deleted, and the task after it was cleared have another one. An iteration whose loop was cleared shows
+    # it only by its region.
+    region = getattr(ti, "region_id", None)
+    token = json.dumps([dag, run, task, index, loop, region, clear_mark(context), started.at], default=str)
     return CommitMetadata(
         dag=dag or "",
         run=run or "",
         task=task or "",
         map_index=index,
+        iteration=loop,
         user=getattr(dag_run, "triggering_user_name", None) or "",
         token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
         started=started.at,

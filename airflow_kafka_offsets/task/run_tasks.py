@@ -46,11 +46,15 @@ def tasks_that_move(task: BaseOperator) -> list[str]:
 
 
 def identities(by: CommitMetadata, task_ids: Collection[str]) -> set[str]:
-    """Return the identities in commits of other tasks of a run, mapped with the same index or not mapped."""
+    """
+    Return the identities in commits of other tasks of a run: mapped with the same index or not mapped, in the
+    same iteration of a task loop or outside it.
+    """
     return {
-        replace(by, task=name, map_index=index, key="").identity
+        replace(by, task=name, map_index=index, iteration=loop, key="").identity
         for name in task_ids
         for index in {-1, by.map_index}
+        for loop in {None, by.iteration}
     }
 
 
