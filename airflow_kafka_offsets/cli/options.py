@@ -153,7 +153,7 @@ def duration_option(
     def read(_context: click.Context, _option: click.Parameter, value: object) -> float | None:
         return parse_seconds(value, name, zero=zero, most=most.total_seconds())
 
-    text = f"Seconds, or a duration such as PT10M, {text}"
+    text = f"Duration such as 10m or PT10M, or seconds, {text}"
     return click.option(
         name, metavar="DURATION", default=seconds, type=str, callback=read, show_default=True, help=text
     )
@@ -315,7 +315,7 @@ scenario_options = combined(
     click.option("--to-offset", metavar="N", help="To one offset for every partition, or Spark's JSON."),
     click.option("--to-datetime", metavar="TIME", help="To a time in ISO 8601; UTC without a zone."),
     click.option("--shift-by", type=int, metavar="N", help="By this many offsets; negative for back."),
-    click.option("--by-duration", metavar="DURATION", help="To a time ago: seconds, or such as PT1H."),
+    click.option("--by-duration", metavar="DURATION", help="To a time ago, such as 2h."),
     click.option("--to-batch", metavar="N", help="To the end of a batch of the checkpoint that is moved."),
     click.option("--from-file", metavar="FILE", help="To Kafka's CSV: [group,]topic,partition,offset lines."),
 )

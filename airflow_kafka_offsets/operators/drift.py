@@ -95,8 +95,8 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the
         same keys; checked in one task with one client for each Kafka connection. Either this, or the five
         names of one pipeline. (templated)
-    :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or ISO
-        8601 text such as ``PT10M``; 0 by default. (templated)
+    :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or
+        text such as ``10m`` or ``PT10M``; 0 by default. (templated)
     :param min_headroom: how long retention leaves the oldest record that was not read, at least: a duration
         as above. Less is drift (``expiring``), and so is a headroom that cannot be known. By default it is
         not asked for. (templated)

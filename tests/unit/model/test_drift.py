@@ -295,7 +295,7 @@ def test_a_checkpoint_without_a_finished_batch_says_so():
     )
 
 
-@pytest.mark.parametrize("value", [MINUTE, 60, 60.0, "60", " 60 ", "PT1M", "pt60s"])
+@pytest.mark.parametrize("value", [MINUTE, 60, 60.0, "60", " 60 ", "PT1M", "pt60s", "1m", " 60s "])
 def test_grace_is_seconds_or_a_duration(value):
     assert parse_grace(value) == MINUTE
 
@@ -307,7 +307,7 @@ def test_no_grace_is_none(value):
 
 @pytest.mark.parametrize("value", [-1, "-1", -MINUTE, "soon", "P", True, "nan", "inf", [1], "", "None"])
 def test_anything_else_is_no_grace(value):
-    with pytest.raises(UsageError, match="expected seconds, a duration such as 'PT10M'"):
+    with pytest.raises(UsageError, match="expected seconds, or a duration such as '10m' or 'PT10M'"):
         parse_grace(value)
 
 
