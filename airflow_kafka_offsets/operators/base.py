@@ -246,7 +246,8 @@ class MovingOperator(OffsetsOperator):
         ``hudi`` table: a batch that is recorded there is not discarded. (templated)
     :param allow_state: move a query that keeps state although its state stays as it is. (templated)
     :param quiet_period: time without a write to the checkpoint after which the query counts as stopped:
-        seconds (10 by default), a timedelta or text such as ``30s``; the task waits for it if it must. (templated)
+        seconds (10 by default), a timedelta or text such as ``30s``; the task waits for it if it must.
+        (templated)
     """
 
     moves_on_purpose: ClassVar[bool] = True
