@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import wraps
 from importlib import import_module
@@ -22,16 +18,11 @@ from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.parameters import LONGEST, OutOfRangePolicy, exactly_one, parse_seconds
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.reset_scenarios import Scenario
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 """A decorator that adds one or more options to a command."""
-
-_CALLS = 4
-"""Multiple of ``--timeout`` that all calls of a command may take together."""
 
 
 class StrictCommand(click.Command):
@@ -159,90 +150,6 @@ def duration_option(
     )
 
 
-def broker_config(
-    bootstrap_server: str | None, command_config: Path | None, kafka_config_id: str | None
-) -> dict[str, Any]:
-    """Return the configuration of a client for the cluster that the options name."""
-    from airflow_kafka_offsets.kafka.config import load_properties
-    from airflow_kafka_offsets.model.kafka_security import SERVERS
-
-    if kafka_config_id and (bootstrap_server or command_config):
-        raise UsageError(
-            "--kafka-config-id replaces --bootstrap-server and --command-config: leave these out"
-        )
-    if kafka_config_id:
-        with _airflow("--kafka-config-id"):
-            from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-
-            return KafkaOffsetsHook(kafka_config_id).client_config()
-    config: dict[str, Any] = dict(load_properties(command_config)) if command_config else {}
-    if bootstrap_server:
-        config[SERVERS] = bootstrap_server
-    if SERVERS not in config:
-        raise UsageError(
-            "no broker is named: give --bootstrap-server HOST:PORT, --command-config FILE with "
-            "bootstrap.servers, or --kafka-config-id ID of an Airflow connection"
-        )
-    return config
-
-
-def _open_admin_client(timeout: float, **names: Any) -> OffsetsClient:
-    """Return such a client for a command that asks about groups."""
-    from airflow_kafka_offsets.kafka.worker import started_early
-
-    click.get_current_context().with_resource(started_early())
-    return _open_client(timeout, **names)
-
-
-def _open_client(timeout: float, **names: Any) -> OffsetsClient:
-    """Return a client that is closed when the command ends."""
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-    client = OffsetsClient(broker_config(**names), timeout=timeout, total=_CALLS * timeout)
-    return click.get_current_context().with_resource(client)
-
-
-@contextmanager
-def _airflow(option: str) -> Iterator[None]:
-    """Turn what Airflow raises when a connection is looked up into a usage error of an option."""
-    # As in Airflow's own commands: without it the SDK does not search the metadata database.
-    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
-    # It logs a traceback each time that it reads an extra that is not JSON; the error says enough.
-    logging.disable(logging.ERROR)
-    try:
-        # Airflow logs to the standard output, which is for the result.
-        with redirect_stdout(sys.stderr):
-            yield
-    except UsageError as error:
-        home = os.environ.get("AIRFLOW_HOME", "~/airflow")
-        raise UsageError(f"{option}: {error}; Airflow's home is {home} (AIRFLOW_HOME)") from error
-    except KafkaOffsetsError:
-        raise
-    except Exception as error:  # a broken configuration raises many types, some of which quote passwords
-        known = isinstance(error, ImportError) or type(error).__module__.startswith("airflow.")
-        raise UsageError(
-            f"{option}: Airflow is not configured ({error if known else type(error).__name__}): see what "
-            "'airflow info' says"
-        ) from error
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-def _open_checkpoint(uri: str | None, checkpoint_conn_id: str | None) -> SparkCheckpoint | None:
-    if uri and checkpoint_conn_id:
-        with _airflow("--checkpoint-conn-id"):
-            from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-
-            return spark_checkpoint(uri, checkpoint_conn_id)
-    if checkpoint_conn_id:
-        raise UsageError(
-            "--checkpoint-conn-id is for the storage of a checkpoint: give --checkpoint URI as well"
-        )
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
-    return None if uri is None else SparkCheckpoint(uri)
-
-
 def _read_scenario(**options: Any) -> Scenario:
     from airflow_kafka_offsets.moves.scenario import parse_scenario
 
@@ -276,35 +183,6 @@ save_option = click.option(
     help="With --execute: first write the offsets that will be overwritten or deleted to this new file, as "
     "Kafka's CSV.",
 )
-
-broker_options = (
-    click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="The Kafka cluster."),
-    click.option(
-        "--command-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="File of librdkafka properties, such as security.protocol=SASL_SSL.",
-    ),
-    click.option("--kafka-config-id", metavar="ID", help="Airflow connection, in place of the two above."),
-    duration_option("--timeout", 30, "for each call; four times as long for all calls together."),
-)
-
-client_options = combined("client", _open_client, *broker_options)
-admin_client_options = combined("client", _open_admin_client, *broker_options)
-
-_conn_id_option = click.option(
-    "--checkpoint-conn-id",
-    metavar="ID",
-    help="Airflow connection of the checkpoint's storage. Default: the storage driver's own credentials.",
-)
-
-checkpoint_argument = combined("checkpoint", _open_checkpoint, click.argument("uri"), _conn_id_option)
-
-
-def checkpoint_option(text: str, *, required: bool = False) -> Option:
-    """Return the options that name a checkpoint; the text says what for."""
-    uri = click.option("--checkpoint", "uri", metavar="URI", required=required, help=text)
-    return combined("checkpoint", _open_checkpoint, uri, _conn_id_option)
-
 
 scenario_options = combined(
     "scenario",

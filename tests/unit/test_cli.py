@@ -115,7 +115,7 @@ def test_a_file_that_is_too_large_is_not_read(cli, tmp_path, arguments):
         ),
         (
             ["--kafka-config-id", "k", "--command-config", __file__],
-            "--kafka-config-id replaces --bootstrap-server",
+            "--kafka-config-id replaces --command-config: leave one of them out",
         ),
         (["--kafka-config-id", "nowhere"], "connection 'nowhere' is not defined: correct --kafka-config-id,"),
         (["--kafka-config-id", "empty"], "connection 'empty' of type 'kafka' has no bootstrap.servers"),
@@ -127,6 +127,39 @@ def test_a_broker_that_is_not_named_or_named_twice_is_exit_2(run, monkeypatch, o
     monkeypatch.setenv("AIRFLOW_CONN_EMPTY", '{"conn_type": "kafka"}')
     status, error = run("group", "lag", "g", *options)
     assert status == 2
+    assert text in error
+
+
+PREFIX = "AIRFLOW_KAFKA_OFFSETS_"
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "text"),
+    [
+        ({"BOOTSTRAP_SERVER": "127.0.0.1:1"}, [], "answer from 127.0.0.1:1"),
+        ({"BOOTSTRAP_SERVER": "other:1"}, ["--bootstrap-server", "127.0.0.1:1"], "answer from 127.0.0.1:1"),
+        ({"COMMAND_CONFIG": "FILE"}, [], "answer from 127.0.0.1:2"),
+        ({"COMMAND_CONFIG": "FILE", "BOOTSTRAP_SERVER": "127.0.0.1:1"}, [], "answer from 127.0.0.1:1"),
+        ({"BOOTSTRAP_SERVER": ""}, [], "no broker is named"),
+        ({"COMMAND_CONFIG": "/nowhere"}, [], f"'--command-config' (env var: '{PREFIX}COMMAND_CONFIG')"),
+        ({"KAFKA_CONFIG_ID": "nowhere"}, [], f"{PREFIX}KAFKA_CONFIG_ID: connection 'nowhere' is not defined"),
+        # What is typed wins over variables that contradict it.
+        ({"BOOTSTRAP_SERVER": "other:1"}, ["--kafka-config-id", "nowhere"], "connection 'nowhere' is not def"),
+        ({"KAFKA_CONFIG_ID": "k"}, ["--bootstrap-server", "127.0.0.1:1"], "answer from 127.0.0.1:1"),
+        (
+            {"KAFKA_CONFIG_ID": "k", "BOOTSTRAP_SERVER": "other:1"},
+            [],
+            f"{PREFIX}KAFKA_CONFIG_ID replaces {PREFIX}BOOTSTRAP_SERVER: leave one of them out",
+        ),
+    ],
+)
+def test_the_environment_may_name_the_broker(run, monkeypatch, tmp_path, variables, options, text):
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=127.0.0.1:2\n")
+    for name, value in variables.items():
+        monkeypatch.setenv(PREFIX + name, str(file) if value == "FILE" else value)
+    status, error = run("group", "lag", "g", "--timeout", "0.2", *options)
+    assert status in (1, 2)
     assert text in error
 
 

@@ -58,7 +58,10 @@ def test_json_is_read_as_yaml_is(load):
         ("group_id: g", "found an object of 1 keys; expected a list of pipelines"),
         ("- orders", "entry 1: found a text of 6 characters; expected an object with keys of group_id, "),
         ("- topics: orders", "entry 1: group_id is missing: name the consumer group"),
-        ("- group_id: g\n- group_id: h\n  topic: t", r"entry 2 \(h\): found the key topic; expected keys of gr"),
+        (
+            "- group_id: g\n- group_id: h\n  topic: t",
+            r"entry 2 \(h\): found the key topic; expected keys of gr",
+        ),
         ("- group_id: g\n  asset_name: a", "found the key asset_name; expected keys of group_id, topics, "),
         ("- group_id: g\n  group_id: h", "line 2: key 'group_id' occurs twice; keep one"),
         ("- group_id: g\n  topics:", r"entry 1 \(g\): topics is empty: give a value, or leave the key out"),
@@ -67,14 +70,20 @@ def test_json_is_read_as_yaml_is(load):
         ("- {group_id: g, topics: []}", "topics is empty: expected the name of a topic"),
         ("- group_id: 42", "line 1: found 42, which YAML reads as int; expected text: put it into quotes"),
         ("- group_id: g\n  topics: no", "line 2: found no, which YAML reads as bool; expected text: put"),
-        ("- {group_id: [g]}", "group_id: found a list of 1 values; expected text, or an object {topic: group}"),
+        (
+            "- {group_id: [g]}",
+            "group_id: found a list of 1 values; expected text, or an object {topic: group}",
+        ),
         ("- {group_id: {t: [g]}}", "group_id: found an object of 1 keys; expected text, or an object"),
         ("- {group_id: g, topics: {t: u}}", "topics: found an object of 1 keys; expected text or a list of"),
         ("- {group_id: g, topics: 'a b'}", r"entry 1 \(g\): topics: found a b; expected the name of a topic"),
         ("- {group_id: g, checkpoint_location: [x]}", "checkpoint_location: found a list .*expected text"),
         ("- {group_id: g, checkpoint_location: 's3://k:hunter2@b/c'}", "checkpoint_location .* holds a pass"),
         ("- group_id: '{{ params.g }}'", "group_id is a template; expected plain names"),
-        ("- group_id: &g orders\n- group_id: *g", r"line 1: found an alias \(\*name or <<\); expected values"),
+        (
+            "- group_id: &g orders\n- group_id: *g",
+            r"line 1: found an alias \(\*name or <<\); expected values",
+        ),
         ("- &p {group_id: g}\n- {<<: *p}", "found an alias"),
         ("- !!python/object/apply:os.system [ls]", "found a value, which YAML reads as python/object/apply"),
         ("- {group_id: g", "pipelines.yaml: is not YAML: .*line 1"),
@@ -92,7 +101,9 @@ def test_what_is_wrong_is_named_with_file_entry_and_key(load, text, says):
     assert str(refused.value).isprintable()
 
 
-@pytest.mark.parametrize(("text", "says"), [("[", "is not JSON"), ('[{"group_id": 42}]', "found 42; expected")])
+@pytest.mark.parametrize(
+    ("text", "says"), [("[", "is not JSON"), ('[{"group_id": 42}]', "found 42; expected")]
+)
 def test_so_is_what_is_wrong_in_json(load, text, says):
     with pytest.raises(UsageError, match=says):
         load(text, "pipelines.json")
