@@ -24,6 +24,7 @@ from airflow_kafka_offsets.cli.options import (
     duration_option,
     output_option,
     refuse_unused,
+    reworded,
     topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
@@ -61,12 +62,31 @@ class CheckCommand(StrictCommand):
             raise SystemExit(UNCHECKED) from error
 
 
+def _load(_context: click.Context, _option: click.Parameter, file: Path | None) -> list[KafkaPipeline] | None:
+    """Return the pipelines of a file; its errors name the file's keys, not options."""
+    from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+    if file is None:
+        return None
+    try:
+        pipelines = KafkaPipeline.load(file)
+    except KafkaOffsetsError as error:
+        raise click.BadParameter(str(error)) from None
+    for number, pipeline in enumerate(pipelines, 1):
+        if not pipeline.checkpoint_location:
+            raise click.BadParameter(
+                f"{file}, entry {number} ({shorten(pipeline.group_id)}): checkpoint_location is missing, so "
+                "there is nothing to compare the group with"
+            )
+    return pipelines
+
+
 @click.command(cls=CheckCommand)
 @click.argument("uri", required=False)
 @click.argument("group_id", metavar="[GROUP]", required=False)
 @click.option(
     "--pipelines",
-    "file",
+    callback=_load,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="YAML or JSON file that lists pipelines, in place of URI and GROUP.",
 )
@@ -86,7 +106,7 @@ class CheckCommand(StrictCommand):
 def drift(
     uri: str | None,
     group_id: str | None,
-    file: Path | None,
+    pipelines: list[KafkaPipeline] | None,
     topics: Sequence[str] | None,
     checkpoint_conn_id: str | None,
     grace: float,
@@ -105,36 +125,27 @@ def drift(
     from airflow_kafka_offsets.moves.drift import pipeline_drift
 
     how: dict[str, Any] = {"grace": timedelta(seconds=grace), "min_headroom": min_headroom}
-    if file is not None:
+    if pipelines is not None:
         if uri is not None:
             raise UsageError("--pipelines replaces URI and GROUP: leave these out")
         refuse_unused("with --pipelines, whose file names them", "topics", "checkpoint_conn_id")
-        _check_many(file, broker, output, how)
+        _check_many(pipelines, broker, output, how)
         return
     if uri is None or group_id is None:
         raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
     groups = Groups.parse(group_id, topics)
     checkpoint = open_checkpoint(uri, checkpoint_conn_id)
     reports = pipeline_drift(broker.open(), checkpoint, groups, **how)
-    print_result(output, reports_json(reports), (report.table() for report in reports))
+    print_result(output, reports_json(reports), (reworded(report.table()) for report in reports))
     if any(report.drifted for report in reports):
         raise SystemExit(REFUSED)
 
 
-def _check_many(file: Path, broker: Broker, output: str, how: dict[str, Any]) -> None:
+def _check_many(pipelines: Sequence[KafkaPipeline], broker: Broker, output: str, how: dict[str, Any]) -> None:
     from airflow_kafka_offsets.moves.drift_of_many import pipelines_json
-    from airflow_kafka_offsets.pipeline import KafkaPipeline
 
-    pipelines = KafkaPipeline.load(file)
-    for number, pipeline in enumerate(pipelines, 1):
-        if not pipeline.checkpoint_location:
-            group = shorten(pipeline.group_id)
-            raise UsageError(
-                f"{file}, entry {number} ({group}): checkpoint_location is missing, so there is nothing to "
-                "compare the group with"
-            )
-    clients = _clients(file, pipelines, broker)
-    checked = [_check(pipeline, clients, file, how) for pipeline in pipelines]
+    clients = _clients(pipelines, broker)
+    checked = [_check(pipeline, clients, how) for pipeline in pipelines]
     print_result(output, pipelines_json(checked), _lines(checked))
     failed = [one for one in checked if one.error is not None]
     for one in failed:
@@ -145,7 +156,7 @@ def _check_many(file: Path, broker: Broker, output: str, how: dict[str, Any]) ->
         raise SystemExit(UNCHECKED)
 
 
-def _clients(file: Path, pipelines: Sequence[KafkaPipeline], broker: Broker) -> Callable[[str], Any]:
+def _clients(pipelines: Sequence[KafkaPipeline], broker: Broker) -> Callable[[str], Any]:
     """
     Return what gives the client of a connection, and what gives its cluster's retention of offsets.
 
@@ -154,7 +165,7 @@ def _clients(file: Path, pipelines: Sequence[KafkaPipeline], broker: Broker) -> 
     names = dict.fromkeys(pipeline.kafka_config_id for pipeline in pipelines)
     if broker.named_by and len(names) > 1:
         raise UsageError(
-            f"{file} names {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
+            f"the file of --pipelines has {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
             f"{' and '.join(broker.named_by)} one broker for all: leave it out to use Airflow's connections, "
             "or give each cluster a file of its own"
         )
@@ -164,21 +175,19 @@ def _clients(file: Path, pipelines: Sequence[KafkaPipeline], broker: Broker) -> 
         if broker.named_by:
             client = broker.open()
         else:
-            client = open_client(connection_config(kafka_config_id, str(file)), broker.timeout)
+            client = open_client(connection_config(kafka_config_id, "--pipelines"), broker.timeout)
         return client, cache(client.offsets_retention_minutes)
 
     return cluster
 
 
-def _check(
-    pipeline: KafkaPipeline, clients: Callable[[str], Any], file: Path, how: dict[str, Any]
-) -> CheckedPipeline:
+def _check(pipeline: KafkaPipeline, clients: Callable[[str], Any], how: dict[str, Any]) -> CheckedPipeline:
     from airflow_kafka_offsets.moves.drift import pipeline_drift
     from airflow_kafka_offsets.moves.drift_of_many import CheckedPipeline
 
     try:
         checkpoint = open_checkpoint(
-            str(pipeline.checkpoint_location), pipeline.checkpoint_conn_id, named_by=str(file)
+            str(pipeline.checkpoint_location), pipeline.checkpoint_conn_id, named_by="--pipelines"
         )
         client, retention = clients(pipeline.kafka_config_id)
         groups = Groups.parse(pipeline.group_id, pipeline.topics)
@@ -192,7 +201,7 @@ def _lines(checked: Sequence[CheckedPipeline]) -> Iterable[str]:
     """Return a line for each group that is in step, the table of each that is not, and the sums."""
     for one in checked:
         for report in one.reports:
-            yield report.table() if report.drifted or report.warnings else report.summary()
+            yield reworded(report.table()) if report.drifted or report.warnings else report.summary()
     drifted = sum(one.drifted for one in checked)
     failed = sum(one.error is not None for one in checked)
     yield f"{len(checked)} pipelines: {drifted} drifted, {failed} could not be checked"

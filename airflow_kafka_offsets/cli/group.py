@@ -21,6 +21,7 @@ from airflow_kafka_offsets.cli.options import (
     choice_option,
     output_option,
     refuse_unused,
+    reworded,
     save_option,
     topics_option,
 )
@@ -117,8 +118,8 @@ def _lags_of_many(
                 value |= dict.fromkeys(("total_lag", "max_partition_lag", "lost"))
             values.append({"group_id": name, **value})
         else:
-            errors.append(f"{printable(name)}: {lag}")
-            values.append({"group_id": name, "error": str(lag)})
+            errors.append(f"{printable(name)}: {reworded(str(lag))}")
+            values.append({"group_id": name, "error": reworded(str(lag))})
     return Reading({"version": 1, "groups": values}, [*align(rows), *errors], failed=bool(errors))
 
 

@@ -15,7 +15,13 @@ from click.core import ParameterSource
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.parameters import LONGEST, OutOfRangePolicy, exactly_one, parse_seconds
+from airflow_kafka_offsets.model.parameters import (
+    LONGEST,
+    OutOfRangePolicy,
+    exactly_one,
+    is_nothing,
+    parse_seconds,
+)
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.model.reset_scenarios import Scenario
@@ -23,6 +29,22 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 """A decorator that adds one or more options to a command."""
+
+
+_PARAMETER = re.compile(r"""(?<![\w'"./-])([a-z]+(?:_[a-z]+)+)(=True\b|='[a-z]+'|=(?=[\s,;:).]|$))""")
+"""A parameter with its value that a text says to set: another command has the option."""
+
+_OF_PYTHON = (
+    (re.compile(r",? or '\{\{[^}]*\}\}'"), ""),
+    (
+        re.compile(r"\. This is how Python spells a dict or a list: .*?`\| tojson`"),
+        "; JSON has double quotes",
+    ),
+    (re.compile(r"--to-offset='(earliest|latest|current)'"), r"--to-\1"),
+    (re.compile(r"(--[a-z-]+)=(?:True\b|(?=[\s,;:).]|$))"), r"\1"),
+    (re.compile(r"(--[a-z-]+)='([a-z]+)'"), r"\1 \2"),
+)
+"""What only somebody who writes a DAG can use, and what it is on the command line."""
 
 
 class StrictCommand(click.Command):
@@ -37,10 +59,11 @@ class StrictCommand(click.Command):
         try:
             return self._invoke(ctx)
         except KafkaOffsetsError as error:
-            error.args = (self._with_options(str(error)), *error.args[1:])
+            error.args = (self.reworded(str(error)), *error.args[1:])
             raise
 
-    def _with_options(self, text: str) -> str:
+    def reworded(self, text: str) -> str:
+        """Return a text in which parameters and templates of a DAG were named, in words of the options."""
         names = {str(one.name): one.opts[0] for one in self.params if one.param_type_name == "option"}
         names |= {"group_id": "GROUP", "checkpoint_location": names.get("uri", "the checkpoint")}
         plain = [name for name in names if "_" not in name] or ["(?!)"]
@@ -50,7 +73,11 @@ class StrictCommand(click.Command):
             rf"""|({"|".join(plain)})(?==| names | to '| is (?:missing|empty)|: found))"""
             r"""(?:=True\b|=(?=[\s,;:).]|$))?"""
         )
-        return found.sub(lambda match: names[match[1] or match[2]], text)
+        text = found.sub(lambda match: names[match[1] or match[2]], text)
+        text = _PARAMETER.sub(lambda match: f"--{match[1].replace('_', '-')}{match[2]}", text)
+        for python, words in _OF_PYTHON:
+            text = python.sub(words, text)
+        return text
 
     def _invoke(self, ctx: click.Context) -> Any:
         for option in self.params:
@@ -88,6 +115,12 @@ class CommandGroup(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
+def reworded(text: str) -> str:
+    """Return a text in words of the running command's options, see :meth:`StrictCommand.reworded`."""
+    command = click.get_current_context().command
+    return command.reworded(text) if isinstance(command, StrictCommand) else text
+
+
 def refuse_unused(why: str, *names: str) -> None:
     """
     Refuse options on the command line that nothing would read.
@@ -97,7 +130,8 @@ def refuse_unused(why: str, *names: str) -> None:
     :raises UsageError: naming those that are given.
     """
     source = click.get_current_context().get_parameter_source
-    given = [f"--{name.replace('_', '-')}" for name in names if source(name) is ParameterSource.COMMANDLINE]
+    options = {str(each.name): each.opts[0] for each in click.get_current_context().command.params}
+    given = [options[name] for name in names if source(name) is ParameterSource.COMMANDLINE]
     if given:
         raise UsageError(f"{' and '.join(given)} would be ignored {why}: leave it out")
 
@@ -121,7 +155,7 @@ def combined(parameter: str, read: Callable[..., object], *options: Option) -> O
     def decorate(command: Command) -> Command:
         @wraps(command)
         def run(**values: Any) -> Any:
-            given = gather(**{option.name: values.pop(str(option.name)) for option in added})
+            given = gather(**{str(option.name): values.pop(str(option.name)) for option in reversed(added)})
             return command(**values, **{parameter: read(**given)})
 
         run.__click_params__ = [*getattr(command, "__click_params__", ()), *added]  # type: ignore[attr-defined]
@@ -156,6 +190,9 @@ def _read_scenario(**options: Any) -> Scenario:
     given = {
         f"--{name.replace('_', '-')}": None if value is False else value for name, value in options.items()
     }
+    for option, value in given.items():
+        if value is not None and is_nothing(value):
+            raise UsageError(f"{option} {value}: expected a value")
     option, value = exactly_one(given)
     if value is True:
         return parse_scenario("to_offset", option.removeprefix("--to-"))
