@@ -143,6 +143,7 @@ class PipelineNow:
             "state": state,
             "members": members,
             "drift": _drift(reports) if compared else None,
+            "remedies": _remedies(_verdicts(reports) if compared else (), worst),
             "checkpoint": _batch(reports[0].batch) if self._checkpoint is not None and reports else None,
             "provenance": makers[0] if makers else None,
             "commits": makers,
@@ -295,18 +296,28 @@ def _lag(row: PartitionDrift) -> int | None:
     return max(0, row.log.end - max(position, row.log.start))
 
 
-def _drift(reports: Collection[DriftReport]) -> dict[str, Any]:
+def _verdicts(reports: Collection[DriftReport]) -> list[str]:
+    unfinished = any(report.unfinished_move or report.unfinished_recovery for report in reports)
     verdicts = [verdict for report in reports for verdict in report.drift]
-    unfinished = [
-        MOVE_UNFINISHED for report in reports if report.unfinished_move or report.unfinished_recovery
-    ]
+    return [*([MOVE_UNFINISHED] if unfinished else []), *verdicts]
+
+
+def _remedies(verdicts: Collection[str], worst: Mapping[str, Any]) -> dict[str, str]:
+    """
+    Return what to do about each verdict, and about records that retention has deleted or will delete.
+
+    :param worst: the headroom of all partitions.
+    """
+    lost = ["records lost"] if worst["headroom_state"] == "lost" else []
+    soon = ["expiring"] if worst["headroom"] is not None and worst["headroom_state"] != "none" else []
+    known = {str(verdict): text for verdict, text in REMEDIES.items()} | {MOVE_UNFINISHED: _FINISH}
+    return {verdict: known[verdict] for verdict in (*lost, *verdicts, *soon)}
+
+
+def _drift(reports: Collection[DriftReport]) -> dict[str, str]:
     return {
-        "verdict": min([*unfinished, *verdicts], key=WORST_FIRST.index, default="in step"),
+        "verdict": min(_verdicts(reports), key=WORST_FIRST.index, default="in step"),
         "text": "; ".join(report.summary() for report in reports),
-        "remedies": {
-            **({MOVE_UNFINISHED: _FINISH} if unfinished else {}),
-            **{verdict: REMEDIES[verdict] for verdict in verdicts},
-        },
     }
 
 

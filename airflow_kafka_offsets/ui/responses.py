@@ -99,8 +99,6 @@ class Drift(BaseModel):
 
     verdict: str
     text: str
-    remedies: dict[str, str] = {}
-    """What to do about each verdict that occurs."""
 
 
 class CheckpointResponse(BaseModel):
@@ -164,6 +162,8 @@ class Now(BaseModel):
     state: str | None = None
     members: list[Member] | None = None
     drift: Drift | None = None
+    remedies: dict[str, str] = {}
+    """What to do about each verdict that occurs."""
     checkpoint: CheckpointResponse | None = None
     provenance: Provenance | None = None
     """Who made the newest commit."""
