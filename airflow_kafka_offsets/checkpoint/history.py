@@ -99,10 +99,11 @@ class Batch:
 
 
 class History(NamedTuple):
-    """A query, and its last batches that are kept, oldest first; a pending batch is the last."""
+    """A query, its last batches that are kept, oldest first (a pending one is the last), and its moves."""
 
     query_id: str
     batches: list[Batch]
+    archives: list[Archive]
 
 
 def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30.0) -> History:
@@ -170,7 +171,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
         )
         for before, this in zip([None, *known], known, strict=False)
     ]
-    return History(query_id, batches[-last:])
+    return History(query_id, batches[-last:], archives)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) 
 
     if plot and output == "json":
         raise UsageError("--plot draws text, and --output json is for programs: leave one of them out")
-    query_id, found = read_history(checkpoint, last)
+    query_id, found, _ = read_history(checkpoint, last)
     totals = _totals(found)
     value = {
         "version": 1,

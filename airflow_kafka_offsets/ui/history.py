@@ -155,6 +155,7 @@ def response(move: Move) -> MoveResponse:
         lag=move.lag if done else None,
         offset=move.offset if done else None,
         log_end=move.log_end if done else None,
+        over=move.over,
         plan_only=move.plan_only,
         state=state,
     )

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from airflow_kafka_offsets.checkpoint.archive import Archive
 from airflow_kafka_offsets.checkpoint.history import Batch, read_history
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -30,9 +31,13 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.kafka_security import SERVERS
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.ui.now import PipelineNow, reason
 from airflow_kafka_offsets.ui.receipt_times import read_times
+from airflow_kafka_offsets.ui.sums import partition_set
+from airflow_kafka_offsets.ui.watched_rates import WatchedRates
 from airflow_kafka_offsets.ui.watched_waits import WatchedWaits
 
 _IDLE = 900.0
@@ -115,6 +120,7 @@ class LiveWorker:
         self._clusters: dict[str, Cluster] = {}
         self._lock = threading.Lock()
         self._waits = WatchedWaits(self._lend)
+        self._rates = WatchedRates()
         self._answers: Mapping[str, Callable[[Mapping[str, Any], float], dict[str, Any]]] = {
             "now": self._now,
             "batches": self._batches,
@@ -143,7 +149,8 @@ class LiveWorker:
                 spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
             )
         with self._cluster(names["kafka_config_id"]).client(end) as (client, servers):
-            return PipelineNow(client, named, checkpoint, servers=servers, end=end).read()
+            reading = PipelineNow(client, named, checkpoint, servers=servers, end=end).read()
+        return {**reading, "pace": self._rates.seen(json.dumps(names, sort_keys=True), reading)}
 
     def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         with self._lend(request["names"]["kafka_config_id"], end) as client:
@@ -166,7 +173,11 @@ class LiveWorker:
         names = request["names"]
         checkpoint = spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
         found = read_history(checkpoint, within=max(0.5, end - time.monotonic() - _MARGIN))
-        return {"batches": [_batch(each) for each in found.batches]}
+        scope = Groups.parse(names["group_id"], names["topics"], required=False).scope
+        return {
+            "batches": [_batch(each, scope) for each in found.batches],
+            "moves": [_checkpoint_move(each, scope) for each in found.archives if _by_command(each)],
+        }
 
 
 def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:
@@ -193,17 +204,44 @@ def _of_all(error: BrokerError) -> bool:
     return isinstance(error, BrokerUnavailableError) and (error.code or "").startswith("_")
 
 
-def _batch(batch: Batch) -> dict[str, Any]:
-    ends = [offset for offsets in batch.offsets.values() for offset in offsets.values()]
+def _batch(batch: Batch, scope: TopicScope) -> dict[str, Any]:
+    ends = _named(batch.offsets, scope)
     return {
         "batch": batch.batch,
         "at": None if batch.at is None else batch.at.isoformat(),
         "duration": batch.duration,
         "records": batch.records,
-        "offset": sum(ends) if ends else None,
+        **_sum(ends),
         "pending": batch.pending,
         "moved_by": batch.moved_by,
     }
+
+
+def _by_command(archive: Archive) -> bool:
+    # A task's move is in its receipt, which not everybody may read.
+    return archive.done and bool(archive.by.tool) and not (archive.by.dag or archive.by.run)
+
+
+def _checkpoint_move(archive: Archive, scope: TopicScope) -> dict[str, Any]:
+    """Return a move of the checkpoint as :class:`~airflow_kafka_offsets.ui.responses.MoveResponse`."""
+    return {
+        "at": archive.created,
+        "kind": archive.name.rpartition("-")[2],
+        **dict.fromkeys(("dag_id", "run_id", "task_id", "map_index")),
+        **_sum(_named(archive.after, scope)),
+        "tool": archive.by.tool,
+        "state": "taken back" if archive.undone else None,
+    }
+
+
+def _named(offsets: Mapping[str, Offsets], scope: TopicScope) -> list[tuple[TopicPartition, int]]:
+    """Return the positions in the partitions that the pipeline names."""
+    return [(tp, at) for each in offsets.values() for tp, at in each.items() if tp in scope]
+
+
+def _sum(positions: list[tuple[TopicPartition, int]]) -> dict[str, Any]:
+    over = partition_set(tp for tp, _ in positions)
+    return {"offset": sum(at for _, at in positions) if positions else None, "over": over}
 
 
 def main() -> None:

@@ -17,15 +17,16 @@ from airflow_kafka_offsets.kafka.explain import remedy
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
 from airflow_kafka_offsets.kafka.retention import retentions
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
+from airflow_kafka_offsets.model.drift_verdict import REMEDIES, PartitionDrift
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed
-from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.table import columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.drift import pipeline_drift
+from airflow_kafka_offsets.ui.makers import read_makers
+from airflow_kafka_offsets.ui.sums import partition_set
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -35,6 +36,7 @@ _TIMES_WITHIN = 1.5
 """Seconds for the times of the oldest unread records; partitions that take longer have none."""
 
 MOVE_UNFINISHED = "move unfinished"
+_FINISH = "wait until it ends, if it is under way; else run the same move again, or take it back"
 WORST_FIRST: tuple[str, ...] = (
     MOVE_UNFINISHED,
     "records lost",
@@ -50,6 +52,8 @@ WORST_FIRST: tuple[str, ...] = (
     "headroom unknown",
 )
 """What the one verdict of several groups is: the first of these that occurs."""
+
+_MOST_TOPICS = 50
 
 _LEFT = 0.5
 """Seconds that are left for the rest."""
@@ -115,6 +119,9 @@ class PipelineNow:
         partitions = columns(lines, _COLUMNS)
         state, members = self._members([report.group_id for report in reports if report.group_id])
         lags = [lag for lag in partitions["lag"] if lag is not None]
+        makers = read_makers(self._client, reports)
+        rows = [row for report in reports for row in report.partitions]
+        uncounted = sum(row.log.end - row.log.start for row in rows if row.log and _lag(row) is None)
         ages = [age for lag, age in zip(partitions["lag"], partitions["time_lag"], strict=True) if lag]
         worst = headrooms_json(found)
         without = partitions["committed"].count(None) if self._named.ids else None
@@ -124,17 +131,23 @@ class PipelineNow:
         return {
             "totals": {
                 "lag": sum(lags) if lags else None,
-                "time_lag": None if None in ages else max(ages, default=0.0 if lags else None),
+                "time_lag": None if None in ages or uncounted else max(ages, default=0.0 if lags else None),
                 "headroom": worst["headroom"],
                 "headroom_is": worst["headroom_state"] or "unknown",
                 "partitions": len(lines),
                 "without_commit": without,
+                "unknown_lag": len(lines) - len(lags),
+                "uncounted": uncounted,
+                "over": partition_set(row.topic_partition for row in rows),
             },
             "state": state,
             "members": members,
             "drift": _drift(reports) if compared else None,
+            "remedies": _remedies(_verdicts(reports) if compared else (), worst),
             "checkpoint": _batch(reports[0].batch) if self._checkpoint is not None and reports else None,
-            "provenance": self._provenance(reports),
+            "provenance": makers[0] if makers else None,
+            "commits": makers,
+            "topics": sorted({row.topic_partition.topic for row in rows})[:_MOST_TOPICS],
             "partitions": partitions,
             "problems": list(dict.fromkeys(self._problems)),
         }
@@ -222,16 +235,6 @@ class PipelineNow:
             for member in group.members
         ]
 
-    def _provenance(self, reports: Collection[DriftReport]) -> dict[str, Any] | None:
-        found: list[CommitMetadata] = []
-        for report in reports:
-            committed = [row.topic_partition for row in report.partitions if row.committed is not None]
-            if committed:
-                commits = self._client.committed(report.group_id, committed).values()
-                found += _makers(commit for commit in commits if commit is not None)
-        newest = max(found, key=lambda metadata: metadata.at or 0, default=None)
-        return None if newest is None else _who(newest)
-
 
 def reason(error: KafkaOffsetsError, servers: str = "") -> str:
     """
@@ -255,30 +258,6 @@ def hidden(text: str, servers: str) -> str:
     for address in filter(None, map(str.strip, (servers, *servers.split(",")))):
         text = text.replace(address, "the broker")
     return shorten(text, 500)
-
-
-def _makers(commits: Any) -> list[CommitMetadata]:
-    # Thousands of partitions share a few texts.
-    texts = {commit.metadata for commit in commits if isinstance(commit, Commit)}
-    return [metadata for text in texts if (metadata := CommitMetadata.parse(text)) is not None]
-
-
-def _who(made_by: CommitMetadata) -> dict[str, Any]:
-    at = made_by.at or 0
-    values: Mapping[str, Any] = {
-        "dag_id": made_by.dag,
-        "run_id": made_by.run,
-        "task_id": made_by.task,
-        "by": made_by.user,
-        "tool": made_by.tool,
-        "query": made_by.query,
-    }
-    return {
-        **{name: value or None for name, value in values.items()},
-        "map_index": made_by.map_index if made_by.task else None,
-        "batch": made_by.batch,
-        "at": datetime.fromtimestamp(at, tz=timezone.utc).isoformat() if 0 < at < 1 << 36 else None,
-    }
 
 
 def _line(
@@ -317,13 +296,27 @@ def _lag(row: PartitionDrift) -> int | None:
     return max(0, row.log.end - max(position, row.log.start))
 
 
-def _drift(reports: Collection[DriftReport]) -> dict[str, str]:
+def _verdicts(reports: Collection[DriftReport]) -> list[str]:
+    unfinished = any(report.unfinished_move or report.unfinished_recovery for report in reports)
     verdicts = [verdict for report in reports for verdict in report.drift]
-    unfinished = [
-        MOVE_UNFINISHED for report in reports if report.unfinished_move or report.unfinished_recovery
-    ]
+    return [*([MOVE_UNFINISHED] if unfinished else []), *verdicts]
+
+
+def _remedies(verdicts: Collection[str], worst: Mapping[str, Any]) -> dict[str, str]:
+    """
+    Return what to do about each verdict, and about records that retention has deleted or will delete.
+
+    :param worst: the headroom of all partitions.
+    """
+    lost = ["records lost"] if worst["headroom_state"] == "lost" else []
+    soon = ["expiring"] if worst["headroom"] is not None and worst["headroom_state"] != "none" else []
+    known = {str(verdict): text for verdict, text in REMEDIES.items()} | {MOVE_UNFINISHED: _FINISH}
+    return {verdict: known[verdict] for verdict in (*lost, *verdicts, *soon)}
+
+
+def _drift(reports: Collection[DriftReport]) -> dict[str, str]:
     return {
-        "verdict": min([*unfinished, *verdicts], key=WORST_FIRST.index, default="in step"),
+        "verdict": min(_verdicts(reports), key=WORST_FIRST.index, default="in step"),
         "text": "; ".join(report.summary() for report in reports),
     }
 

@@ -12,6 +12,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION, read_receipt
 from airflow_kafka_offsets.model.text import excess
+from airflow_kafka_offsets.ui.sums import partition_set
 
 Value = Mapping[str, Any]
 
@@ -40,6 +41,7 @@ class Move:
     :param groups: the groups that it is about; empty for a checkpoint alone.
     :param checkpoint: the checkpoint that it is about, as far as it says.
     :param offset: sum of the offsets afterwards, and ``log_end`` that of the log ends.
+    :param over: names the partitions that these are sums of.
     :param verified: whether what was written was read back; a receipt is stored before the first write.
     """
 
@@ -51,6 +53,7 @@ class Move:
     lag: int | None = None
     offset: int | None = None
     log_end: int | None = None
+    over: str | None = None
     plan_only: bool = False
     verified: bool = True
     named: tuple[Mapping[str, Any], ...] = ()
@@ -117,6 +120,7 @@ def _of_receipt(instance: Instance, kind: str, value: Value) -> Move | None:
         groups = read_receipt(value)
     except (OffsetsFormatError, KeyError, TypeError):
         return None
+    partitions = [tp for group in groups for tp in group.after]
     offsets = [offset for group in groups for offset in group.after.values()]
     ends = [
         end
@@ -135,6 +139,7 @@ def _of_receipt(instance: Instance, kind: str, value: Value) -> Move | None:
         None if offset is None or log_end is None else max(0, log_end - offset),
         offset,
         log_end,
+        partition_set(partitions),
         bool(value.get("plan_only")),
         value.get("verified") is True,
     )
@@ -162,6 +167,12 @@ def _of_reading(instance: Instance, value: Value) -> Move:
         lag=_count(value.get("total_lag")),
         offset=sums[0],
         log_end=sums[1],
+        over=partition_set(
+            (topic, number)
+            for row in rows
+            if isinstance(topic := row.get("topic"), str)
+            and (number := _count(row.get("partition"))) is not None
+        ),
     )
 
 

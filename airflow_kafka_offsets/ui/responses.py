@@ -29,8 +29,12 @@ class MoveResponse(BaseModel):
     lag: int | None = None
     offset: int | None = None
     log_end: int | None = None
+    over: str | None = None
+    """Names the partitions that ``lag``, ``offset`` and ``log_end`` are sums of."""
     plan_only: bool = False
     state: str | None = None
+    tool: str | None = None
+    """The command or the library that made the move, where it was no task."""
 
 
 class PipelineResponse(BaseModel):
@@ -72,6 +76,12 @@ class Totals(BaseModel):
     headroom_is: str = "unknown"
     partitions: int | None = None
     without_commit: int | None = None
+    unknown_lag: int | None = None
+    """Partitions that ``lag`` leaves out: without a commit and without a checkpoint, or without a log."""
+    uncounted: int | None = None
+    """Records in the logs of these partitions: nobody knows how many of them are to be read."""
+    over: str | None = None
+    """Names the partitions, as :attr:`MoveResponse.over` does."""
 
 
 class Member(BaseModel):
@@ -101,8 +111,10 @@ class CheckpointResponse(BaseModel):
 
 
 class Provenance(BaseModel):
-    """Who made the group's newest commit, as its metadata says."""
+    """Who made a commit, as its metadata says."""
 
+    kind: str = "commit"
+    """``commit``, ``reset`` or ``restore``."""
     dag_id: str | None = None
     run_id: str | None = None
     task_id: str | None = None
@@ -112,6 +124,15 @@ class Provenance(BaseModel):
     query: str | None = None
     batch: int | None = None
     at: datetime | None = None
+
+
+class Pace(BaseModel):
+    """Records a second while pages are open, measured as the sensors do; ``null`` until that is known."""
+
+    records_in: float | None = None
+    records_out: float | None = None
+    lag_falls: float | None = None
+    seconds_left: float | None = None
 
 
 class Partitions(BaseModel):
@@ -141,8 +162,15 @@ class Now(BaseModel):
     state: str | None = None
     members: list[Member] | None = None
     drift: Drift | None = None
+    remedies: dict[str, str] = {}
+    """What to do about each verdict that occurs."""
     checkpoint: CheckpointResponse | None = None
     provenance: Provenance | None = None
+    """Who made the newest commit."""
+    commits: list[Provenance] = []
+    """Who made the commits that the group has now, the newest first."""
+    topics: list[str] = []
+    pace: Pace | None = None
     partitions: Partitions | None = None
     problems: list[str] = []
 
@@ -155,6 +183,8 @@ class BatchResponse(BaseModel):
     duration: float | None
     records: int | None
     offset: int | None
+    over: str | None = None
+    """Names the partitions that ``offset`` is the sum of."""
     pending: bool = False
     moved_by: str | None = None
     """The archive of the move that made the query continue from other offsets after this batch."""
@@ -166,6 +196,8 @@ class History(BaseModel):
     batches: list[BatchResponse]
     moves: list[MoveResponse]
     problems: list[str]
+    batches_known: bool = True
+    """Whether the batches were read."""
 
 
 class ReceiptPartitions(BaseModel):

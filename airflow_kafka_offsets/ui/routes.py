@@ -154,7 +154,7 @@ def visible_maker(
         with create_session(scoped=False) as session:
             if has_run(session, dag_id, run_id):
                 return provenance
-    return {name: provenance.get(name) for name in ("tool", "query", "batch", "at")}
+    return {name: provenance[name] for name in ("kind", "tool", "query", "batch", "at") if name in provenance}
 
 
 def _live(request: Request) -> Live:
@@ -197,6 +197,7 @@ def _now(answer: Answer, dag_id: str, readable: ReadableDags, partitions: bool) 
     value = answer.value or {}
     # All viewers share what was read, and each has rights of his own.
     value["provenance"] = visible_maker(value.get("provenance"), dag_id, readable)
+    value["commits"] = [visible_maker(made, dag_id, readable) for made in value.get("commits", ())]
     if not partitions:
         value["partitions"] = None
     error = None
@@ -218,9 +219,18 @@ def _past(
 
 
 def _history(moves: list[MoveResponse], problems: list[str], answer: Answer) -> Response:
-    batches = (answer.value or {}).get("batches", [])
+    found = answer.value or {}
+    # Of the checkpoint: those that no task made are in no receipt.
+    moves = [*moves, *map(MoveResponse.model_validate, found.get("moves", ()))]
     problems = [*problems, *([answer.error] if answer.error else [])]
-    return as_json(History(batches=batches, moves=moves, problems=problems))
+    return as_json(
+        History(
+            batches=found.get("batches", []),
+            moves=sorted(moves, key=lambda move: move.at),
+            problems=problems,
+            batches_known=answer.error is None,
+        )
+    )
 
 
 def _asked_of_instance(

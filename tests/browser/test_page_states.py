@@ -479,7 +479,7 @@ def test_the_list_is_filtered_and_sorted(browser, pages):
 @pytest.mark.parametrize(
     ("answer", "reading", "headroom"),
     [
-        (now(), "ok", "good"),
+        (now(), "nothing", "good"),
         (
             now(totals={**now()["totals"], "lag": None, "without_commit": 6}),
             "6 of 6 partitions without",
@@ -510,15 +510,14 @@ def test_airflows_theme_wins_over_the_systems(browser, pages):
         assert page.evaluate(background) == "rgb(17, 17, 17)"
 
 
-def test_two_thousand_partitions_are_there_in_a_second(browser, pages):
+def test_two_thousand_partitions_take_few_elements(browser, pages):
     pages.give(*(pipeline(number) for number in range(40)), now=now(columns(2_000)), history=history())
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
         expect(page.get_by_role("button", name="Show all 2,000")).to_be_visible()
-        ends = "performance.getEntriesByType('resource').map((entry) => entry.responseEnd)"
-        took = page.evaluate(f"performance.now() - Math.max(...{ends})")
-        print(f"shown {took:.0f} ms after the data were there")
-        assert took < 1_000
+        expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(50)
+        expect(page.locator(".strips canvas")).to_have_count(1)
+        assert page.locator("body *").count() < 2_000
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -579,7 +578,9 @@ def test_numbers_are_not_green_while_airflow_does_not_answer(browser, pages):
             page.clock.fast_forward(31_000)
             expect(page.get_by_text("broken")).to_be_visible()
             expect(page.get_by_text("5 d 19 h").first).to_be_visible()
-            colours = page.locator(".good").evaluate_all("all => all.map(e => getComputedStyle(e).color)")
+            colours = page.locator(".good:visible").evaluate_all(
+                "all => all.map(e => getComputedStyle(e).color)"
+            )
             assert set(colours) <= {"rgb(24, 24, 27)"}, address
         expect(page.get_by_role("alert")).to_contain_text("The numbers shown are of 2026-03-02")
         expect(page.locator(".cards")).to_have_class("cards stale")
@@ -597,7 +598,7 @@ def test_new_pipelines_and_moves_appear_in_the_list(browser, pages):
         expect(row).to_contain_text("commit")
         expect(page.get_by_role("heading", name="No pipelines yet")).to_be_hidden()
         page.clock.fast_forward(31_000)
-        expect(row.locator("td").last).to_have_text("ok")
+        expect(row.locator("td").last).to_have_text("nothing")
         listed = {"pipelines": [pipeline(last_move=move("restore", 95))], "problems": []}
         pages.answers["pipelines"] = listed
         page.clock.fast_forward(181_000)
@@ -657,20 +658,25 @@ def test_a_pipeline_that_is_no_longer_shown_is_no_longer_asked_about(browser, pa
 
 def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(browser, pages):
     moves = [
-        move(minutes=0, partitions=6),
-        move("reset", 10, partitions=1),
-        move(minutes=20, offset=None),
-        move(minutes=30),
+        move(minutes=0, over="all"),
+        move("reset", 10, over="one of them"),
+        move(minutes=20, offset=None, over="all"),
+        move(minutes=30, over="all"),
     ]
     rows = columns(6)
     rows["committed"][0] = None
-    pages.give(pipeline(), now=now(rows), history={"batches": [], "moves": moves, "problems": []})
+    totals = {**now(rows)["totals"], "over": "all"}
+    batches = [{**batch, "over": "two topics"} for batch in history()["batches"]]
+    answer = {"batches": batches, "moves": moves, "problems": []}
+    pages.give(pipeline(), now=now(rows, totals=totals), history=answer)
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
         expect(page.get_by_text("records in 6 partitions")).to_be_visible()
         plot = page.get_by_role("img", name=re.compile("^Offsets, sum"))
         expect(plot).to_have_accessible_name(re.compile("Log end: 4 values, the newest 157,759"))
         expect(plot).to_have_accessible_name(re.compile("Committed: 2 values, the newest 31,000"))
+        expect(plot).to_have_accessible_name(re.compile("Checkpoint: nothing known"))
+        expect(page.get_by_text("Left out of the sums: 91 values of other partitions.")).to_be_visible()
         expect(page.get_by_role("img", name=re.compile("^Lag in records. Lag: 4 values"))).to_be_visible()
         expect(page.get_by_role("region", name="Moves and waits").locator("tbody tr")).to_have_count(4)
 
@@ -682,9 +688,10 @@ def test_the_run_of_another_dag_is_told_from_one_of_this_dag(browser, pages):
         page.goto(f"{pages.url}dags/orders")
         rows = page.get_by_role("region", name="Moves and waits").locator("tbody tr")
         expect(rows).to_have_count(2)
-        own, other = (each["run_id"] for each in moves)
-        expect(rows.nth(0).locator("td").nth(1)).to_have_text(f"recover: {other}")
-        expect(rows.nth(1).locator("td").nth(1)).to_have_text(own)
+        other, own = (rows.nth(number).locator("td").nth(1) for number in range(2))
+        expect(other).to_have_text("recover: 2026-03-02 12:10:00 scheduled")
+        expect(other.get_by_title(moves[1]["run_id"])).to_be_visible()
+        expect(own).to_have_text("2026-03-02 12:00:00 scheduled")
 
 
 @pytest.mark.parametrize("tls", [True, False])

@@ -44,6 +44,10 @@ export const movePath = (move) =>
 
 export const link = (address) => new URL(address, ROOT).href;
 
+/** Whether the page is by itself: inside Airflow's own page no link may lead out of the frame. */
+export const alone = window.top === window;
+export const airflowLink = (...parts) => new URL(`../${path(...parts)}`, ROOT).href;
+
 /** Explain a refusal to the reader. */
 export function explain(refused) {
   if (refused.status === 401) return "You are not logged in to Airflow, or the login has expired: log in and reload this page.";

@@ -33,6 +33,9 @@ export function names(texts, limit = 5) {
   return shown;
 }
 
+/** Hold the place of what is being read. */
+export const skeleton = () => h("span", { class: "skeleton" }, h("span", { class: "unseen" }, "being read"));
+
 export const NONE = "–";
 const NUMBER = new Intl.NumberFormat("en");
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });

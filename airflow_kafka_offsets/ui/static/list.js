@@ -1,45 +1,55 @@
-// All pipelines that the reader may see.
+// All pipelines that the reader may see, the worst first.
 
-import { dagPath, explain, get, inTurn, link, movePath, path, whileVisible } from "./data.js";
-import { NONE, ago, count, duration, h, name, names, notice, plural } from "./dom.js";
-import { table } from "./table.js";
-import { headroom, tone } from "./verdicts.js";
+import { dagPath, explain, get, inTurn, link, path, whileVisible } from "./data.js";
+import { NONE, count, duration, h, name, names, notice, plural, skeleton } from "./dom.js";
+import { lastMove, newest } from "./moves.js";
+import { natural, table } from "./table.js";
+import { KINDS, headroom, judge } from "./verdicts.js";
 
 const REFRESH = 30;
 const AGAIN = 180;
-const WELL = "ok";
+const RANKS = Object.keys(KINDS);
 
 /** Show facts of a pipeline that come later than the pipeline itself. */
-const later = (read) => (row, value) => (row.now ? read(row.now, value) : row.error ? NONE : "…");
+const later = (read) => (row, value) => (row.now ? read(row.now, value) : row.error ? NONE : skeleton());
 
 /** What was well when it was last read is not green. */
 const fresh = (now, kind) => (now.error || now.stale_since ? "quiet" : kind);
 
-/** Return why a reading is not to be relied on, else that it is well. */
-function judge({ error, problems, totals }) {
-  if (error) return error.message;
-  if (problems?.length) return problems[0];
-  if (!totals?.partitions) return "no partition is known yet";
-  return totals.without_commit
-    ? `${count(totals.without_commit)} of ${plural(totals.partitions, "partition")} without a commit` : WELL;
-}
-
 const total = (column) => (row) => row.now?.totals?.[column] ?? null;
+const address = (pipeline) => link(`${dagPath(pipeline.dag_id)}#${pipeline.key}`);
+const topicsOf = ({ pipeline, now }) => pipeline.topics ?? (now?.topics?.length ? now.topics : null);
+
+/** Write the lag; records that nobody has a position for are not left unsaid. */
+function lag(now) {
+  const { lag: known, uncounted } = now.totals ?? {};
+  if (!uncounted) return count(known);
+  return h("span", { class: "warn", title: "records in partitions without a commit: nobody knows how many of them are to be read" },
+    known ? `${count(known)} + ` : "", `${count(uncounted)} ?`);
+}
 
 const COLUMNS = [
   {
+    label: "Status", value: (row) => RANKS.indexOf(row.status.kind),
+    cell: ({ status: { kind, text } }) => (kind === "waiting" ? skeleton() : h("span", { class: `status ${KINDS[kind][1]}` }, text)),
+  },
+  {
     label: "Pipeline",
-    value: (row) => row.pipeline.groups.join(" ") || row.pipeline.checkpoint || row.pipeline.key,
-    cell: ({ pipeline }) => h("a", { href: link(`${dagPath(pipeline.dag_id)}#${pipeline.key}`) },
+    value: (row) => row.title,
+    cell: ({ pipeline }) => h("a", { href: address(pipeline) },
       ...(pipeline.groups.length ? names(pipeline.groups, 3) : [name(pipeline.checkpoint ?? pipeline.key)])),
   },
-  { label: "DAG", value: (row) => row.pipeline.dag_id, cell: (row, value) => name(value) },
+  {
+    label: "DAG", value: (row) => row.pipelines.map((each) => each.dag_id).join(" "),
+    cell: ({ pipelines }) => pipelines.flatMap((each, index) =>
+      [index ? ", " : "", h("a", { href: address(each) }, name(each.dag_id))]),
+  },
   {
     label: "Topics",
-    value: (row) => (row.pipeline.topics ?? []).join(" "),
-    cell: ({ pipeline }) => (pipeline.topics ? names(pipeline.topics, 3) : NONE),
+    value: (row) => topicsOf(row)?.join(" ") ?? null,
+    cell: (row) => (topicsOf(row) ? names(topicsOf(row), 3) : row.now || row.error ? NONE : skeleton()),
   },
-  { label: "Lag", numeric: true, value: total("lag"), cell: later((_, value) => count(value)) },
+  { label: "Lag", numeric: true, value: total("lag"), cell: later(lag) },
   { label: "Behind", numeric: true, value: total("time_lag"), cell: later((_, value) => duration(value)) },
   {
     label: "Headroom", numeric: true, value: total("headroom"),
@@ -50,18 +60,13 @@ const COLUMNS = [
     }),
   },
   {
-    label: "Drift", value: (row) => row.now?.drift?.verdict ?? null,
-    cell: later((now, value) => (value ? h("span", { class: `tag ${fresh(now, tone(value))}` }, value) : NONE)),
+    label: "Last move", value: (row) => row.move?.at ?? null,
+    cell: (row) => (row.move ? lastMove(row.move) : row.now || row.error ? NONE : skeleton()),
   },
   {
-    label: "Last move", value: (row) => row.pipeline.last_move?.at ?? null,
-    cell: ({ pipeline: { last_move: move } }) => (move?.run_id
-      ? [h("a", { href: link(movePath(move)) }, move.kind), ` ${ago(move.at)}`] : NONE),
-  },
-  {
-    label: "Reading", value: (row) => row.answer,
-    cell: ({ now, error }, value) => (value === null ? "…" : value === WELL ? value
-      : h("span", { class: `${now && !now.error && !error ? "warn" : "bad"} clamp`, title: value }, name(value))),
+    label: "What to do", value: (row) => row.status.todo || null,
+    cell: ({ status: { kind, todo } }) => (kind === "waiting" ? skeleton() : todo === "nothing" || !todo ? h("span", { class: "quiet" }, todo || NONE)
+      : h("span", { class: `${kind === "unknown" ? "bad" : ""} clamp`, title: todo }, name(todo))),
   },
 ];
 
@@ -83,44 +88,82 @@ function nothing() {
       "whether you have the right to read its XComs."));
 }
 
-const keyOf = ({ dag_id, key }) => `${dag_id} ${key}`;
+/** Put the entries of one pipeline together: each DAG has its own, and some name the group without its checkpoint. */
+export function together(pipelines) {
+  const found = new Map();
+  const order = [...pipelines].sort((a, b) => Number(!a.checkpoint) - Number(!b.checkpoint));
+  for (const each of order) {
+    const open = each.unresolved.length || !each.groups.length;
+    const group = JSON.stringify([each.kafka_config_id, each.groups]);
+    const whole = open ? JSON.stringify([each.unresolved.length ? each.dag_id : null, each.key]) : `${group} ${each.checkpoint ?? ""}`;
+    const place = !open && !each.checkpoint ? [...found.keys()].find((one) => one.startsWith(`${group} `)) ?? whole : whole;
+    if (found.has(place)) found.get(place).push(each);
+    else found.set(place, [each]);
+  }
+  return [...found].map(([place, entries]) => ({ place, entries: entries.sort((a, b) => natural(a.dag_id, b.dag_id)) }));
+}
 
 /** Show the list. */
 export async function show(page) {
-  const address = "api/pipelines";
+  const source = "api/pipelines";
   let rows = [];
+  let only = null;
   const trouble = h("div");
   const listed = table({
-    caption: "Pipelines", columns: COLUMNS, limit: 100, empty: "No pipeline has this text.",
-    key: ({ pipeline }) => keyOf(pipeline),
+    caption: "Pipelines", columns: COLUMNS, limit: 100, sort: { column: 0, descending: false }, names: 1, stack: true,
+    empty: "No pipeline has this text and this status.", key: (row) => row.place,
   });
   const found = h("p", { class: "quiet", role: "status" });
   const filter = h("input", {
-    id: "filter", type: "search", autocomplete: "off", spellcheck: "false", oninput: () => draw(),
+    id: "filter", type: "search", autocomplete: "off", spellcheck: "false", placeholder: "group, topic, DAG, checkpoint …",
+    oninput: () => draw(),
   });
-  const some = h("div", {}, h("div", { class: "bar" }, h("label", { for: "filter" }, "Filter"), filter, found), listed.element);
+  const chips = Object.fromEntries(RANKS.map((kind) => [kind, h("button", {
+    type: "button", class: `chip ${KINDS[kind][1]}`, "aria-pressed": "false",
+    onclick: () => { only = only === kind ? null : kind; draw(); },
+  })]));
+  const headline = h("div", { class: "bar headline", role: "group", "aria-label": "Show only" }, ...Object.values(chips));
+  const some = h("div", {}, headline,
+    h("div", { class: "bar" }, h("label", { for: "filter" }, "Filter"), filter, found), listed.element);
   const none = nothing();
   const searched = ({ dag_id, groups, topics, checkpoint, kafka_config_id }) =>
-    [dag_id, ...groups, ...(topics ?? []), checkpoint ?? "", kafka_config_id].join("\n").toLowerCase();
+    [dag_id, ...groups, ...(topics ?? []), checkpoint ?? "", kafka_config_id];
 
   /** Take the list; what was read of a pipeline before is kept. */
   function take({ pipelines, problems }) {
-    const before = new Map(rows.map((row) => [keyOf(row.pipeline), row]));
-    rows = pipelines.map((pipeline) => {
-      const row = before.get(keyOf(pipeline)) ?? { now: null, error: null, answer: null, version: 0 };
-      return Object.assign(row, { pipeline, text: searched(pipeline), version: row.version + 1 });
-    });
+    const before = new Map(rows.map((row) => [row.place, row]));
+    rows = together(pipelines).map(({ place, entries }) => {
+      const row = before.get(place) ?? { place, now: null, error: null, version: 0 };
+      // The entry that names the checkpoint, and all topics, is asked about.
+      const pipeline = entries.find((each) => each.checkpoint) ?? entries.find((each) => !each.topics) ?? entries[0];
+      const title = pipeline.groups.join(" ") || pipeline.checkpoint || pipeline.key;
+      return judged(Object.assign(row, { pipeline, pipelines: entries, title }));
+    }).sort((a, b) => natural(a.title, b.title));
     trouble.replaceChildren(...problems.map((problem) => notice("warn", problem)));
     some.hidden = !rows.length;
     none.hidden = rows.length > 0;
     draw();
   }
 
+  function judged(row) {
+    row.status = judge(row.now, row.error);
+    row.move = newest(row.pipelines.map((each) => each.last_move), row.now?.commits);
+    row.text = [...row.pipelines.flatMap(searched), ...(row.now?.topics ?? [])].join("\n").toLowerCase();
+    row.version += 1;
+    return row;
+  }
+
   function draw() {
     const wanted = filter.value.trim().toLowerCase();
-    const shown = rows.filter((row) => row.text.includes(wanted));
+    const shown = rows.filter((row) => row.text.includes(wanted) && (only === null || row.status.kind === only));
     listed.update(shown);
-    const text = wanted ? `${plural(shown.length, "pipeline")} of ${count(rows.length)}` : plural(rows.length, "pipeline");
+    for (const [kind, chip] of Object.entries(chips)) {
+      const number = rows.filter((row) => row.status.kind === kind).length;
+      chip.hidden = !number && only !== kind;
+      chip.textContent = KINDS[kind][0](number);
+      chip.setAttribute("aria-pressed", String(only === kind));
+    }
+    const text = wanted || only !== null ? `${plural(shown.length, "pipeline")} of ${count(rows.length)}` : plural(rows.length, "pipeline");
     if (found.textContent !== text) found.textContent = text;
   }
 
@@ -134,26 +177,25 @@ export async function show(page) {
     try {
       row.now = await get(`${path("api", "dags", dag_id, "pipelines", key, "now")}?partitions=false`);
       row.error = null;
-      row.answer = judge(row.now);
     } catch (refused) {
       row.now = row.now && { ...row.now, stale_since: row.now.read_at };
       row.error = explain(refused);
-      row.answer = row.error;
     }
-    row.version += 1;
+    judged(row);
     drawSoon();
   }
 
   async function askList() {
     try {
-      take(await get(address));
+      take(await get(source));
     } catch (refused) {
       trouble.replaceChildren(notice("bad", "The list is old: ", explain(refused)));
     }
   }
 
-  take(await get(address));
+  take(await get(source));
   page.replaceChildren(h("h1", {}, "Kafka offsets"), trouble, some, none);
-  whileVisible(REFRESH, () => inTurn(listed.visible().map((row) => () => ask(row))));
+  // The headline counts all of them; those that are to be seen come first.
+  whileVisible(REFRESH, () => inTurn([...new Set([...listed.visible(), ...rows])].map((row) => () => ask(row))));
   whileVisible(AGAIN, askList, Date.now());
 }

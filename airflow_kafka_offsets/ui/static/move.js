@@ -1,7 +1,8 @@
 // One task instance: what it moved, found or waited for, and the command that takes it back.
 
-import { ROOT, dagPath, explain, get, link, path, whileVisible } from "./data.js";
+import { airflowLink, alone, dagPath, explain, get, link, path, whileVisible } from "./data.js";
 import { NONE, count, facts, h, name, names, notice, printable, time } from "./dom.js";
+import { badge, run } from "./moves.js";
 import { table } from "./table.js";
 import { tone } from "./verdicts.js";
 
@@ -173,21 +174,18 @@ export async function show(page, where) {
   const address = path("api", "dags", dagId, "runs", runId, "tasks", taskId, mapIndex);
   const found = await get(address);
   const { move, receipt, reading, drift, state } = found;
-  const inAirflow = new URL(`../${path("dags", dagId, "runs", runId, "tasks", taskId)}`, ROOT);
   const moved = receipt ? receiptOf(receipt, move) : null;
   const progress = h("section");
-  // Inside Airflow's own page the task is around this frame.
-  const alone = window.top === window;
   page.replaceChildren(
     h("nav", { "aria-label": "Where you are" },
       h("a", { href: link("") }, "Kafka offsets"), " / ", h("a", { href: link(dagPath(dagId)) }, name(dagId))),
     h("h1", {}, move ? `${move.kind[0].toUpperCase()}${move.kind.slice(1)} by task ` : "Task ", name(taskId)),
     ...found.problems.map((problem) => notice("warn", problem)),
     facts([
-      ["Run", alone ? h("a", { href: inAirflow.href }, name(runId)) : name(runId)],
+      ["Run", alone ? h("a", { href: airflowLink("dags", dagId, "runs", runId) }, run(runId)) : run(runId)],
       ["Map index", Number(mapIndex) >= 0 ? mapIndex : null],
       ["Operator", found.operator ? name(found.operator) : null],
-      ["State", state ?? "not run yet"],
+      ["State", state ? badge(state, { dag_id: dagId, run_id: runId, task_id: taskId, map_index: Number(mapIndex) }) : "not run yet"],
       ["When", move?.at ? time(move.at) : null],
       ["Try", move?.try_number ?? null],
     ]),

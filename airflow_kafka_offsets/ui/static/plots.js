@@ -1,9 +1,10 @@
 // Plots over time, drawn by uPlot (a classic script that the page loads first), with a table under each.
 
-import { clock, compact, count, h, plural, time, timeZone } from "./dom.js";
+import { clock, compact, count, h, plural, skeleton, time, timeZone } from "./dom.js";
 import { table } from "./table.js";
 
 const HEIGHT = 200;
+const SHORTEST = 300;
 const colour = (variable) => getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
 const seconds = (moment) => Date.parse(moment) / 1000;
 
@@ -54,25 +55,35 @@ function axis(more) {
   };
 }
 
+/** Return from when to when all moments are, at least some minutes: `[from, to]` in seconds; `null` for none. */
+export function span(moments) {
+  const known = moments.map(seconds).filter((at) => !Number.isNaN(at));
+  if (!known.length) return null;
+  const [from, to] = known.reduce(([low, high], at) => [Math.min(low, at), Math.max(high, at)], [Infinity, -Infinity]);
+  const room = Math.max(0, SHORTEST - (to - from)) / 2;
+  return [from - room, to + room];
+}
+
 /**
- * Make a plot; `update(series, moves)` draws it.
+ * Make a plot; `update(series, moves, range, nothing)` draws it.
  *
- * A series is `{label, points: [[moment, value], ...], colour, bars}`.
+ * A series is `{label, points: [[moment, value], ...], colour, bars}`; `range` is what all plots show of time.
  *
+ * @param together `{key, enlarged}`: what the plots share that are pointed at and enlarged together.
  * @param write gives the text of a value.
  * @param short gives the shorter text at the axis.
  */
-export function plot({ title, write = count, short = compact }) {
+export function plot({ title, together, write = count, short = compact }) {
   const host = h("div", { class: "plot", role: "img" });
   const summary = h("summary", {});
   const details = h("details", { ontoggle: () => details.open && fill() }, summary);
-  const empty = h("p", { class: "quiet" }, "Nothing is known of the past yet.");
+  const empty = h("p", { class: "quiet" }, skeleton());
   const element = h("figure", { class: "card" }, h("figcaption", {}, title), host, empty, details);
   let drawn = null;
   let series = [];
   let moves = [];
+  let range = null;
   let shape = "";
-  let enlarged = false;
   let rows = null;
 
   function fill() {
@@ -107,21 +118,21 @@ export function plot({ title, write = count, short = compact }) {
     const data = uPlot.join(columns);
     if (drawn) {
       // What somebody has enlarged stays as it is.
-      drawn.setData(data, !enlarged);
+      drawn.setData(data, !together.enlarged);
       // To draw at once would keep the old times where all is to be seen.
-      if (enlarged) drawn.redraw();
+      if (together.enlarged) drawn.redraw();
       return;
     }
     drawn = new uPlot({
       width: Math.max(200, host.clientWidth),
       height: HEIGHT,
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), timeZone),
-      // Of a single value uPlot would show years.
-      scales: { x: { range: (_, from, to) => (from === to ? [from - 1_800, to + 1_800] : [from, to]) }, y: { range: (_, low, high) => around(low, high, series) } },
+      // All plots show the same time, unless a part of it is enlarged.
+      scales: { x: { range: (_, from, to) => (together.enlarged ? [from, to] : range) }, y: { range: (_, low, high) => around(low, high, series) } },
       axes: [axis({ values: TIMES, space: 70 }), axis({ values: (_, values) => values.map(short), size: 62 })],
       // Room for half of the last date.
       padding: [18, 36, 0, 0],
-      cursor: { y: false, drag: { setScale: true, x: true, y: false } },
+      cursor: { y: false, drag: { setScale: true, x: true, y: false }, sync: { key: together.key, scales: ["x", null] } },
       series: [
         { label: "Time", value: (_, at, __, index) => moment(index === null ? drawn?.data[0].at(-1) : at) },
         ...series.map((each, number) => ({
@@ -138,10 +149,10 @@ export function plot({ title, write = count, short = compact }) {
       ],
       hooks: {
         draw: [marks(() => moves)],
-        setSelect: [(plot) => { enlarged ||= plot.select.width > 0; }],
+        setSelect: [(plot) => { together.enlarged ||= plot.select.width > 0; }],
       },
     }, data, host);
-    drawn.over.addEventListener("dblclick", () => { enlarged = false; });
+    drawn.over.addEventListener("dblclick", () => { together.enlarged = false; });
     drawn.root.setAttribute("aria-hidden", "true");
   }
 
@@ -153,16 +164,18 @@ export function plot({ title, write = count, short = compact }) {
 
   return {
     element,
-    update(newSeries, newMoves = []) {
+    update(newSeries, newMoves, newRange, nothing) {
       moves = newMoves;
+      range = newRange;
       series = newSeries.map((each) => ({
         ...each, points: each.points.filter(([at, value]) => value !== null && !Number.isNaN(seconds(at))),
       }));
       const points = series.reduce((sum, each) => sum + each.points.length, 0);
       host.hidden = details.hidden = points === 0;
       empty.hidden = points > 0;
+      empty.replaceChildren(nothing ?? skeleton());
       // What is pointed at stays while nothing has changed.
-      const now = JSON.stringify([series, moves.map((move) => move.at)]);
+      const now = JSON.stringify([series, moves.map((move) => move.at), range]);
       if (now === shape || !points) return;
       shape = now;
       draw();

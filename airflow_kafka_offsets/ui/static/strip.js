@@ -1,7 +1,7 @@
 // A heat strip: one cell for each partition, the darker the further behind.
 
 import { count, h, name, names, plural } from "./dom.js";
-import { alarm } from "./verdicts.js";
+import { alarm, remedy, tone } from "./verdicts.js";
 
 const MANY_TOPICS = 12;
 const LARGEST = 22;
@@ -25,17 +25,22 @@ export function skew(rows) {
   ];
 }
 
-/** Name the partitions in trouble, which the lag does not show. */
-export function alarms(rows) {
+/** Name what is wrong with which partitions, and what to do about it; the worst first. */
+export function troubles(rows, now) {
   const found = new Map();
   for (const row of rows) {
-    const text = alarm(row);
+    const text = alarm(row) ?? (tone(row.verdict) === "warn" ? row.verdict : null);
     if (!text) continue;
     if (!found.has(text)) found.set(text, []);
     found.get(text).push(`${row.topic} ${row.partition}`);
   }
-  return [...found].map(([text, partitions]) =>
-    h("p", { class: "bad" }, `${text}: ${plural(partitions.length, "partition")} (`, ...names(partitions, 3), ")"));
+  const verdict = now.drift?.verdict;
+  const whole = verdict && tone(verdict) !== "good" && !found.has(verdict) ? [[verdict, []]] : [];
+  return [...whole, ...found].sort(([a], [b]) => Number(tone(a) === "warn") - Number(tone(b) === "warn")).map(([text, partitions]) =>
+    h("div", { class: `trouble ${tone(text)}` },
+      h("p", { class: "what" }, ...(partitions.length
+        ? [`${text}: ${plural(partitions.length, "partition")} (`, ...names(partitions, 3), ")"] : [text])),
+      h("p", {}, remedy(now.remedies, text) ?? (partitions.length ? "" : now.drift?.text ?? ""))));
 }
 
 /** Make the strips; `update(rows)` draws them. */

@@ -4,22 +4,40 @@ import { count, h } from "./dom.js";
 
 const ORDER = new Intl.Collator("en", { numeric: true });
 
+/** Compare names as people do: group-9 comes before group-10. */
+export const natural = (a, b) => ORDER.compare(String(a), String(b));
+
 function compare(a, b) {
-  // What is not known comes last, whichever way the table is sorted.
-  if (typeof a === "number" && typeof b === "number") return a - b;
-  return ORDER.compare(String(a), String(b));
+  return typeof a === "number" && typeof b === "number" ? a - b : natural(a, b);
+}
+
+const FOCUSABLE = "a, button, summary, [tabindex]";
+
+/** Remember which element of a row has the focus; the function that is returned gives it back to the same one. */
+function keepFocus(body) {
+  const focused = document.activeElement;
+  const row = body.contains(focused) ? focused.closest("tr") : null;
+  if (!row) return () => {};
+  const place = [...row.querySelectorAll(FOCUSABLE)].indexOf(focused);
+  return () => {
+    if (document.activeElement === focused) return;
+    const again = [...body.children].find((each) => each.dataset.key === row.dataset.key);
+    again?.querySelectorAll(FOCUSABLE)[place]?.focus({ preventScroll: true });
+  };
 }
 
 /**
  * Make a table.
  *
  * A column is `{label, value(row), cell(row, value), numeric, sortable}`; `value` is what is sorted by, `cell`
- * gives what is shown. The first column names the row.
+ * gives what is shown.
  *
  * @param key of a row, the same when the row comes again with other values.
+ * @param names the column that names the row.
+ * @param stack whether rows become cards where the window is narrow.
  * @param sort `{column, descending}`: the order at first; without it the rows' own.
  */
-export function table({ caption, columns, key, sort = null, limit = 50, empty = "Nothing to show." }) {
+export function table({ caption, columns, key, sort = null, limit = 50, empty = "Nothing to show.", names = 0, stack = false }) {
   let rows = [];
   let all = false;
   const body = h("tbody");
@@ -30,7 +48,7 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
   const heads = columns.map((column, index) =>
     h("th", { scope: "col", class: column.numeric ? "number" : null },
       column.sortable === false ? column.label : buttons[index]));
-  const element = h("div", { class: "table" },
+  const element = h("div", { class: stack ? "table stack" : "table" },
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
       h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, ...heads)), body)),
     more);
@@ -46,6 +64,7 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
     const { value } = columns[sort.column];
     const sign = sort.descending ? -1 : 1;
     const keyed = rows.map((row) => [value(row), row]);
+    // What is not known comes last, whichever way the table is sorted.
     const unknown = ([found]) => found === null || found === undefined;
     const known_ = keyed.filter((pair) => !unknown(pair)).sort(([a], [b]) => sign * compare(a, b));
     return [...known_, ...keyed.filter(unknown)].map(([, row]) => row);
@@ -56,16 +75,15 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
     const id = key(row);
     const signature = JSON.stringify([values, row.version]);
     const before = known.get(id);
-    // An unchanged row keeps its elements, and so the focus that may be in it.
     if (before?.signature === signature) return before.element;
     const cells = columns.map((column, index) => {
       const shown = column.cell ? column.cell(row, values[index]) : count(values[index]);
       const attributes = { class: column.numeric ? "number" : null };
-      return index === 0
+      return index === names
         ? h("th", { scope: "row", ...attributes }, ...[shown].flat())
-        : h("td", attributes, ...[shown].flat());
+        : h("td", { ...attributes, "data-label": column.label }, ...[shown].flat());
     });
-    const made = h("tr", {}, ...cells);
+    const made = h("tr", { "data-key": id }, ...cells);
     known.set(id, { signature, element: made });
     return made;
   }
@@ -75,24 +93,28 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
       if (sort?.column === index) head.setAttribute("aria-sort", sort.descending ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
     });
-    const visible = all ? sorted() : sorted().slice(0, limit);
-    const lines = visible.map(line);
+    const lines = visible().map(line);
     const same = lines.length === body.children.length && lines.every((each, index) => each === body.children[index]);
+    const giveBack = keepFocus(body);
     if (!same) body.replaceChildren(...lines);
+    giveBack();
     if (!lines.length) {
-      body.replaceChildren(h("tr", {}, h("td", { colspan: columns.length, class: "quiet" }, empty)));
+      body.replaceChildren(h("tr", {}, h("td", { colspan: columns.length, class: "quiet" }, ...[empty].flat())));
     }
     more.hidden = all || rows.length <= limit;
     more.textContent = `Show all ${count(rows.length)}`;
   }
 
+  const visible = () => (all ? sorted() : sorted().slice(0, limit));
+
   return {
     element,
-    /** Show these rows, in the order that was chosen. */
-    update(newRows) {
+    /** Show these rows, in the order that was chosen; without any say `nothing`. */
+    update(newRows, nothing = empty) {
       rows = newRows;
+      empty = nothing;
       show();
     },
-    visible: () => (all ? sorted() : sorted().slice(0, limit)),
+    visible,
   };
 }

@@ -1,7 +1,10 @@
-// How serious a verdict or a headroom is.
+// How serious a verdict or a headroom is, and what a pipeline is called in the list.
 
+import { count, plural } from "./dom.js";
+
+const WITHIN_AN_HOUR = "expiring within an hour";
 /** Verdicts of records that are lost, or that will be unless somebody does something. */
-const BAD = new Set(["records lost", "expiring", "topic gone", "topic recreated", "not read"]);
+const BAD = new Set(["records lost", "expiring", WITHIN_AN_HOUR, "topic gone", "topic recreated", "not read"]);
 const GOOD = new Set(["in step", "no drift"]);
 const SOON = 3_600;
 const TODAY = 86_400;
@@ -16,9 +19,17 @@ export function tone(verdict) {
 /** Return what is bad about a partition, whose verdict is `null` without both a group and a checkpoint; else `null`. */
 export function alarm(row) {
   if (BAD.has(row.verdict)) return row.verdict;
-  if (row.headroom_is === "lost") return "records lost";
-  return typeof row.headroom === "number" && row.headroom < SOON && row.headroom_is !== "none" ? "expiring within an hour" : null;
+  return endangered(row);
 }
+
+/** Return what retention does to records that are not read, `null` if nothing within an hour. */
+function endangered({ headroom, headroom_is: kind }) {
+  if (kind === "lost") return "records lost";
+  return typeof headroom === "number" && headroom < SOON && kind !== "none" ? WITHIN_AN_HOUR : null;
+}
+
+/** Return what to do about a verdict or an alarm, as the server says. */
+export const remedy = (remedies, text) => remedies?.[text === WITHIN_AN_HOUR ? "expiring" : text] ?? null;
 
 /** Describe how long retention leaves the oldest unread record: `[text, tone, hint]`. */
 export function headroom(totals, duration) {
@@ -33,4 +44,41 @@ export function headroom(totals, duration) {
   }
   const kind = totals.headroom < SOON ? "bad" : totals.headroom < TODAY ? "warn" : "good";
   return [duration(totals.headroom), kind, "until retention deletes records that are not read"];
+}
+
+/** Kinds of pipelines, the worst first: how the headline counts them, and the tone. */
+export const KINDS = {
+  losing: [(number) => `${count(number)} ${number === 1 ? "loses" : "lose"} records`, "bad"],
+  unknown: [(number) => `${count(number)} not known`, "bad"],
+  late: [(number) => `${count(number)} late`, "warn"],
+  alone: [(number) => `${count(number)} without a checkpoint`, "quiet"],
+  good: [(number) => `${count(number)} in step`, "good"],
+  waiting: [(number) => `${count(number)} being read`, "quiet"],
+};
+
+/**
+ * Judge a pipeline: `{kind, text, todo}`, where `todo` says what to do or why nothing is known.
+ *
+ * @param now the last reading, `null` if there is none yet.
+ * @param refused why Airflow has not answered, `null` if it has.
+ */
+export function judge(now, refused) {
+  if (!now && !refused) return { kind: "waiting", text: "", todo: "" };
+  const failure = refused ?? now.error?.message ?? null;
+  if (failure) return { kind: "unknown", text: "not known", todo: failure };
+  const { totals, drift, remedies, problems } = now;
+  const verdict = drift && !GOOD.has(drift.verdict) ? drift.verdict : null;
+  const danger = endangered(totals ?? {});
+  const bad = BAD.has(verdict) ? verdict : danger;
+  if (bad) return { kind: "losing", text: bad, todo: remedy(remedies, bad) ?? "" };
+  if (!totals?.partitions) return { kind: "unknown", text: "not known", todo: "no partition is known yet" };
+  if (problems?.length) return { kind: "unknown", text: verdict ?? "not all known", todo: problems[0] };
+  if (verdict) return { kind: "late", text: verdict, todo: remedy(remedies, verdict) ?? "" };
+  const without = totals.without_commit
+    ? `${count(totals.without_commit)} of ${plural(totals.partitions, "partition")} without a commit` : "";
+  if (without) return { kind: "late", text: "no commit", todo: without };
+  if (typeof totals.headroom === "number" && totals.headroom < TODAY && totals.headroom_is !== "none") {
+    return { kind: "late", text: "expiring within a day", todo: remedy(remedies, "expiring") ?? "" };
+  }
+  return drift ? { kind: "good", text: drift.verdict, todo: "nothing" } : { kind: "alone", text: "no checkpoint", todo: "nothing" };
 }

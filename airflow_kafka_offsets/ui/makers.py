@@ -1,0 +1,55 @@
+"""Who made the commits that groups have now, as the commits' metadata says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.drift import DriftReport
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+_MOST = 20
+"""Makers that are shown; thousands of partitions share a few."""
+
+
+def read_makers(client: OffsetsClient, reports: Collection[DriftReport]) -> list[dict[str, Any]]:
+    """
+    Return who made the groups' commits, the newest first.
+
+    :return: see :class:`~airflow_kafka_offsets.ui.responses.Provenance`.
+    """
+    texts: dict[str | None, None] = {}
+    for report in reports:
+        committed = [row.topic_partition for row in report.partitions if row.committed is not None]
+        if committed:
+            commits = client.committed(report.group_id, committed).values()
+            texts |= dict.fromkeys(commit.metadata for commit in commits if commit is not None)
+    found = [metadata for text in texts if (metadata := CommitMetadata.parse(text)) is not None]
+    found.sort(key=lambda metadata: metadata.at or 0, reverse=True)
+    # The texts of one commit differ in the topics' ids.
+    different: dict[str, dict[str, Any]] = {}
+    for each in found:
+        made = as_provenance(each)
+        different.setdefault(str(made), made)
+    return list(different.values())[:_MOST]
+
+
+def as_provenance(made_by: CommitMetadata) -> dict[str, Any]:
+    """Return who made a commit or a move; empty names are ``None``."""
+    at = made_by.at or 0
+    return {
+        "kind": made_by.tool.rpartition(" ")[2] if made_by.moves else "commit",
+        "dag_id": made_by.dag or None,
+        "run_id": made_by.run or None,
+        "task_id": made_by.task or None,
+        "map_index": made_by.map_index if made_by.task else None,
+        "by": made_by.user or None,
+        "tool": made_by.tool or None,
+        "query": made_by.query or None,
+        "batch": made_by.batch,
+        "at": datetime.fromtimestamp(at, tz=timezone.utc).isoformat() if 0 < at < 1 << 36 else None,
+    }

@@ -1,0 +1,92 @@
+// The numbers of one pipeline: where it is now.
+
+import { NONE, ago, compact, count, duration, h, name, plural, skeleton } from "./dom.js";
+import { badge, mover, moveLink, newest, run } from "./moves.js";
+import { headroom, tone } from "./verdicts.js";
+
+const LABELS = ["Lag", "Behind", "Headroom", "Drift", "Rates", "Group", "Checkpoint", "Last move"];
+
+function card(label) {
+  const value = h("dd", { class: "value" }, skeleton());
+  const hint = h("dd", { class: "quiet" });
+  return {
+    element: h("div", { class: "card" }, h("dt", {}, label), value, hint),
+    set([text, kind = "", small = ""]) {
+      value.className = `value ${kind}`;
+      value.replaceChildren(...[text].flat());
+      hint.replaceChildren(...[small].flat());
+    },
+  };
+}
+
+/** Write the lag, and which partitions it is of. */
+function lag(totals) {
+  const known = totals?.lag ?? null;
+  const { partitions = 0, uncounted = 0, without_commit: without = 0, unknown_lag: unknown = 0 } = totals ?? {};
+  const others = uncounted ? `${plural(uncounted, "record")} more in ${plural(unknown, "partition")} without a commit` : "";
+  if (known === null) return [uncounted ? "not known" : NONE, uncounted ? "warn" : "", others || (without ? `${plural(without, "partition")} without a commit` : "not known")];
+  const covered = `records in ${plural(partitions - unknown, "partition")}`;
+  if (others) return [`${count(known)} + ?`, "warn", `${covered}; ${others}`];
+  return [count(known), "", covered + (without ? `, ${count(without)} without a commit` : "")];
+}
+
+const persecond = (rate) => (rate >= 10 ? compact(Math.round(rate)) : rate >= 0.1 ? String(Number(rate.toFixed(1))) : "< 0.1");
+
+/** Write how fast records come and are read, as far as the polls since the page was opened say it. */
+function rates(pace) {
+  const { records_in: come = null, records_out: read = null, seconds_left: left = null, lag_falls: falls = null } = pace ?? {};
+  if (come === null && read === null) return [NONE, "quiet", "measured while this page is open: a few commits are needed"];
+  const each = (rate) => (rate === null ? "?" : persecond(rate));
+  return [`${each(read)} /s read`, "", [`${each(come)} /s come in`,
+    left !== null ? `; read up in about ${duration(left).split(" ").slice(0, 2).join(" ")}` : falls !== null ? "; lag falls" : ""].join("")];
+}
+
+function lastMove(move, now, historyKnown) {
+  if (move) {
+    return [ago(move.at), "", [moveLink(move), move.run_id ? [" by run ", run(move.run_id)] : [" by ", mover(move)],
+      move.by ? [", triggered by ", name(move.by)] : [], move.state ? [" ", badge(move.state, move)] : []].flat(2)];
+  }
+  // What could not be read denies nothing.
+  if (now.error || !now.totals) return [NONE, "quiet", "not known"];
+  const { partitions, without_commit: without } = now.totals;
+  if (without !== null && partitions && without === partitions) return [NONE, "quiet", "the group has no commit"];
+  return [NONE, "quiet", historyKnown ? "the commits do not say who made them, and no run has left a receipt" : "not known yet"];
+}
+
+/** Make the cards; `update` takes the reading, the pipeline, and the moves that are known. */
+export function cards() {
+  const all = Object.fromEntries(LABELS.map((label) => [label, card(label)]));
+  const element = h("dl", { class: "cards" }, ...Object.values(all).map((each) => each.element));
+
+  function update(now, pipeline, moves, historyKnown) {
+    const { totals, checkpoint, members } = now;
+    // What was well an hour ago is not green.
+    element.classList.toggle("stale", Boolean(now.error || now.stale_since));
+    all.Lag.set(lag(totals));
+    all.Behind.set([duration(totals?.time_lag), "", "age of the oldest record not read"]);
+    // Without all lags, a headroom is that of some partitions.
+    const known = totals?.lag !== null && totals?.lag !== undefined && !totals.uncounted;
+    all.Headroom.set(headroom(known || totals?.headroom_is === "lost" ? totals : { ...totals, headroom_is: "unknown" }, duration));
+    const verdict = now.drift?.verdict;
+    all.Drift.set([verdict ?? NONE, tone(verdict), verdict
+      ? tone(verdict) === "good" ? "checkpoint and group agree" : "see what to do below"
+      : pipeline.checkpoint ? "not known" : "no checkpoint to compare with"]);
+    all.Rates.set(rates(now.pace));
+    all.Group.set([now.state ?? NONE, "", members?.length ? plural(members.length, "member")
+      : now.state === "Empty" ? "no members (normal: Spark does not join it)" : now.state ? "no members" : "not known"]);
+    all.Checkpoint.set(checkpoint
+      ? [checkpoint.batch === null ? "no batch yet" : `batch ${checkpoint.batch}`, "", [
+        checkpoint.age === null ? "" : `${duration(checkpoint.age)} old`,
+        checkpoint.pending_batch === null ? "" : `${checkpoint.age === null ? "" : ", "}batch ${checkpoint.pending_batch} is pending`,
+      ]]
+      : [NONE, "quiet", pipeline.checkpoint ? "not known" : "no checkpoint is named"]);
+    all["Last move"].set(lastMove(newest([pipeline.last_move, ...moves.filter((move) => move.kind !== "wait" && move.kind !== "drift")],
+      now.commits), now, historyKnown));
+  }
+
+  /** Say that nothing could be read, where nothing was read before. */
+  function fail() {
+    for (const each of Object.values(all)) each.set([NONE, "quiet", "not known"]);
+  }
+  return { element, update, fail };
+}

@@ -1,0 +1,91 @@
+"""How fast records come in and are read, measured over the polls of the pages that are open."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_kafka_offsets.model.pace import Descent
+
+_FORGOTTEN = 120.0
+"""Seconds without a viewer after which the rates are measured again."""
+
+_MOST = 500
+"""Pipelines that are remembered."""
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """What was seen of one pipeline, poll by poll."""
+
+    over: str | None
+    at: float
+    lag: Descent = field(default_factory=Descent)
+    written: Descent = field(default_factory=Descent)
+    read: Descent = field(default_factory=Descent)
+
+
+class WatchedRates:
+    """
+    Remembers where pipelines were, and measures rates as the sensors do.
+
+    :param clock: returns seconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._watched: OrderedDict[str, _Watched] = OrderedDict()
+
+    def seen(self, key: str, reading: Mapping[str, Any]) -> dict[str, float | None]:
+        """
+        Note a reading of a pipeline.
+
+        :return: records a second that are written (``records_in``) and read (``records_out``), by which lag
+            falls (``lag_falls``), and ``seconds_left`` until it is 0; ``None`` for what is not known yet.
+        """
+        partitions, over, now = reading["partitions"], reading["totals"]["over"], self._clock()
+        with self._lock:
+            before = self._watched.pop(key, None)
+            if before is None or before.over != over or now - before.at > _FORGOTTEN:
+                before = _Watched(over, now)
+            watched = _Watched(
+                over,
+                now,
+                # The thresholds of a sensor that waits for max_lag=0 and max_partition_lag=0.
+                before.lag.seen(now, _remaining(partitions)),
+                # A position that rises is a remainder that falls.
+                before.written.seen(now, _negative(partitions["log_end"])),
+                before.read.seen(now, _negative(partitions["committed"])),
+            )
+            self._watched[key] = watched
+            while len(self._watched) > _MOST:
+                self._watched.popitem(last=False)
+        pace = watched.lag.pace
+        return {
+            "records_in": _rate(watched.written),
+            "records_out": _rate(watched.read),
+            "lag_falls": _rate(watched.lag),
+            "seconds_left": None if pace is None or pace.seconds is None else round(pace.seconds),
+        }
+
+
+def _remaining(partitions: Mapping[str, Any]) -> tuple[int, ...]:
+    lags: Sequence[int | None] = partitions["lag"]
+    known = [lag for lag in lags if lag is not None]
+    lost = "lost" in partitions["headroom_is"]
+    return () if lost or not known or len(known) < len(lags) else (sum(known), max(known))
+
+
+def _negative(positions: Sequence[int | None]) -> tuple[int, ...]:
+    known = [position for position in positions if position is not None]
+    return (-sum(known),) if known and len(known) == len(positions) else ()
+
+
+def _rate(descent: Descent) -> float | None:
+    pace = descent.pace
+    return None if pace is None else float(f"{pace.rate:.3g}")

@@ -1,0 +1,169 @@
+"""The Offsets page denies nothing that it does not know, and shows what all tools have done."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from browser import quiet_page
+from offsets_pages import NOON, columns, history, moment, move, now, pipeline, slowly
+from playwright.sync_api import expect
+
+REFUSED = "Failed to load resource"
+BROKEN = (500, {"detail": "broken"})
+DENIALS = re.compile("No run has|Nothing is known of the past|no run has|No partition|no commit|No pipeline")
+NO_HISTORY = {"batches": [], "moves": [], "problems": []}
+LISTENER = {
+    "kind": "commit", "dag_id": None, "run_id": None, "task_id": None, "map_index": None, "by": None,
+    "tool": "spark listener", "query": "q", "batch": 42, "at": moment(95),
+}  # fmt: skip
+COMMAND = {**LISTENER, "kind": "reset", "tool": "airflow-kafka-offsets group reset", "at": moment(97)}
+
+
+def card(page, label):
+    return page.locator(".cards > div", has=page.get_by_text(label, exact=True))
+
+
+def moves_of(page):
+    return page.get_by_role("region", name="Moves and waits").locator("tbody tr")
+
+
+def test_nothing_is_denied_while_it_is_being_read(browser, pages):
+    pages.give(pipeline(last_move=None), now=slowly(now(), 2), history=slowly(history(), 2))
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("Asking Kafka")).to_be_visible()
+        expect(page.locator(".skeleton").first).to_be_visible()
+        assert not DENIALS.search(page.locator("main").inner_text())
+        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+        expect(page.locator(".skeleton:visible")).to_have_count(0)
+
+
+@pytest.mark.parametrize("which", ["now", "history"])
+def test_nothing_is_denied_after_an_error(browser, pages, which):
+    answers = {"now": now(provenance=None), "history": history(), which: BROKEN}
+    pages.give(pipeline(last_move=None), **answers)
+    with quiet_page(browser, allowed=(REFUSED,)) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("broken")).to_be_visible()
+        shown = page.locator("main")
+        if which == "history":
+            expect(moves_of(page)).to_have_text("Not known: the history could not be read.")
+            expect(card(page, "Last move")).to_contain_text("not known yet")
+        else:
+            expect(card(page, "Lag")).to_contain_text("not known")
+        expect(page.locator(".skeleton:visible")).to_have_count(0)
+        assert not DENIALS.search(shown.inner_text())
+
+
+def test_a_storage_that_does_not_answer_leaves_no_empty_past(browser, pages):
+    answer = {**history(), "batches": [], "batches_known": False, "problems": ["the storage does not answer"]}
+    pages.give(pipeline(), now=now(), history=answer)
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("Not known: the checkpoint could not be read.")).to_have_count(2)
+        expect(page.locator(".plot canvas")).to_have_count(2)
+
+
+def test_what_is_known_to_be_nothing_is_said(browser, pages):
+    totals = {**now()["totals"], "lag": None, "without_commit": 6}
+    pages.give(pipeline(last_move=None), now=now(provenance=None, totals=totals), history=NO_HISTORY)
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(moves_of(page)).to_have_text("No run has moved or read it yet.")
+        expect(card(page, "Last move")).to_contain_text("the group has no commit")
+
+
+@pytest.mark.parametrize(
+    ("lag", "listed", "value"),
+    [(0, "1,200 ?", "0 + ?"), (5, "5 + 1,200 ?", "5 + ?"), (None, "1,200 ?", "not known")],
+)
+def test_unread_records_without_a_commit_are_not_left_unsaid(browser, pages, lag, listed, value):
+    without = {"uncounted": 1_200, "unknown_lag": 2, "without_commit": 2, "time_lag": None}
+    totals = {**now()["totals"], "lag": lag, **without}
+    pages.give(pipeline(), now=now(totals=totals), history=history())
+    with quiet_page(browser) as page:
+        page.goto(pages.url)
+        row = page.get_by_role("row", name=re.compile("orders-etl-0"))
+        expect(row.get_by_text(listed, exact=True)).to_be_visible()
+        expect(row.locator(".status")).to_have_text("no commit")
+        page.goto(f"{pages.url}dags/orders")
+        expect(card(page, "Lag").locator(".value")).to_have_text(value)
+        expect(card(page, "Lag")).to_contain_text("1,200 records more in 2 partitions without a commit")
+        if lag is not None:
+            expect(card(page, "Lag")).to_contain_text("records in 4 partitions")
+
+
+def test_one_value_has_an_axis_of_minutes(browser, pages):
+    pages.give(pipeline(), now=now(), history=NO_HISTORY)
+    with quiet_page(browser, timezone_id="UTC") as page:
+        # What uPlot writes at its axes is drawn, not text.
+        page.add_init_script(
+            "window.drawn = []; const fill = CanvasRenderingContext2D.prototype.fillText;"
+            "CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {"
+            " window.drawn.push(text); return fill.call(this, text, ...at); };"
+        )
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.locator(".plot canvas")).to_have_count(2)
+        drawn = set(page.evaluate("window.drawn"))
+        assert {"13:39", "13:40", "13:41"} <= drawn
+        assert not {"12:00", "14:00"} & drawn
+
+
+def test_commits_of_other_tools_are_moves(browser, pages):
+    pages.give(pipeline(last_move=None), now=now(provenance=LISTENER, commits=[LISTENER]), history=history())
+    with quiet_page(browser) as page:
+        page.clock.install()
+        page.goto(f"{pages.url}dags/orders")
+        expect(moves_of(page).first).to_contain_text("spark listener")
+        expect(card(page, "Last move")).to_contain_text("commit by spark listener")
+        page.goto(pages.url)
+        row = page.get_by_role("row", name=re.compile("orders-etl-0"))
+        expect(row).to_contain_text("by spark listener")
+        page.goto(f"{pages.url}dags/orders")
+        expect(moves_of(page).first).to_contain_text("spark listener")
+        # The group keeps the newest only; the page keeps what it has seen.
+        again = now(provenance=COMMAND, commits=[COMMAND], read_at=moment(101))
+        pages.give(pipeline(last_move=None), now=again, history=history())
+        page.clock.run_for(11_000)
+        expect(moves_of(page).nth(0)).to_contain_text("airflow-kafka-offsets group reset")
+        expect(moves_of(page).nth(1)).to_contain_text("spark listener")
+        expect(card(page, "Last move")).to_contain_text("reset by airflow-kafka-offsets group reset")
+
+
+def test_a_commit_of_a_run_that_left_a_receipt_is_one_move(browser, pages):
+    made = move(minutes=90)
+    by_run = {**LISTENER, "tool": None, "dag_id": None, "run_id": made["run_id"], "at": moment(90)}
+    answer = {**NO_HISTORY, "moves": [made]}
+    pages.give(pipeline(last_move=made), now=now(provenance=by_run, commits=[by_run]), history=answer)
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("records in 6 partitions")).to_be_visible()
+        expect(moves_of(page)).to_have_count(1)
+        expect(card(page, "Last move").get_by_role("link", name="commit")).to_be_visible()
+
+
+def test_what_was_read_while_the_page_is_open_is_kept(browser, pages):
+    answers = iter(range(100))
+
+    def reading():
+        number = next(answers)
+        rows = columns(2)
+        rows["committed"] = [10_000 + number, 10_000]
+        at = (NOON + timedelta(seconds=10 * number)).isoformat()
+        return now(rows, read_at=at, pace={"records_in": 310, "records_out": 355.2, "seconds_left": 960})
+
+    pages.give(pipeline(), now=reading, history=NO_HISTORY)
+    with quiet_page(browser) as page:
+        page.clock.install()
+        page.goto(f"{pages.url}dags/orders")
+        plot = page.get_by_role("img", name=re.compile("^Offsets, sum"))
+        for number in range(1, 4):
+            expect(plot).to_have_accessible_name(
+                re.compile(f"Committed: {number} values?, the newest 20,00{number - 1}")
+            )
+            page.clock.run_for(10_500)
+        rates = card(page, "Rates")
+        expect(rates).to_contain_text("355 /s read")
+        expect(rates).to_contain_text("310 /s come in; read up in about 16 min")
