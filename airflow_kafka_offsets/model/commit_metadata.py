@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
@@ -169,13 +170,7 @@ class CommitMetadata:
     @classmethod
     def parse(cls, text: str | None) -> CommitMetadata | None:
         """Read a commit's metadata; ``None`` if it is not ours (empty, unreadable, another client's)."""
-        if not text or len(text) > _MOST_CHARACTERS:
-            return None
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError):  # others may write what they like, brackets in brackets too
-            return None
-        return cls.of(values) if isinstance(values, Mapping) else None
+        return _parse(text) if text and len(text) <= _MOST_CHARACTERS else None
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> CommitMetadata | None:
@@ -189,6 +184,16 @@ class CommitMetadata:
         task = ".".join(filter(None, (self.dag, self.task)))
         who = f"run {self.run}{task and f' of {task}'}" if self.run else self.tool or "an unnamed commit"
         return shorten(f"{who} (query {self.query}, batch {self.batch})" if self.query else who, _SHOWN)
+
+
+# The partitions of one commit share a text, and several rules look at each of them.
+@lru_cache(maxsize=100)
+def _parse(text: str) -> CommitMetadata | None:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):  # others may write what they like, brackets in brackets too
+        return None
+    return CommitMetadata.of(values) if isinstance(values, Mapping) else None
 
 
 def _fits(name: str, value: object) -> bool:
