@@ -12,16 +12,13 @@ from urllib.parse import quote
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import SPARK_CONF_KEY, check_group
 from airflow_kafka_offsets.model.parameters import parse_text
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
-
-SPARK_CONF_KEY = "spark.kafka_offsets.pipeline"
-"""Under which a Spark job finds the pipeline that its DAG named."""
 
 KAFKA_GROUP_SCHEME = "kafka-group"
 
@@ -156,7 +153,28 @@ class KafkaPipeline(Mapping[str, Any]):
 
     def spark_conf(self) -> dict[str, str]:
         """Return the configuration from which a Spark job reads the pipeline's names, for ``conf=``."""
-        return {SPARK_CONF_KEY: json.dumps(dict(self), separators=(",", ":"), default=plain_names)}
+        return {SPARK_CONF_KEY: self._names_as_json()}
+
+    def spark_submit_parameters(self) -> str:
+        """
+        Return the same as one text, such as EMR Serverless takes in ``sparkSubmitParameters``.
+
+        The JSON is percent-encoded: how a service treats quotes within such a text is its own matter, and EMR
+        Serverless leaves backslashes in the value.
+        :func:`~airflow_kafka_offsets.spark.names.pipeline_names` reads both forms.
+
+        :raises UsageError: if a name is a template: Airflow would not find it in the encoded text.
+        """
+        names = self._names_as_json()
+        if any(mark in names for mark in ("{{", "{%", "{#")):
+            raise UsageError(
+                f"spark_submit_parameters() with {shorten(names)}: found a template, which Airflow would not "
+                "render in it; expected plain names, or use spark_conf()"
+            )
+        return f"--conf {SPARK_CONF_KEY}={quote(names, safe='')}"
+
+    def _names_as_json(self) -> str:
+        return json.dumps(dict(self), separators=(",", ":"), default=plain_names)
 
 
 def _check_shared_groups(pipelines: Sequence[KafkaPipeline], file: str) -> None:

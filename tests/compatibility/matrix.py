@@ -46,6 +46,8 @@ OF_AIRFLOW = (
     "tests/integration/airflow/test_commit.py",
     "tests/integration/airflow/test_reset.py",
     "tests/integration/airflow/test_sensors.py",
+    "tests/integration/airflow/test_window.py",
+    "tests/system/test_task_loops.py",
 )
 OF_KAFKA = (
     "tests/integration/kafka/test_client.py",
