@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
+CALL_TIMEOUT = 30.0
+"""Seconds for a call, by default."""
+
 _CALLS = 4
 """Multiple of ``--timeout`` that all calls of a command may take together."""
 
@@ -188,10 +191,16 @@ _broker_options = (
         show_envvar=True,
         help="Airflow connection, in place of the two above.",
     ),
-    duration_option("--timeout", 30, "for each call; four times as long for all calls together."),
+    duration_option(
+        "--timeout", f"{CALL_TIMEOUT:g}s", "for each call; four times as long for all calls together."
+    ),
 )
 
 broker_options = combined("broker", Broker.read, *_broker_options)
+named_broker_options = combined(
+    "broker", lambda **values: Broker.read(timeout=CALL_TIMEOUT, **values), *_broker_options[:-1]
+)
+"""The options of a command with another ``--timeout``."""
 client_options = combined("client", lambda **values: Broker.read(**values).open(), *_broker_options)
 admin_client_options = combined("client", _open_admin_client, *_broker_options)
 
