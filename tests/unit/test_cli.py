@@ -391,6 +391,27 @@ def test_a_process_that_goes_on_collects_its_garbage_as_before(cli, arguments):
     assert gc.get_threshold() == before
 
 
+def test_the_help_has_sections_and_names_the_environment(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", "group", "reset", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    out = capsys.readouterr().out
+    sections = [line for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert sections == [
+        *("Options:", "Where to move:", "Checkpoint:", "What is allowed:", "Broker:", "Plan and output:")
+    ]
+    assert "AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER" in out
+
+
+def test_a_shell_completes_commands_and_options():
+    variables = {"COMP_WORDS": "airflow-kafka-offsets group reset --to-e", "COMP_CWORD": "3"}
+    variables["_AIRFLOW_KAFKA_OFFSETS_COMPLETE"] = "bash_complete"
+    done = subprocess.run(
+        COMMAND, env=os.environ | variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["plain,--to-earliest"]
+
+
 def test_a_state_that_no_group_has_is_exit_2(cli):
     status, error = cli("list", "--state", "Emptyy")
     assert status == 2
