@@ -112,11 +112,18 @@ def connection_config(kafka_config_id: str, named_by: str) -> dict[str, Any]:
 
 
 def _open_admin_client(**values: Any) -> OffsetsClient:
-    """Return a client for a command that asks about groups."""
+    """Return a client for a command that asks about groups, or moves them."""
     from airflow_kafka_offsets.kafka.worker import started_early
+    from airflow_kafka_offsets.model.kafka_security import SERVERS
 
-    click.get_current_context().with_resource(started_early())
-    return Broker.read(**values).open()
+    context = click.get_current_context()
+    context.with_resource(started_early())
+    broker = Broker.read(**values)
+    config = broker.config()
+    if "execute" in context.params and (variables := {*broker.named_by} & {*_VARIABLES.values()}):
+        # Who types the command does not see which cluster it moves offsets on.
+        click.echo(f"On {config[SERVERS]}, as {' and '.join(sorted(variables))} says.", err=True)
+    return open_client(config, broker.timeout)
 
 
 @contextmanager

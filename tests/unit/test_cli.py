@@ -168,6 +168,13 @@ def test_the_environment_may_name_the_broker(run, monkeypatch, tmp_path, variabl
     assert text in error
 
 
+def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch):
+    command = ("group", "reset", "g", "--topic", "t", "--to-latest", "--timeout", "0.2")
+    monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "127.0.0.1:1")
+    assert run(*command)[1].startswith(f"On 127.0.0.1:1, as {PREFIX}BOOTSTRAP_SERVER says.\n")
+    assert run(*command, "--bootstrap-server", "127.0.0.1:2")[1].startswith("Error: ")
+
+
 @pytest.mark.parametrize(
     "command", [("checkpoint", "show"), ("drift",), ("checkpoint", "undo"), ("checkpoint", "seek")]
 )
