@@ -35,8 +35,8 @@ _PARAMETER = re.compile(r"""(?<![\w'"./-])([a-z]+(?:_[a-z]+)+)(=True\b|='[a-z]+'
 """A parameter with its value that a text says to set: another command has the option."""
 
 _OF_PYTHON = (
-    (re.compile(r",? or '\{\{[^}]*\}\}'"), ""),
-    (re.compile(r"'\{\{[^}]*\}\}'"), "'2026-03-01T00:00:00+00:00'"),
+    (re.compile(r"(?<=') or '\{\{ data_interval_\w+ \}\}'"), ""),
+    (re.compile(r"(?<=such as )'\{\{ data_interval_\w+ \}\}'"), "'2026-03-01T00:00:00+00:00'"),
     (re.compile(r"give topics, or \*\*pipeline"), "give --topic"),
     (re.compile(r", (\S+), or \*\*pipeline"), r" or \1"),
     (re.compile("clear this task"), "wait again"),

@@ -334,6 +334,7 @@ def test_errors_speak_of_options_and_json_and_not_of_python(cli, arguments, text
         ("correct group_id or kafka_config_id", "correct GROUP or --kafka-config-id"),
         ("group 'my_group=True' has", "group 'my_group=True' has"),
         ("my_topic-0: 5 to 4", "my_topic-0: 5 to 4"),
+        ("target='{{ ds }}': expected", "target='{{ ds }}': expected"),
     ],
 )
 def test_what_a_dag_would_set_is_named_as_the_option_of_the_command_line(text, reworded):
