@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
+CALL_TIMEOUT = 30.0
+"""Seconds for a call, by default."""
+
 _CALLS = 4
 """Multiple of ``--timeout`` that all calls of a command may take together."""
 
@@ -109,11 +112,18 @@ def connection_config(kafka_config_id: str, named_by: str) -> dict[str, Any]:
 
 
 def _open_admin_client(**values: Any) -> OffsetsClient:
-    """Return a client for a command that asks about groups."""
+    """Return a client for a command that asks about groups, or moves them."""
     from airflow_kafka_offsets.kafka.worker import started_early
+    from airflow_kafka_offsets.model.kafka_security import SERVERS
 
-    click.get_current_context().with_resource(started_early())
-    return Broker.read(**values).open()
+    context = click.get_current_context()
+    context.with_resource(started_early())
+    broker = Broker.read(**values)
+    config = broker.config()
+    if "execute" in context.params and (variables := {*broker.named_by} & {*_VARIABLES.values()}):
+        # Who types the command does not see which cluster it moves offsets on.
+        click.echo(f"On {config[SERVERS]}, as {' and '.join(sorted(variables))} says.", err=True)
+    return open_client(config, broker.timeout)
 
 
 @contextmanager
@@ -188,10 +198,16 @@ _broker_options = (
         show_envvar=True,
         help="Airflow connection, in place of the two above.",
     ),
-    duration_option("--timeout", 30, "for each call; four times as long for all calls together."),
+    duration_option(
+        "--timeout", f"{CALL_TIMEOUT:g}s", "for each call; four times as long for all calls together."
+    ),
 )
 
 broker_options = combined("broker", Broker.read, *_broker_options)
+named_broker_options = combined(
+    "broker", lambda **values: Broker.read(timeout=CALL_TIMEOUT, **values), *_broker_options[:-1]
+)
+"""The options of a command with another ``--timeout``."""
 client_options = combined("client", lambda **values: Broker.read(**values).open(), *_broker_options)
 admin_client_options = combined("client", _open_admin_client, *_broker_options)
 

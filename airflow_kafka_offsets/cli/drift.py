@@ -93,7 +93,7 @@ def _load(_context: click.Context, _option: click.Parameter, file: Path | None) 
 @topics_option
 @checkpoint_conn_id_option
 @duration_option(
-    "--grace", 0, "after the end of a batch in which it need not have been committed.", most=LONGEST_GRACE
+    "--grace", "0s", "after the end of a batch in which it need not have been committed.", most=LONGEST_GRACE
 )
 @duration_option(
     "--min-headroom",

@@ -35,7 +35,12 @@ _PARAMETER = re.compile(r"""(?<![\w'"./-])([a-z]+(?:_[a-z]+)+)(=True\b|='[a-z]+'
 """A parameter with its value that a text says to set: another command has the option."""
 
 _OF_PYTHON = (
-    (re.compile(r",? or '\{\{[^}]*\}\}'"), ""),
+    (re.compile(r"(?<=') or '\{\{ data_interval_\w+ \}\}'"), ""),
+    (re.compile(r"(?<=such as )'\{\{ data_interval_\w+ \}\}'"), "'2026-03-01T00:00:00+00:00'"),
+    (re.compile(r"give topics, or \*\*pipeline"), "give --topic"),
+    (re.compile(r", (\S+), or \*\*pipeline"), r" or \1"),
+    (re.compile("clear this task"), "wait again"),
+    (re.compile("put a sensor before this one that waits for it"), "wait for it with 'wait topic'"),
     (
         re.compile(r"\. This is how Python spells a dict or a list: .*?`\| tojson`"),
         "; JSON has double quotes",
@@ -47,12 +52,45 @@ _OF_PYTHON = (
 """What only somebody who writes a DAG can use, and what it is on the command line."""
 
 
+_SECTIONS = {
+    "Where to move": (
+        *("to_earliest", "to_latest", "to_current", "to_offset", "to_datetime", "shift_by", "by_duration"),
+        *("to_batch", "from_file", "receipt", "archive"),
+    ),
+    "Checkpoint": (
+        *("uri", "checkpoint_conn_id", "pending_batch", "sink", "sink_location", "allow_state"),
+        "quiet_period",
+    ),
+    "What is allowed": (
+        *("on_out_of_range", "on_no_commit", "allow_rewind", "allow_new_query", "allow_new_cluster"),
+        "allow_stale",
+    ),
+    "Waiting": ("every", "give_up_after", "stalled_after"),
+    "Broker": ("bootstrap_server", "command_config", "kafka_config_id", "timeout"),
+    "Plan and output": ("dry_run", "execute", "save", "export", "output", "watch"),
+}
+_SECTION_OF = {name: section for section, names in _SECTIONS.items() for name in names}
+
+
 class StrictCommand(click.Command):
     """
     A command that refuses options without a value, such as an unset variable of a shell.
 
-    Its errors name the command line's options in place of parameters.
+    Its errors name the command line's options in place of parameters, and its help has sections.
     """
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in sections, those of the command itself first."""
+        sections: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Options", *_SECTIONS)}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx)
+            if record is not None and option.param_type_name == "option":
+                own = "Plan and output" if "--help" in option.opts else "Options"
+                sections[_SECTION_OF.get(str(option.name), own)].append(record)
+        for name, records in sections.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Check the options, then run the command."""
@@ -171,16 +209,26 @@ def choice_option(name: str, choices: object, default: str, text: str) -> Option
 
 
 def duration_option(
-    name: str, seconds: int | None, text: str, *, zero: bool = True, most: timedelta = LONGEST
+    name: str,
+    default: str | None,
+    text: str,
+    *,
+    parameter: str | None = None,
+    zero: bool = True,
+    most: timedelta = LONGEST,
 ) -> Option:
-    """Return an option that takes a duration, with its default in seconds."""
+    """Return an option that takes a duration; ``parameter`` is its name in the command, if it is another."""
 
     def read(_context: click.Context, _option: click.Parameter, value: object) -> float | None:
         return parse_seconds(value, name, zero=zero, most=most.total_seconds())
 
-    text = f"Duration such as 10m or PT10M, or seconds, {text}"
     return click.option(
-        name, metavar="DURATION", default=seconds, type=str, callback=read, show_default=True, help=text
+        *([name, parameter] if parameter else [name]),
+        metavar="DURATION",
+        default=default,
+        callback=read,
+        show_default=True,
+        help=f"Time such as 10m {text}",
     )
 
 

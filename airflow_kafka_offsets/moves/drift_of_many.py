@@ -43,7 +43,10 @@ class CheckedPipeline:
     def failures(self) -> list[str]:
         """Return a line for each group that has drifted, or why the pipeline could not be checked."""
         if self.error is not None:
-            return [f"group {shorten(self.pipeline.group_id)!r} could not be checked: {self.error}"]
+            named = self.pipeline.group_id
+            groups = [named] if isinstance(named, str) else sorted({*named.values()})
+            names = ", ".join(repr(shorten(group)) for group in groups)
+            return [f"group {names} could not be checked: {self.error}"]
         return [
             "; ".join([report.summary(), *(f"{verdict}: {REMEDIES[verdict]}" for verdict in report.drift)])
             for report in self.reports

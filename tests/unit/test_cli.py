@@ -168,6 +168,13 @@ def test_the_environment_may_name_the_broker(run, monkeypatch, tmp_path, variabl
     assert text in error
 
 
+def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch):
+    command = ("group", "reset", "g", "--topic", "t", "--to-latest", "--timeout", "0.2")
+    monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "127.0.0.1:1")
+    assert run(*command)[1].startswith(f"On 127.0.0.1:1, as {PREFIX}BOOTSTRAP_SERVER says.\n")
+    assert run(*command, "--bootstrap-server", "127.0.0.1:2")[1].startswith("Error: ")
+
+
 @pytest.mark.parametrize(
     "command", [("checkpoint", "show"), ("drift",), ("checkpoint", "undo"), ("checkpoint", "seek")]
 )
@@ -327,6 +334,7 @@ def test_errors_speak_of_options_and_json_and_not_of_python(cli, arguments, text
         ("correct group_id or kafka_config_id", "correct GROUP or --kafka-config-id"),
         ("group 'my_group=True' has", "group 'my_group=True' has"),
         ("my_topic-0: 5 to 4", "my_topic-0: 5 to 4"),
+        ("target='{{ ds }}': expected", "target='{{ ds }}': expected"),
     ],
 )
 def test_what_a_dag_would_set_is_named_as_the_option_of_the_command_line(text, reworded):
@@ -389,6 +397,27 @@ def test_a_process_that_goes_on_collects_its_garbage_as_before(cli, arguments):
     before = gc.get_threshold()
     cli(*arguments)
     assert gc.get_threshold() == before
+
+
+def test_the_help_has_sections_and_names_the_environment(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", "group", "reset", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    out = capsys.readouterr().out
+    sections = [line for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert sections == [
+        *("Options:", "Where to move:", "Checkpoint:", "What is allowed:", "Broker:", "Plan and output:")
+    ]
+    assert "AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER" in out
+
+
+def test_a_shell_completes_commands_and_options():
+    variables = {"COMP_WORDS": "airflow-kafka-offsets group reset --to-e", "COMP_CWORD": "3"}
+    variables["_AIRFLOW_KAFKA_OFFSETS_COMPLETE"] = "bash_complete"
+    done = subprocess.run(
+        COMMAND, env=os.environ | variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["plain,--to-earliest"]
 
 
 def test_a_state_that_no_group_has_is_exit_2(cli):
