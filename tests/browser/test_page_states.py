@@ -281,7 +281,7 @@ def test_the_receipt_of_a_reset(browser, pages):
         expect(rows.nth(0)).to_contain_text("1,000")
         expect(rows.nth(1)).to_contain_text("\u2013")
         expect(page.locator("code")).to_have_text(task_instance()["undo"])
-        expect(page.get_by_text("Without --execute it only shows what it would do")).to_be_visible()
+        expect(page.get_by_text("As it is, it only shows what it would do")).to_be_visible()
         assert page.get_by_role("button").all_inner_texts()[-1] == "Copy"
 
 
