@@ -36,8 +36,8 @@ const persecond = (rate) => (rate >= 10 ? compact(Math.round(rate)) : rate >= 0.
 function rates(pace) {
   const { records_in: come = null, records_out: read = null, seconds_left: left = null, lag_falls: falls = null } = pace ?? {};
   if (come === null && read === null) return [NONE, "quiet", "measured while this page is open: a few commits are needed"];
-  const each = (rate) => (rate === null ? "?" : persecond(rate));
-  return [`${each(read)} /s read`, "", [`${each(come)} /s come in`,
+  if (read === null) return [`${persecond(come)} /s in`, "", "how fast it is read is known after a few commits"];
+  return [`${persecond(read)} /s read`, "", [come === null ? "none came in, as far as is known" : `${persecond(come)} /s come in`,
     left !== null ? `; read up in about ${duration(left).split(" ").slice(0, 2).join(" ")}` : falls !== null ? "; lag falls" : ""].join("")];
 }
 

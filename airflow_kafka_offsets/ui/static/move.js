@@ -126,7 +126,7 @@ function receiptOf(receipt, move) {
 /** Tell what has become of a move. */
 function sinceOf(since) {
   if (!since) return [];
-  const by = since.tool ? [" by ", name(since.tool)] : since.kind ? [` by a ${since.kind}`] : [];
+  const by = since.tool ? [" by ", name(since.tool)] : [];
   const last = since.at ? [` The newest commit was made ${ago(since.at)}`, ...by, "."] : [];
   const [kind, text] = {
     "in place": ["good", "The pipeline is where this move has put it."],
@@ -203,13 +203,14 @@ export async function show(page, where) {
       ["When", move?.at ? time(move.at) : null],
       ["Try", move?.try_number ?? null],
     ]),
+    since,
     progress,
     moved?.element ?? "",
     ...(found.undo ? [h("section", {}, h("h2", {}, "Take it back"),
       h("p", {}, "This page changes nothing. To put back what was there before, run this where Airflow's connection is known, "
         + "such as on a worker. As it is, it only shows what it would do: add --execute after the word restore to do it. "
         + "If the pipeline has gone on since, it says who followed and is refused, unless you add --allow-stale."),
-      since, copyable(found.undo),
+      copyable(found.undo),
       receipt?.checkpoint ? "" : h("p", { class: "quiet" }, "It moves the group only: a checkpoint stays where it is, and the "
         + "next commit of its offsets moves the group there again."))] : []),
     ...(reading ? [h("section", {}, h("h2", {}, ENDED.has(state) ? "Last reading" : "Reading when the wait began"),

@@ -78,7 +78,7 @@ export function judge(now, refused) {
     ? `${count(totals.without_commit)} of ${plural(totals.partitions, "partition")} without a commit` : "";
   if (without) return { kind: "late", text: "no commit", todo: without };
   if (typeof totals.headroom === "number" && totals.headroom < TODAY && totals.headroom_is !== "none") {
-    return { kind: "late", text: "expiring within a day", todo: remedy(remedies, "expiring") ?? "" };
+    return { kind: "late", text: "expiring soon", todo: remedy(remedies, "expiring") ?? "" };
   }
   return drift ? { kind: "good", text: drift.verdict, todo: "nothing" } : { kind: "alone", text: "no checkpoint", todo: "nothing" };
 }
