@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import threading
 from datetime import timedelta
 
 import pytest
 from browser import quiet_page
-from offsets_pages import NOON, columns, history, moment, move, now, pipeline, slowly
+from offsets_pages import NOON, columns, held, history, moment, move, now, pipeline
 from playwright.sync_api import expect
 
 REFUSED = "Failed to load resource"
@@ -30,12 +31,14 @@ def moves_of(page):
 
 
 def test_nothing_is_denied_while_it_is_being_read(browser, pages):
-    pages.give(pipeline(last_move=None), now=slowly(now(), 2), history=slowly(history(), 2))
+    until = threading.Event()
+    pages.give(pipeline(last_move=None), now=held(now(), until), history=held(history(), until))
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
         expect(page.get_by_text("Asking Kafka")).to_be_visible()
         expect(page.locator(".skeleton").first).to_be_visible()
         assert not DENIALS.search(page.locator("main").inner_text())
+        until.set()
         expect(page.get_by_text("records in 6 partitions")).to_be_visible()
         expect(page.locator(".skeleton:visible")).to_have_count(0)
 
