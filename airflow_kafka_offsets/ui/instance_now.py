@@ -12,7 +12,8 @@ from airflow_kafka_offsets.ui.instances import names_of, rows_of
 from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, only_names
 from airflow_kafka_offsets.ui.receipt_times import places
 from airflow_kafka_offsets.ui.receipts import Value, kind_of_value, own_value
-from airflow_kafka_offsets.ui.responses import RecordTimes, TaskInstanceNow, WaitResponse
+from airflow_kafka_offsets.ui.responses import RecordTimes, Since, TaskInstanceNow, WaitResponse
+from airflow_kafka_offsets.ui.since import moved_partitions
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -55,6 +56,7 @@ def ask(session: Session, live: Live, dag_id: str, run_id: str, task_id: str, ma
             "times",
             Pipeline(dag_id, {"kafka_config_id": names["kafka_config_id"]}),
             offsets=list(asked.values()),
+            moved={} if value.get("plan_only") else moved_partitions(rows),
             made_ms=int(found.timestamp.timestamp() * 1000),
         )
         return Asked(state, answer, list(asked), len(rows))
@@ -110,6 +112,7 @@ def response(asked: Asked, answer: Answer) -> TaskInstanceNow:
         for (row, column), at in zip(asked.cells, value["times"], strict=True):
             times[column][row] = at
         result.times = RecordTimes(**times)
+        result.since = None if value.get("since") is None else Since(**value["since"])
         if len({row for row, _ in asked.cells}) < asked.rows:
             result.problems.append("record times are those of the partitions that moved furthest")
         result.problems += [

@@ -124,6 +124,8 @@ def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> tuple[st
     """
     Return the command that takes a move back, for a shell, and what else there is to know.
 
+    It only shows what it would do: who runs it adds ``--execute``.
+
     :param names: what the task instance has rendered, or what its DAG's file says.
     :return: no command if nothing was moved, or if it could do something else than to take it back.
     """
@@ -171,7 +173,7 @@ def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> tuple[st
         else:
             first = f"cat > {RECEIPT_FILE} <<'EOF'\n{json.dumps(value)}\nEOF\n"
     # A name may begin with a hyphen.
-    words += ["--execute", "--", str(group_id)]
+    words += [*(["--"] if str(group_id).startswith("-") else []), str(group_id)]
     if any(unicodedata.category(char) in _UNSEEN for char in "".join(words)):
         return None, ["a name has control characters, which a terminal takes for keys: there is no command"]
     return first + shlex.join(words), problems

@@ -280,11 +280,22 @@ class WaitResponse(BaseModel):
     pace: str | None
 
 
+class Since(BaseModel):
+    """What has become of a move, and the group's newest commit."""
+
+    state: str
+    """``in place``, ``taken back`` or ``gone on``."""
+    kind: str | None = None
+    tool: str | None = None
+    at: datetime | None = None
+
+
 class TaskInstanceNow(BaseModel):
     """What Kafka says about one task instance."""
 
     state: str | None
     read_at: datetime | None = None
     times: RecordTimes | None = None
+    since: Since | None = None
     wait: WaitResponse | None = None
     problems: list[str] = []

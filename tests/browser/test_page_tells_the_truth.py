@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import threading
 from datetime import timedelta
 
 import pytest
 from browser import quiet_page
-from offsets_pages import NOON, columns, history, moment, move, now, pipeline, slowly
+from offsets_pages import NOON, columns, held, history, moment, move, now, pipeline
 from playwright.sync_api import expect
 
 REFUSED = "Failed to load resource"
@@ -30,12 +31,14 @@ def moves_of(page):
 
 
 def test_nothing_is_denied_while_it_is_being_read(browser, pages):
-    pages.give(pipeline(last_move=None), now=slowly(now(), 2), history=slowly(history(), 2))
+    until = threading.Event()
+    pages.give(pipeline(last_move=None), now=held(now(), until), history=held(history(), until))
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
         expect(page.get_by_text("Asking Kafka")).to_be_visible()
         expect(page.locator(".skeleton").first).to_be_visible()
         assert not DENIALS.search(page.locator("main").inner_text())
+        until.set()
         expect(page.get_by_text("records in 6 partitions")).to_be_visible()
         expect(page.locator(".skeleton:visible")).to_have_count(0)
 
@@ -93,6 +96,31 @@ def test_unread_records_without_a_commit_are_not_left_unsaid(browser, pages, lag
         expect(card(page, "Lag")).to_contain_text("1,200 records more in 2 partitions without a commit")
         if lag is not None:
             expect(card(page, "Lag")).to_contain_text("records in 4 partitions")
+
+
+def test_an_empty_partition_without_a_commit_is_not_late(browser, pages):
+    totals = {**now()["totals"], "without_commit": 1, "unknown_lag": 1, "uncounted": 0}
+    pages.give(
+        pipeline(checkpoint=None), now=now(totals=totals, drift=None, checkpoint=None), history=NO_HISTORY
+    )
+    with quiet_page(browser) as page:
+        page.goto(pages.url)
+        expect(page.locator(".status")).to_have_text("no checkpoint")
+        expect(page.get_by_role("button", name="1 not compared")).to_be_visible()
+
+
+def test_a_checkpoint_alone_has_no_group_to_compare_with(browser, pages):
+    answer = now(drift=None, state=None, members=None, provenance=None)
+    answer["totals"] = {**answer["totals"], "without_commit": None, "time_lag": None}
+    pages.give(pipeline(groups=[], last_move=None), now=answer, history=NO_HISTORY)
+    with quiet_page(browser) as page:
+        page.goto(pages.url)
+        expect(page.locator(".status")).to_have_text("no group")
+        page.goto(f"{pages.url}dags/orders")
+        expect(card(page, "Drift")).to_contain_text("no group to compare with")
+        expect(card(page, "Group")).to_contain_text("no group is named")
+        expect(card(page, "Last move")).to_contain_text("no run has left a receipt")
+        expect(card(page, "Behind")).to_contain_text("not known")
 
 
 def test_one_value_has_an_axis_of_minutes(browser, pages):

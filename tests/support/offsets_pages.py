@@ -263,6 +263,16 @@ class OffsetsPages:
         return self.answers.get(address, (404, {"detail": "Not Found"}))
 
 
+def held(answer: object, until: threading.Event) -> Callable[[], object]:
+    """Return an answer that comes when the test lets it."""
+
+    def wait() -> object:
+        until.wait(20)
+        return answer
+
+    return wait
+
+
 def slowly(answer: object, seconds: float) -> Callable[[], object]:
     """Return an answer that takes a while."""
 

@@ -36,12 +36,12 @@ const persecond = (rate) => (rate >= 10 ? compact(Math.round(rate)) : rate >= 0.
 function rates(pace) {
   const { records_in: come = null, records_out: read = null, seconds_left: left = null, lag_falls: falls = null } = pace ?? {};
   if (come === null && read === null) return [NONE, "quiet", "measured while this page is open: a few commits are needed"];
-  const each = (rate) => (rate === null ? "?" : persecond(rate));
-  return [`${each(read)} /s read`, "", [`${each(come)} /s come in`,
+  if (read === null) return [`${persecond(come)} /s in`, "", "how fast it is read is known after a few commits"];
+  return [`${persecond(read)} /s read`, "", [come === null ? "none came in, as far as is known" : `${persecond(come)} /s come in`,
     left !== null ? `; read up in about ${duration(left).split(" ").slice(0, 2).join(" ")}` : falls !== null ? "; lag falls" : ""].join("")];
 }
 
-function lastMove(move, now, historyKnown) {
+function lastMove(move, now, pipeline, historyKnown) {
   if (move) {
     return [ago(move.at), "", [moveLink(move), move.run_id ? [" by run ", run(move.run_id)] : [" by ", mover(move)],
       move.by ? [", triggered by ", name(move.by)] : [], move.state ? [" ", badge(move.state, move)] : []].flat(2)];
@@ -50,7 +50,9 @@ function lastMove(move, now, historyKnown) {
   if (now.error || !now.totals) return [NONE, "quiet", "not known"];
   const { partitions, without_commit: without } = now.totals;
   if (without !== null && partitions && without === partitions) return [NONE, "quiet", "the group has no commit"];
-  return [NONE, "quiet", historyKnown ? "the commits do not say who made them, and no run has left a receipt" : "not known yet"];
+  if (!historyKnown) return [NONE, "quiet", "not known yet"];
+  return [NONE, "quiet", pipeline.groups.length
+    ? "the commits do not say who made them, and no run has left a receipt" : "no run has left a receipt"];
 }
 
 /** Make the cards; `update` takes the reading, the pipeline, and the moves that are known. */
@@ -63,17 +65,18 @@ export function cards() {
     // What was well an hour ago is not green.
     element.classList.toggle("stale", Boolean(now.error || now.stale_since));
     all.Lag.set(lag(totals));
-    all.Behind.set([duration(totals?.time_lag), "", "age of the oldest record not read"]);
+    const late = totals?.time_lag ?? null;
+    all.Behind.set([duration(late), "", late === null ? "not known" : "age of the oldest record not read"]);
     // Without all lags, a headroom is that of some partitions.
     const known = totals?.lag !== null && totals?.lag !== undefined && !totals.uncounted;
     all.Headroom.set(headroom(known || totals?.headroom_is === "lost" ? totals : { ...totals, headroom_is: "unknown" }, duration));
     const verdict = now.drift?.verdict;
     all.Drift.set([verdict ?? NONE, tone(verdict), verdict
       ? tone(verdict) === "good" ? "checkpoint and group agree" : "see what to do below"
-      : pipeline.checkpoint ? "not known" : "no checkpoint to compare with"]);
+      : !pipeline.groups.length ? "no group to compare with" : pipeline.checkpoint ? "not known" : "no checkpoint to compare with"]);
     all.Rates.set(rates(now.pace));
     all.Group.set([now.state ?? NONE, "", members?.length ? plural(members.length, "member")
-      : now.state === "Empty" ? "no members (normal: Spark does not join it)" : now.state ? "no members" : "not known"]);
+      : now.state === "Empty" ? "no members (normal: Spark does not join it)" : now.state ? "no members" : pipeline.groups.length ? "not known" : "no group is named"]);
     all.Checkpoint.set(checkpoint
       ? [checkpoint.batch === null ? "no batch yet" : `batch ${checkpoint.batch}`, "", [
         checkpoint.age === null ? "" : `${duration(checkpoint.age)} old`,
@@ -81,7 +84,7 @@ export function cards() {
       ]]
       : [NONE, "quiet", pipeline.checkpoint ? "not known" : "no checkpoint is named"]);
     all["Last move"].set(lastMove(newest([pipeline.last_move, ...moves.filter((move) => move.kind !== "wait" && move.kind !== "drift")],
-      now.commits), now, historyKnown));
+      now.commits), now, pipeline, historyKnown));
   }
 
   /** Say that nothing could be read, where nothing was read before. */

@@ -1,7 +1,7 @@
 // One task instance: what it moved, found or waited for, and the command that takes it back.
 
 import { airflowLink, alone, dagPath, explain, get, link, path, whileVisible } from "./data.js";
-import { NONE, count, facts, h, name, names, notice, printable, time } from "./dom.js";
+import { NONE, ago, count, facts, h, name, names, notice, printable, time } from "./dom.js";
 import { badge, run } from "./moves.js";
 import { table } from "./table.js";
 import { tone } from "./verdicts.js";
@@ -123,6 +123,19 @@ function receiptOf(receipt, move) {
   };
 }
 
+/** Tell what has become of a move. */
+function sinceOf(since) {
+  if (!since) return [];
+  const by = since.tool ? [" by ", name(since.tool)] : [];
+  const last = since.at ? [` The newest commit was made ${ago(since.at)}`, ...by, "."] : [];
+  const [kind, text] = {
+    "in place": ["good", "The pipeline is where this move has put it."],
+    "taken back": ["warn", "This was already taken back: the pipeline is where it was before."],
+    "gone on": ["warn", "The pipeline has gone on since."],
+  }[since.state] ?? ["warn", since.state];
+  return [notice(kind, text, ...last)];
+}
+
 /** Show how far a wait is that has not ended; nothing where that cannot be said. */
 function progressOf({ wait, read_at: at, problems }) {
   const warnings = problems.map((problem) => notice("warn", "There is no new reading: ", name(problem)));
@@ -176,6 +189,7 @@ export async function show(page, where) {
   const { move, receipt, reading, drift, state } = found;
   const moved = receipt ? receiptOf(receipt, move) : null;
   const progress = h("section");
+  const since = h("div");
   page.replaceChildren(
     h("nav", { "aria-label": "Where you are" },
       h("a", { href: link("") }, "Kafka offsets"), " / ", h("a", { href: link(dagPath(dagId)) }, name(dagId))),
@@ -189,12 +203,14 @@ export async function show(page, where) {
       ["When", move?.at ? time(move.at) : null],
       ["Try", move?.try_number ?? null],
     ]),
+    since,
     progress,
     moved?.element ?? "",
     ...(found.undo ? [h("section", {}, h("h2", {}, "Take it back"),
       h("p", {}, "This page changes nothing. To put back what was there before, run this where Airflow's connection is known, "
-        + "such as on a worker. Without --execute it only shows what it would do. If the pipeline has gone on since, "
-        + "it says who followed and is refused, unless you add --allow-stale:"), copyable(found.undo),
+        + "such as on a worker. As it is, it only shows what it would do: add --execute after the word restore to do it. "
+        + "If the pipeline has gone on since, it says who followed and is refused, unless you add --allow-stale."),
+      copyable(found.undo),
       receipt?.checkpoint ? "" : h("p", { class: "quiet" }, "It moves the group only: a checkpoint stays where it is, and the "
         + "next commit of its offsets moves the group there again."))] : []),
     ...(reading ? [h("section", {}, h("h2", {}, ENDED.has(state) ? "Last reading" : "Reading when the wait began"),
@@ -218,6 +234,7 @@ export async function show(page, where) {
         return;
       }
       moved?.update(now);
+      since.replaceChildren(...sinceOf(now.since));
       if (!moved) progress.replaceChildren(...progressOf(now));
     } catch (refused) {
       moved?.update(null);

@@ -4,6 +4,8 @@ import { duration, h, shortDuration } from "./dom.js";
 import { plot, span } from "./plots.js";
 
 const MARKED = new Set(["reset", "restore", "seek", "truncate", "undo"]);
+/** Seconds between the lines of an axis of durations. */
+const STEPS = [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 86_400, 604_800];
 const MOST_POLLS = 2_000;
 
 /** Sum up a column; without one of its values the sum is not known. */
@@ -24,7 +26,7 @@ export function plots() {
   const position = plot({ title: "Offsets, sum of the partitions", together });
   const lag = plot({ title: "Lag in records", together });
   const records = plot({ title: "Records per batch", together });
-  const durations = plot({ title: "Duration of a batch", together, write: duration, short: shortDuration });
+  const durations = plot({ title: "Duration of a batch", together, write: duration, short: shortDuration, steps: STEPS });
   const left = h("p", { class: "quiet" });
   const element = h("div", {},
     h("div", { class: "plots" }, ...[position, lag, records, durations].map((each) => each.element)), left);

@@ -72,8 +72,9 @@ export function span(moments) {
  * @param together `{key, enlarged}`: what the plots share that are pointed at and enlarged together.
  * @param write gives the text of a value.
  * @param short gives the shorter text at the axis.
+ * @param steps what there may be between two lines of the axis.
  */
-export function plot({ title, together, write = count, short = compact }) {
+export function plot({ title, together, write = count, short = compact, steps }) {
   const host = h("div", { class: "plot", role: "img" });
   const summary = h("summary", {});
   const details = h("details", { ontoggle: () => details.open && fill() }, summary);
@@ -129,7 +130,7 @@ export function plot({ title, together, write = count, short = compact }) {
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), timeZone),
       // All plots show the same time, unless a part of it is enlarged.
       scales: { x: { range: (_, from, to) => (together.enlarged ? [from, to] : range) }, y: { range: (_, low, high) => around(low, high, series) } },
-      axes: [axis({ values: TIMES, space: 70 }), axis({ values: (_, values) => values.map(short), size: 62 })],
+      axes: [axis({ values: TIMES, space: 70 }), axis({ values: (_, values) => values.map(short), size: 62, incrs: steps })],
       // Room for half of the last date.
       padding: [18, 36, 0, 0],
       cursor: { y: false, drag: { setScale: true, x: true, y: false }, sync: { key: together.key, scales: ["x", null] } },

@@ -51,7 +51,7 @@ export const KINDS = {
   losing: [(number) => `${count(number)} ${number === 1 ? "loses" : "lose"} records`, "bad"],
   unknown: [(number) => `${count(number)} not known`, "bad"],
   late: [(number) => `${count(number)} late`, "warn"],
-  alone: [(number) => `${count(number)} without a checkpoint`, "quiet"],
+  alone: [(number) => `${count(number)} not compared`, "quiet"],
   good: [(number) => `${count(number)} in step`, "good"],
   waiting: [(number) => `${count(number)} being read`, "quiet"],
 };
@@ -74,11 +74,14 @@ export function judge(now, refused) {
   if (!totals?.partitions) return { kind: "unknown", text: "not known", todo: "no partition is known yet" };
   if (problems?.length) return { kind: "unknown", text: verdict ?? "not all known", todo: problems[0] };
   if (verdict) return { kind: "late", text: verdict, todo: remedy(remedies, verdict) ?? "" };
-  const without = totals.without_commit
-    ? `${count(totals.without_commit)} of ${plural(totals.partitions, "partition")} without a commit` : "";
-  if (without) return { kind: "late", text: "no commit", todo: without };
-  if (typeof totals.headroom === "number" && totals.headroom < TODAY && totals.headroom_is !== "none") {
-    return { kind: "late", text: "expiring within a day", todo: remedy(remedies, "expiring") ?? "" };
+  // An empty partition needs no commit.
+  if (totals.uncounted || totals.without_commit === totals.partitions) {
+    const without = `${count(totals.without_commit)} of ${plural(totals.partitions, "partition")} without a commit`;
+    return { kind: "late", text: "no commit", todo: without };
   }
-  return drift ? { kind: "good", text: drift.verdict, todo: "nothing" } : { kind: "alone", text: "no checkpoint", todo: "nothing" };
+  if (typeof totals.headroom === "number" && totals.headroom < TODAY && totals.headroom_is !== "none") {
+    return { kind: "late", text: "expiring soon", todo: remedy(remedies, "expiring") ?? "" };
+  }
+  if (drift) return { kind: "good", text: drift.verdict, todo: "nothing" };
+  return { kind: "alone", text: now.checkpoint ? "no group" : "no checkpoint", todo: "nothing" };
 }

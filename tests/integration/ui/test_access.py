@@ -269,7 +269,8 @@ def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, m
 
     def ask(*_):
         done: Future[Answer] = Future()
-        done.set_result(Answer(pack({"provenance": made_by, "totals": {"lag": 1}})))
+        found = {"provenance": made_by, "commits": [made_by], "totals": {"lag": 1}}
+        done.set_result(Answer(pack(found)))
         return done
 
     monkeypatch.setattr(browser.tab.state.live, "ask", ask)
@@ -277,9 +278,12 @@ def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, m
     key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
     path = f"/api/dags/orders/pipelines/{key}/now"
 
-    seen = {user: browser.get(path, user).json()["provenance"] for user in ("bob", "ann")}
+    answers = {user: browser.get(path, user).json() for user in ("bob", "ann")}
+    seen = {user: answer["provenance"] for user, answer in answers.items()}
 
+    assert all(answer["commits"] == [answer["provenance"]] for answer in answers.values())
     assert {name: value for name, value in seen["bob"].items() if value is not None} == {
+        "kind": "commit",
         "tool": "x",
         "batch": 3,
     }

@@ -237,6 +237,36 @@ def test_the_record_times_of_a_receipt(
     assert found["wait"] is None
 
 
+def test_what_has_become_of_a_move(instance, connected, make_topic, produce, new_group, broker):
+    topic, group = make_topic(2), new_group()
+    produce(topic, {0: 10, 1: 10})
+    value = receipt(group, 1, 2) | {
+        "before": {topic: {"0": 2, "1": None}},
+        "after": {topic: {"0": 7, "1": 3}},
+        "log_start": {topic: {"0": 0, "1": 0}},
+        "log_end": {topic: {"0": 10, "1": 10}},
+        "changed": 2,
+    }
+    ask = instance(CommitOffsetsOperator(task_id="commit", group_id=group, offsets={topic: {"0": 7}}), value)
+
+    def since(offsets, by=None):
+        committed = {TopicPartition(topic, number): at for number, at in offsets.items()}
+        broker.commit(group, committed, "" if by is None else by.text())
+        connected.tab.state.live._answers.clear()
+        return ask()["since"]
+
+    assert since({0: 2})["state"] == "taken back"
+    assert since({0: 7})["state"] == "gone on"
+    by = CommitMetadata(run="secret", tool="airflow-kafka-offsets group reset", at=1_767_225_600)
+    assert since({1: 3}, by) == {
+        "state": "in place",
+        "kind": "reset",
+        "tool": "airflow-kafka-offsets group reset",
+        "at": "2026-01-01T00:00:00Z",
+    }
+    assert since({0: 8, 1: 4})["state"] == "gone on"
+
+
 def test_record_times_that_cannot_be_read_are_left_out(instance):
     ask = instance(
         CommitOffsetsOperator(

@@ -43,9 +43,11 @@ def moved(browser, metadata, default_connection):
 
 @pytest.fixture
 def paste(tmp_path):
-    """paste(command) runs it as a person would."""
+    """paste(command, execute=...) runs it as a person would."""
 
-    def run(command):
+    def run(command, *, execute):
+        if execute:
+            command = command.replace("group restore", "group restore --execute")
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         done = subprocess.run(
             ["bash", "-c", command],
@@ -72,7 +74,9 @@ def test_of_two_groups(moved, paste, make_topic, produce, commit, new_group, ora
         group: {(topic, 0): 0} for topic, group in zip(topics, groups, strict=True)
     }
 
-    paste(shown["undo"])
+    paste(shown["undo"], execute=False)
+    assert set(oracle.committed(groups[0])[groups[0]].values()) == {0}
+    paste(shown["undo"], execute=True)
 
     assert oracle.committed(*groups) == {
         group: {(topic, 0): 7} for topic, group in zip(topics, groups, strict=True)
@@ -92,7 +96,7 @@ def test_of_a_group_and_its_checkpoint(
     # Nothing has written to it for a while, as the command wants it.
     for path in Path(query.location).rglob("*"):
         os.utime(path, (1, 1))
-    paste(shown["undo"])
+    paste(shown["undo"], execute=True)
 
     assert oracle.committed(group)[group] == {(topic, 0): 7}
     (offsets,) = SparkCheckpoint(query.location).read().kafka_offsets.values()

@@ -1,0 +1,58 @@
+"""What has become of a move: whether its groups are where it put them, were put back, or have gone on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.errors import BrokerError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.ui.makers import as_provenance
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+Moved = Mapping[str, Sequence[Sequence[Any]]]
+"""Group -> topic, partition, offset before and offset after, of the partitions that a receipt has changed."""
+
+
+def moved_partitions(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[list[Any]]]:
+    """
+    Return what a receipt has changed, as plain JSON.
+
+    :param rows: group, topic, partition, before, after and more.
+    """
+    moved: dict[str, list[list[Any]]] = {}
+    for group, topic, partition, before, after, *_ in rows:
+        if before != after and after is not None:
+            moved.setdefault(group, []).append([topic, partition, before, after])
+    return moved
+
+
+def read_since(client: OffsetsClient, moved: Moved) -> dict[str, Any] | None:
+    """
+    Return what has become of a move, see :class:`~airflow_kafka_offsets.ui.responses.Since`.
+
+    :return: ``None`` if the move has changed nothing, or the commits cannot be read.
+    """
+    places, newest = set(), None
+    for group, changed in moved.items():
+        targets = {TopicPartition(topic, number): (before, after) for topic, number, before, after in changed}
+        try:
+            commits = client.committed(group, targets)
+        except BrokerError:
+            return None
+        for tp, commit in commits.items():
+            before, after = targets[tp]
+            at = None if commit is None else commit.offset
+            places.add("in place" if at == after else "taken back" if at == before else "gone on")
+            made = None if commit is None else CommitMetadata.parse(commit.metadata)
+            if made is not None and (newest is None or (made.at or 0) > (newest.at or 0)):
+                newest = made
+    if not places:
+        return None
+    state = places.pop() if len(places) == 1 else "gone on"
+    # Who may see this receipt may not see every run.
+    by = {} if newest is None else {name: as_provenance(newest)[name] for name in ("kind", "tool", "at")}
+    return {"state": state, **by}

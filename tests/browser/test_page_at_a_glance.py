@@ -1,0 +1,202 @@
+"""What the Offsets pages show at a glance: the worst first, what to do, and what has become of a move."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from browser import overflow, quiet_page
+from offsets_pages import columns, history, instance_now, moment, move, now, pipeline, task_instance
+from playwright.sync_api import expect
+
+TOTALS = now()["totals"]
+REMEDIES = {
+    "records lost": "get the records from where they came from",
+    "expiring": "run the query now",
+    "group behind": "run the task that commits",
+}
+READINGS = {
+    "lost": now(totals={**TOTALS, "headroom_is": "lost"}, remedies=REMEDIES),
+    "soon": now(totals={**TOTALS, "headroom": 50.0}, remedies=REMEDIES),
+    "dead": now(error={"message": "it does not answer", "since": moment()}, stale_since=moment()),
+    "behind": now(drift={"verdict": "group behind", "text": "3 of 6"}, remedies=REMEDIES),
+    "alone": now(drift=None, checkpoint=None),
+    "fine": now(topics=["payments"]),
+}
+
+
+def give(pages, *groups):
+    """Give a pipeline for each group, whose name begins with that of its reading."""
+    listed = [pipeline(number, groups=[group], topics=None) for number, group in enumerate(groups)]
+    pages.give(*listed, history=history())
+    for each, group in zip(listed, groups, strict=True):
+        address = f"dags/orders/pipelines/{each['key']}/now"
+        pages.answers[address] = READINGS[group.partition("-")[0]]
+
+
+def rows(page):
+    return page.get_by_role("region", name="Pipelines").locator("tbody tr")
+
+
+def names(page):
+    return [text.strip() for text in rows(page).locator("th").all_inner_texts()]
+
+
+def test_the_worst_come_first_and_names_in_their_natural_order(browser, pages):
+    give(pages, "fine-10", "alone-1", "behind-1", "fine-9", "dead-1", "soon-1", "lost-1")
+    with quiet_page(browser) as page:
+        page.goto(pages.url)
+        expect(rows(page)).to_have_count(7)
+        expect(page.locator(".skeleton:visible")).to_have_count(0)
+        worst = ["lost-1", "soon-1", "dead-1", "behind-1", "alone-1", "fine-9", "fine-10"]
+        assert names(page) == worst
+        chips = page.get_by_role("group", name="Show only").get_by_role("button")
+        expected = ["2 lose records", "1 not known", "1 late", "1 not compared", "2 in step"]
+        assert [text for text in chips.all_inner_texts() if text] == expected
+        for group, todo in (
+            ("lost-1", REMEDIES["records lost"]),
+            ("soon-1", REMEDIES["expiring"]),
+            ("dead-1", "it does not answer"),
+            ("behind-1", REMEDIES["group behind"]),
+            ("fine-9", "nothing"),
+        ):
+            expect(page.get_by_role("row", name=re.compile(group)).locator("td").last).to_have_text(todo)
+        # Of the checkpoint, since the DAG names none.
+        expect(page.get_by_role("row", name=re.compile("fine-9"))).to_contain_text("payments")
+
+
+def test_the_headline_filters(browser, pages):
+    give(pages, "fine-1", "lost-1", "lost-2")
+    with quiet_page(browser) as page:
+        page.goto(pages.url)
+        chip = page.get_by_role("button", name="2 lose records")
+        chip.press("Enter")
+        expect(chip).to_have_attribute("aria-pressed", "true")
+        expect(page.get_by_role("status")).to_have_text("2 pipelines of 3")
+        assert names(page) == ["lost-1", "lost-2"]
+        page.get_by_label("Filter").fill("payments")
+        expect(rows(page)).to_have_text("No pipeline has this text and this status.")
+        chip.press("Enter")
+        expect(rows(page)).to_have_count(1)
+        assert names(page) == ["fine-1"]
+
+
+def test_a_pipeline_of_several_dags_is_one_row(browser, pages):
+    whole = pipeline()
+    recover = pipeline(dag_id="recover", last_move=move("reset", 95, dag_id="recover"))
+    gate = pipeline(dag_id="gate", key="other", checkpoint=None, last_move=None)
+    elsewhere = pipeline(dag_id="far", key="far", kafka_config_id="kafka_far", last_move=None)
+    pages.give(whole, recover, gate, elsewhere, now=now(), history=history())
+    pages.answers["dags/far/pipelines/far/now"] = now()
+    with quiet_page(browser) as page:
+        page.goto(pages.url)
+        expect(page.get_by_role("status")).to_have_text("2 pipelines")
+        row = rows(page).filter(has_text="recover")
+        expect(row.locator("[data-label=DAG] a")).to_have_text(["gate", "orders", "recover"])
+        expect(row.get_by_role("link", name="recover")).to_have_attribute(
+            "href", re.compile("dags/recover#key0")
+        )
+        expect(row.get_by_role("link", name="reset")).to_be_visible()
+        assert not any("gate/pipelines" in address for address in pages.asked)
+
+
+def test_the_focus_stays_when_rows_are_drawn_again(browser, pages):
+    give(pages, "fine-1", "fine-2")
+    with quiet_page(browser) as page:
+        page.clock.install()
+        page.goto(pages.url)
+        expect(rows(page)).to_have_count(2)
+        expect(page.locator(".skeleton:visible")).to_have_count(0)
+        row = page.get_by_role("row", name=re.compile("fine-2"))
+        row.get_by_role("link", name="orders").focus()
+        pages.answers["dags/orders/pipelines/key1/now"] = READINGS["lost"]
+        page.clock.fast_forward(31_000)
+        expect(rows(page).first).to_contain_text("records lost")
+        focused = "[document.activeElement.closest('tr')?.dataset.key, document.activeElement.textContent]"
+        key, text = page.evaluate(focused)
+        assert key.startswith(row.get_attribute("data-key"))
+        assert text == "orders"
+
+
+def test_what_to_do_is_beside_each_verdict(browser, pages):
+    cells = columns(4)
+    cells["verdict"] = ["group behind", "records lost", "in step", "group behind"]
+    answer = now(cells, drift={"verdict": "records lost", "text": ""}, remedies=REMEDIES)
+    pages.give(pipeline(), now=answer, history=history())
+    with quiet_page(browser) as page:
+        page.goto(f"{pages.url}dags/orders")
+        troubles = page.locator(".trouble")
+        expect(troubles).to_have_count(2)
+        expect(troubles.nth(0)).to_contain_text("records lost: 1 partition (orders 1)")
+        expect(troubles.nth(0)).to_contain_text(REMEDIES["records lost"])
+        expect(troubles.nth(1)).to_contain_text("group behind: 2 partitions (orders 0, orders 3)")
+        expect(troubles.nth(1)).to_contain_text(REMEDIES["group behind"])
+
+
+def test_plots_show_the_same_time_and_name_its_zone(browser, pages):
+    pages.give(pipeline(), now=now(), history=history())
+    with quiet_page(browser, timezone_id="Asia/Tokyo") as page:
+        page.add_init_script(
+            "window.drawn = {}; const fill = CanvasRenderingContext2D.prototype.fillText;"
+            "CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {"
+            " if (/^\\d\\d:\\d\\d$/.test(text)) {"
+            "  const title = this.canvas.closest('figure').querySelector('figcaption').textContent;"
+            "  (window.drawn[title] ??= new Set()).add(text + '@' + Math.round(at[0])); }"
+            " return fill.call(this, text, ...at); };"
+        )
+        page.goto(f"{pages.url}dags/orders")
+        expect(page.get_by_text("times of Asia/Tokyo")).to_be_visible()
+        expect(page.locator(".plot canvas")).to_have_count(4)
+        drawn = page.evaluate("Object.values(window.drawn).map((each) => [...each].sort().join())")
+        assert len(drawn) == 4
+        assert "21:00@" in drawn[0]
+
+
+def test_states_are_badges_and_runs_are_times(browser, pages):
+    moves = [move(state="failed"), move(minutes=10, run_id="by hand", state=None)]
+    pages.give(pipeline(), now=now(), history={"batches": [], "moves": moves, "problems": []})
+    with quiet_page(browser, timezone_id="UTC") as page:
+        page.goto(f"{pages.url}dags/orders")
+        found = page.get_by_role("region", name="Moves and waits").locator("tbody tr")
+        expect(found.nth(0)).to_contain_text("by hand")
+        badge = found.nth(1).get_by_role("link", name="failed")
+        expect(badge).to_have_attribute("href", re.compile("/dags/orders/runs/scheduled__.*/tasks/commit$"))
+        expect(found.nth(1)).to_contain_text("2026-03-02 12:00:00 scheduled")
+        expect(page.get_by_text("no members (normal: Spark does not join it)")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("since", "text"),
+    [
+        ({"state": "in place"}, "The pipeline is where this move has put it."),
+        ({"state": "taken back", "kind": "restore", "at": moment(95)}, "This was already taken back"),
+        (
+            {"state": "gone on", "tool": "spark listener", "at": moment(95)},
+            "has gone on since. The newest commit",
+        ),
+    ],
+)
+def test_what_has_become_of_a_move(browser, pages, since, text):
+    address = "dags/orders/runs/r/tasks/reset/-1"
+    times = {"before": [None, None], "after": [None, None]}
+    pages.answers[address] = task_instance()
+    pages.answers[f"{address}/now"] = instance_now(read_at=moment(100), times=times, since=since)
+    with quiet_page(browser) as page:
+        page.goto(pages.url + address)
+        expect(page.get_by_role("status").filter(has_text=text)).to_be_visible()
+        if "tool" in since:
+            expect(page.get_by_role("status").filter(has_text="by spark listener")).to_be_visible()
+        expect(page.get_by_text("add --execute after the word restore")).to_be_visible()
+
+
+def test_rows_are_cards_where_the_window_is_narrow(browser, pages):
+    give(pages, "fine-1", "lost-1")
+    with quiet_page(browser, viewport={"width": 360, "height": 740}) as page:
+        page.goto(pages.url)
+        row = rows(page).first
+        expect(row).to_contain_text(REMEDIES["records lost"])
+        assert overflow(page) == 0
+        box = row.bounding_box()
+        assert box
+        assert box["width"] <= 340
+        assert row.locator("td").first.evaluate("e => getComputedStyle(e, '::before').content") == '"Status"'

@@ -1,0 +1,315 @@
+"""A day of a dozen pipelines as the Offsets pages show it: hourly jobs, and a reset in the morning."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from offsets_pages import instance_now, task_instance
+
+from airflow_kafka_offsets.model.drift_verdict import REMEDIES
+
+if TYPE_CHECKING:
+    from offsets_pages import OffsetsPages
+
+MIDNIGHT = datetime(2026, 3, 2, tzinfo=timezone.utc)
+NOW = 14 * 60 + 21
+"""The minute of the day at which somebody looks."""
+RESET, BACK = 10 * 60 + 32, 8 * 60
+"""When the orders were reset, and to when."""
+PARTITIONS = 12
+DAY = 86_400.0
+RUN = "manual__2026-03-02T10:32:00+00:00"
+
+
+def at(minute: float) -> str:
+    """Return a time of the day."""
+    return (MIDNIGHT + timedelta(minutes=minute)).isoformat()
+
+
+def log_end(minute: float) -> int:
+    """Return the sum of the log ends of ``orders``: more is ordered by day than by night."""
+    return 8_400_000 + int(620 * minute - 55_000 * math.sin(2 * math.pi * minute / 1_440))
+
+
+def move(kind: str, minute: float, offset: int, **values: Any) -> dict[str, Any]:
+    """Return a move of the orders."""
+    return {
+        "at": at(minute),
+        "kind": kind,
+        "dag_id": "orders",
+        "run_id": f"scheduled__{at(60 * (minute // 60))}",
+        "task_id": kind,
+        "map_index": -1,
+        "try_number": 1,
+        "records": None,
+        "lag": log_end(minute) - offset,
+        "offset": offset,
+        "log_end": log_end(minute),
+        "over": "orders",
+        "plan_only": False,
+        "state": "success",
+        "tool": None,
+        **values,
+    }
+
+
+def history() -> dict[str, Any]:
+    """Return the day of the orders: a job and a commit each hour."""
+    moves, batches, committed = [], [], log_end(-51)
+    for hour in range(NOW // 60 + 1):
+        start = 60 * hour
+        if RESET < start <= RESET + 60:
+            before, committed = committed, log_end(BACK + 9)
+            moves.append(
+                move(
+                    "reset", RESET, committed, run_id=RUN, task_id="reset_orders", records=committed - before
+                )
+            )
+        moves.append(move("wait", start, committed, task_id="wait_for_records"))
+        read, until = log_end(start) - committed, log_end(start)
+        duration = 95 + read / 130 + 20 * (hour % 3)
+        batches.append(
+            {
+                "batch": 812 + hour,
+                "at": at(start + 1),
+                "duration": duration,
+                "records": read,
+                "offset": until,
+                "over": "orders",
+                "pending": False,
+                "moved_by": None,
+            }
+        )
+        committed = until
+        moves.append(move("commit", start + 1 + duration / 60, committed, records=read))
+    return {"batches": batches, "moves": moves, "problems": [], "batches_known": True}
+
+
+def partitions() -> dict[str, list[Any]]:
+    """Return the partitions of the orders: a few customers order most."""
+    lag = log_end(NOW) - log_end(60 * (NOW // 60))
+    shares = [1 / (2 + number) for number in range(PARTITIONS)]
+    lags = [int(lag * share / sum(shares)) for share in shares]
+    ends = [log_end(NOW) // PARTITIONS + 700 * number for number in range(PARTITIONS)]
+    committed = [end - lag for end, lag in zip(ends, lags, strict=True)]
+    return {
+        "group": ["orders-to-lake"] * PARTITIONS,
+        "topic": ["orders"] * PARTITIONS,
+        "partition": list(range(PARTITIONS)),
+        "committed": committed,
+        "checkpoint": committed,
+        "log_start": [end - 310_000 for end in ends],
+        "log_end": ends,
+        "lag": lags,
+        "time_lag": [1_260.0 - 9 * number for number in range(PARTITIONS)],
+        "headroom": [6 * DAY + 900 * number for number in range(PARTITIONS)],
+        "headroom_is": ["time"] * PARTITIONS,
+        "verdict": ["in step"] * PARTITIONS,
+    }
+
+
+def reading(verdict: str | None = "in step", *, topics: list[str], **values: Any) -> dict[str, Any]:
+    """Return where a pipeline is."""
+    totals = {
+        "lag": 1_840,
+        "time_lag": 95.0,
+        "headroom": 6.4 * DAY,
+        "headroom_is": "time",
+        "partitions": 12,
+        "without_commit": 0,
+        "unknown_lag": 0,
+        "uncounted": 0,
+        "over": "orders",
+        **values.pop("totals", {}),
+    }
+    return {
+        "read_at": at(NOW),
+        "stale_since": None,
+        "error": None,
+        "totals": totals,
+        "state": "Empty",
+        "members": [],
+        "drift": verdict and {"verdict": verdict, "text": verdict},
+        "topics": topics,
+        "commits": [],
+        "remedies": {**REMEDIES},
+        "provenance": None,
+        "pace": None,
+        "partitions": None,
+        "problems": [],
+        "checkpoint": {"batch": 826, "pending_batch": None, "age": 1_130.0, "written_at": at(NOW - 19)},
+        **values,
+    }
+
+
+def listed(group: str, dag: str, topics: list[str] | None, last: float, **values: Any) -> dict[str, Any]:
+    """Return a pipeline as the list has it."""
+    return {
+        "dag_id": dag,
+        "key": group,
+        "groups": [group],
+        "topics": topics,
+        "checkpoint": f"s3a://lake/checkpoints/{group}",
+        "kafka_config_id": "kafka_default",
+        "checkpoint_conn_id": "lake",
+        "tasks": [
+            {"task_id": task, "operator": operator}
+            for task, operator in (
+                ("wait_for_records", "ConsumerGroupLagSensor"),
+                ("commit", "CommitOffsetsOperator"),
+                ("check_drift", "CheckOffsetDriftOperator"),
+            )
+        ],
+        "last_move": {**move("commit", last, log_end(last)), "dag_id": dag},
+        "found_in": ["dag"],
+        "unresolved": [],
+        **values,
+    }
+
+
+def give(pages: OffsetsPages) -> None:
+    """Let the pages show the day."""
+    late = {"lag": 412_806, "time_lag": 5_430.0}
+    listener = {
+        "kind": "commit",
+        "dag_id": None,
+        "run_id": None,
+        "task_id": None,
+        "map_index": None,
+        "by": None,
+        "tool": "spark listener",
+        "query": "5a1f",
+        "batch": 9_417,
+        "at": at(NOW - 0.5),
+    }
+    rows = partitions()
+    orders = reading(
+        topics=["orders"],
+        partitions=rows,
+        totals={"lag": sum(rows["lag"]), "time_lag": rows["time_lag"][0], "headroom": 6 * DAY},
+        pace={"records_in": 611.0, "records_out": None, "lag_falls": None, "seconds_left": None},
+    )
+    dead = "the broker of connection 'kafka_iot': it does not answer"
+    day: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (listed("orders-to-lake", "orders", None, NOW - 14), orders),
+        (listed("orders-to-lake", "orders_recovery", None, RESET), orders),
+        (
+            listed("payments-to-lake", "payments", ["payments"], NOW - 96),
+            reading("group behind", topics=["payments"], totals=late),
+        ),
+        (
+            listed("clickstream-sessions", "clickstream", None, NOW - 61),
+            reading(
+                "records lost",
+                topics=["clicks", "page-views"],
+                totals={"lag": 9_204_311, "time_lag": 2.1 * DAY, "headroom": 0.0, "headroom_is": "lost"},
+            ),
+        ),
+        (
+            listed("iot-telemetry", "iot", ["telemetry"], NOW - 180, kafka_config_id="kafka_iot"),
+            reading(
+                topics=["telemetry"], error={"message": dead, "since": at(NOW - 6)}, stale_since=at(NOW - 6)
+            ),
+        ),
+        (
+            listed("inventory-cdc", "inventory", None, NOW - 9),
+            reading(
+                "partition added",
+                topics=["inventory"],
+                totals={
+                    "lag": 96,
+                    "uncounted": 1_310,
+                    "unknown_lag": 1,
+                    "without_commit": 1,
+                    "time_lag": None,
+                    "headroom_is": "unknown",
+                },
+            ),
+        ),
+        (
+            listed("search-logs", "search", ["search-logs"], NOW - 35),
+            reading(
+                topics=["search-logs"], totals={"lag": 2_118_400, "time_lag": 9_000.0, "headroom": 0.4 * DAY}
+            ),
+        ),
+        (
+            listed("fraud-features", "fraud", ["payments", "logins"], NOW - 30, last_move=None),
+            reading(
+                topics=["payments", "logins"],
+                provenance=listener,
+                commits=[listener],
+                state="Stable",
+                totals={"lag": 212, "time_lag": 1.4},
+            ),
+        ),
+    ]
+    calm = ("customers-cdc", "returns-to-lake", "shipments-eta", "pricing-2", "pricing-10", "email-events")
+    for number, group in enumerate(calm):
+        topic = group.split("-")[0]
+        totals = {"lag": 37 * (5 * number % 7), "time_lag": 21.0 * (5 * number % 7)}
+        day.append((listed(group, topic, None, NOW - 4 - 3 * number), reading(topics=[topic], totals=totals)))
+    pages.answers = {"pipelines": {"pipelines": [each for each, _ in day], "problems": []}}
+    for each, now in day:
+        address = f"dags/{each['dag_id']}/pipelines"
+        pages.answers |= {
+            address: {"pipelines": [each], "problems": []},
+            f"{address}/{each['key']}/now": now,
+            f"{address}/{each['key']}/history": history(),
+        }
+    give_reset(pages)
+
+
+def give_reset(pages: OffsetsPages) -> None:
+    """Let the pages show the reset of the orders."""
+    rows = partitions()
+    after = [end - 260_000 - 400 * number for number, end in enumerate(rows["log_end"])]
+    before = [offset + 7_800 + 90 * number for number, offset in enumerate(after)]
+    receipt = {
+        "groups": ["orders-to-lake"],
+        "source": {"to_datetime": at(BACK)},
+        "changed": PARTITIONS,
+        "plan_only": False,
+        "verified": True,
+        "checkpoint": {
+            "kind": "seek",
+            "location": "s3a://lake/checkpoints/orders-to-lake",
+            "batch_id": 822,
+            "archive": "0003-seek",
+        },
+        "totals": {
+            "partitions": PARTITIONS,
+            "records": sum(after) - sum(before),
+            "lag": 118_220,
+            "skipped": 0,
+            "clamped": 0,
+            "lost": 0,
+        },
+        "partitions": {
+            "group": rows["group"],
+            "topic": rows["topic"],
+            "partition": rows["partition"],
+            "before": before,
+            "after": after,
+            "records": [b - a for a, b in zip(before, after, strict=True)],
+            "log_start": rows["log_start"],
+            "log_end": rows["log_end"],
+            "note": [None] * PARTITIONS,
+            "time_before": [None] * PARTITIONS,
+            "time_after": [None] * PARTITIONS,
+        },
+    }
+    undo = (
+        "airflow-kafka-offsets group restore --kafka-config-id kafka_default --checkpoint "
+        "s3a://lake/checkpoints/orders-to-lake --archive 0003-seek --checkpoint-conn-id lake orders-to-lake"
+    )
+    address = f"dags/orders/runs/{RUN}/tasks/reset_orders/-1"
+    times = {
+        "before": [at(RESET - 24 + number / 7) for number in range(PARTITIONS)],
+        "after": [at(BACK + number / 60) for number in range(PARTITIONS)],
+    }
+    since = {"state": "gone on", "kind": "commit", "tool": None, "at": at(NOW - 14)}
+    moved = move("reset", RESET, sum(after), run_id=RUN, task_id="reset_orders")
+    pages.answers[address] = task_instance(receipt=receipt, move=moved, undo=undo)
+    pages.answers[f"{address}/now"] = instance_now(read_at=at(NOW), times=times, since=since)
