@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 from running_airflow import QUICK, make_database
 
 from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
@@ -54,6 +56,7 @@ class Metadata:
 
     def __init__(self) -> None:
         self._runs = 0
+        self._dags: dict[str, Any] = {}
 
     def add_dag(self, dag: Any) -> str:
         from airflow.models.dagbundle import DagBundleModel
@@ -73,7 +76,22 @@ class Metadata:
                 session.flush()
             SerializedDAG.bulk_write_to_db("tests", None, [lazy], session=session)
             SerializedDagModel.write_dag(lazy, "tests", session=session)
+        self._dags[dag.dag_id] = dag
         return str(dag.dag_id)
+
+    def _rendered(self, dag_id: str) -> dict[str, dict[str, Any]]:
+        """Return what a run renders of tasks without templates that are not mapped, as Airflow stores it."""
+        from airflow.serialization.helpers import serialize_template_field
+
+        found = {}
+        for task in self._dags[dag_id].tasks:
+            if not task.is_mapped:
+                fields = {
+                    name: serialize_template_field(getattr(task, name), name) for name in task.template_fields
+                }
+                if "{{" not in str(fields):
+                    found[task.task_id] = fields
+        return found
 
     def add_run(
         self,
@@ -84,7 +102,11 @@ class Metadata:
         rendered: dict[Any, dict[str, Any]] | None = None,
         state: str = "success",
     ) -> str:
-        """Add a run; results and rendered fields are by task, or by (task, map index)."""
+        """
+        Add a run; results and rendered fields are by task, or by (task, map index).
+
+        Without rendered fields it has those of the tasks that name no template.
+        """
         from airflow.models.renderedtifields import RenderedTaskInstanceFields
         from airflow.models.serialized_dag import SerializedDagModel
         from airflow.models.taskinstance import TaskInstance
@@ -115,9 +137,14 @@ class Metadata:
             session.execute(
                 update(TaskInstance)
                 .where(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
-                .values(state=state, try_number=1)
+                .values(state=state, try_number=1, start_date=when, end_date=when)
             )
-            for name, fields in (rendered or {}).items():
+            for name in {*(rendered or {}), *(results or {})}:
+                if isinstance(name, tuple):
+                    _map(session, dag_id, run_id, *name)
+            if rendered is None:
+                rendered = self._rendered(dag_id)
+            for name, fields in rendered.items():
                 task_id, index = name if isinstance(name, tuple) else (name, -1)
                 session.execute(
                     insert(RenderedTaskInstanceFields).values(
@@ -150,6 +177,7 @@ class Metadata:
         from sqlalchemy import insert, select
 
         began = datetime.now(tz=timezone.utc) - timedelta(minutes=count)
+        operators = {task.task_id: task.task_type for task in self._dags[dag_id].tasks}
         run_ids = [f"many__{number}" for number in range(count)]
         with create_session() as session:
             version = session.scalar(
@@ -177,6 +205,7 @@ class Metadata:
                         {
                             **its, "id": uuid4(), "state": "success", "try_number": 1, "pool": "default_pool",
                             "pool_slots": 1, "dag_version_id": version, "executor_config": {},
+                            "operator": operators[task_id], "start_date": at, "end_date": at,
                         }
                     )  # fmt: skip
                     values.append(
@@ -199,6 +228,7 @@ class Metadata:
             instance = session.scalars(select(TaskInstance).filter_by(**mine)).one()
             instance.prepare_db_for_next_try(session)
             instance.state = "success"
+            instance.start_date = instance.end_date = datetime.now(tz=timezone.utc)
             XComModel.set(
                 "return_value",
                 value,
@@ -231,17 +261,21 @@ class Metadata:
         from airflow.models.dagrun import DagRun
         from airflow.models.serialized_dag import SerializedDagModel
         from airflow.models.taskinstance import TaskInstance
-        from airflow.models.taskinstancehistory import TaskInstanceHistory
         from airflow.models.xcom import XComModel
         from airflow.utils.session import create_session
         from sqlalchemy import delete
 
+        tries = []
+        with suppress(ImportError):  # Airflow 3.4 has none
+            from airflow.models.taskinstancehistory import TaskInstanceHistory
+
+            tries.append(TaskInstanceHistory)
         with create_session() as session:
             for model in (
                 AssetEvent,
                 AssetModel,
                 XComModel,
-                TaskInstanceHistory,
+                *tries,
                 TaskInstance,
                 DagRun,
                 SerializedDagModel,
@@ -263,10 +297,23 @@ def metadata(database) -> Any:
     SomeDagsOnly.without_xcom = {}
 
 
+def _map(session: Any, dag_id: str, run_id: str, task_id: str, index: int) -> None:
+    """Make one more instance of a mapped task, as the scheduler does."""
+    from airflow.models.taskinstance import TaskInstance
+    from sqlalchemy import insert, select
+
+    table = TaskInstance.__table__
+    mine = (table.c.dag_id == dag_id, table.c.run_id == run_id, table.c.task_id == task_id)
+    have = session.execute(select(table).where(*mine)).mappings().all()
+    if all(row["map_index"] != index for row in have):
+        session.execute(insert(table).values({**have[0], "id": uuid4(), "map_index": index}))
+
+
 class Browser:
     """A client of Airflow's app, as one user or without a login."""
 
-    def __init__(self, app: Any, prefix: str) -> None:
+    def __init__(self, app: Any, prefix: str, portal: Any) -> None:
+        self._portal = portal
         self.app = app
         self.prefix = prefix
 
@@ -279,12 +326,24 @@ class Browser:
         if user is not None:
             token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role="viewer"))
             headers["Authorization"] = f"Bearer {token}"
-        return TestClient(self.app, headers=headers, raise_server_exceptions=False)
+        client = TestClient(self.app, headers=headers, raise_server_exceptions=False)
+        # All clients ask one event loop, as a server has.
+        client.portal = self._portal
+        return client
 
     def get(self, path: str, user: str | None = "ann", **how: Any) -> Any:
         """Ask as somebody for whom nothing is kept of what others have asked Airflow's database."""
-        self.tab.state.found.clear()
+        self.forget()
         return self.client(user).get(f"{self.prefix}/kafka-offsets{path}", **how)
+
+    def found(self, dag_id: str) -> Any:
+        """Return what was found of a DAG."""
+        return self.tab.state.dags._found.known(dag_id)
+
+    def forget(self) -> None:
+        """Forget what was found and asked a moment ago."""
+        for each in ("rights", "dags", "pasts", "receipts"):
+            getattr(self.tab.state, each).clear()
 
     @property
     def routes(self) -> list[Any]:
@@ -317,11 +376,11 @@ def start_browser(database) -> Any:
             if hasattr(plugins_manager, name):
                 setattr(plugins_manager, name, None)
                 plugins_manager.loaded_plugins.clear()  # type: ignore[attr-defined]
-        browser = Browser(airflow_app.create_app(apps="core"), prefix)
+        browser = Browser(airflow_app.create_app(apps="core"), prefix, portal)
         started.append(browser)
         return browser
 
-    with pytest.MonkeyPatch.context() as ours:
+    with pytest.MonkeyPatch.context() as ours, start_blocking_portal() as portal:
         ours.setenv("AIRFLOW__CORE__AUTH_MANAGER", "some_dags_only.SomeDagsOnly")
         ours.setenv("AIRFLOW__API_AUTH__JWT_SECRET", QUICK["AIRFLOW__API_AUTH__JWT_SECRET"])
         yield start

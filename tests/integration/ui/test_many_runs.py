@@ -59,16 +59,12 @@ def history(browser, dag_id):
 
 
 def test_the_newest_move_of_a_task_that_seldom_runs(browser, metadata, add):
-    from airflow.utils.session import create_session
-
-    from airflow_kafka_offsets.ui.results import newest_moves
-
     add("orders", 60)
+    pipelines(browser)
 
-    with create_session(scoped=False) as session:
-        found = newest_moves(session, {("orders", "commit"): "commit", ("orders", "reset"): "reset"})
+    found = browser.found("orders")
 
-    assert {(move.kind, move.instance.run_id) for move in found} == {
+    assert {(move.kind, move.instance.run_id) for move in found.last_moves} == {
         ("commit", "many__59"),
         ("reset", "first"),
     }
@@ -97,12 +93,12 @@ def test_the_history_has_the_newest_moves(browser, add):
 
 def test_what_takes_too_long_is_read_when_it_is_asked_for_again(browser, add, monkeypatch):
     from airflow_kafka_offsets.ui import history as histories
-    from airflow_kafka_offsets.ui.results import Budget
+    from airflow_kafka_offsets.ui.task_instances import Budget
 
     add("orders", 30)
 
     class NoTime(Budget):
-        left = 0.0
+        is_over = True
 
     with monkeypatch.context() as busy:
         busy.setattr(histories, "Budget", NoTime)
@@ -153,7 +149,7 @@ def test_results_are_found_by_an_index(browser, database, add, statements, dags,
 
 def test_viewers_share_what_was_found(browser, add, statements):
     add("orders", 1)
-    browser.tab.state.found.clear()
+    browser.forget()
     client = browser.client()
 
     first = client.get("/kafka-offsets/api/pipelines").json()
