@@ -26,6 +26,7 @@ _SHARE = 10
 """A DAG is not read again before so many times the seconds have passed that reading all of them took."""
 
 _MOST_DAGS = 20_000
+_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class Dags:
         self._found: Fresh[str, Found] = Fresh(FRESH, _MOST_DAGS)
         self._active: Fresh[frozenset[str], frozenset[str]] = Fresh(_LISTED, 50)
         self._took = 0.0
+        # Of many DAGs: who asks about one thing does not wait for all of them.
+        self._few = asyncio.Semaphore(_AT_ONCE)
 
     def clear(self) -> None:
         """Forget all DAGs."""
@@ -63,6 +66,12 @@ class Dags:
     async def one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> Found:
         """Return what was found of a DAG at most so many seconds ago."""
         return await self._found.get(dag_id, lambda: find_pipelines(ask, self.moves, dag_id), seconds)
+
+    async def _one_of_many(self, ask: AsUser, dag_id: str, seconds: float) -> Found:
+        if (found := self._found.known(dag_id, seconds)) is not None:
+            return found
+        async with self._few:
+            return await self.one(ask, dag_id, seconds)
 
     def candidates(self, dag_ids: Iterable[str]) -> list[str]:
         """Return those of some DAGs of which it is not known that they have no pipelines."""
@@ -76,7 +85,7 @@ class Dags:
         wanted = sorted(active.intersection(dag_ids))
         seconds = max(_LISTED, _SHARE * self._took)
         reading = {
-            dag_id: asyncio.ensure_future(self.one(ask, dag_id, seconds))
+            dag_id: asyncio.ensure_future(self._one_of_many(ask, dag_id, seconds))
             for dag_id in self.candidates(wanted)
         }
         for task in reading.values():

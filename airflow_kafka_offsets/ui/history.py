@@ -142,7 +142,9 @@ class Past:
             # Who may not read assets sees the moves of tasks all the same.
             with suppress(RefusedError):
                 # A pattern's percent sign and underscore stand for others.
-                listed = await self._ask.pages(_MOST_ASSETS, "assets", of="assets", uri_pattern=uri, only_active=False)
+                listed = await self._ask.pages(
+                    _MOST_ASSETS, "assets", of="assets", uri_pattern=uri, only_active=False
+                )
                 for asset in listed:
                     if asset["uri"] == uri:
                         found += await self._ask.pages(
