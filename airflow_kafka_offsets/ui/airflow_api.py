@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.text import is_plain
 PAGE = 100
 """Entries of one answer; Airflow gives fewer if ``[api] maximum_page_limit`` is lower."""
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 """Seconds after which a question has failed, with the wait for its turn."""
 
 _MOST_BYTES = 20 << 20
