@@ -38,7 +38,15 @@ log = logging.getLogger(__name__)
 
 
 class AirflowError(Exception):
-    """Airflow gave no answer; the text says why."""
+    """
+    Airflow gave no answer; the text says why.
+
+    :param status: of the answer, if it was an error.
+    """
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class RefusedError(AirflowError):
@@ -151,11 +159,11 @@ class AsUser:
             log.exception("Airflow's API failed: %s", "/".join(steps))
             raise AirflowError(f"Airflow's API failed ({type(error).__name__})") from None
         if status in (401, 403):
-            raise RefusedError("Airflow's API refuses it to your login")
+            raise RefusedError("Airflow's API refuses it to your login", status)
         if status == 404:
             return None
         if status != 200:
-            raise AirflowError(f"Airflow's API answered with status {status}")
+            raise AirflowError(f"Airflow's API answered with status {status}", status)
         return await in_thread(json.loads, body) if len(body) > _LARGE else json.loads(body)
 
     async def pages(self, most: int, *steps: str, of: str, **parameters: Any) -> list[Any]:

@@ -59,22 +59,20 @@ class Past:
     async def read(self) -> tuple[list[MoveResponse], list[str]]:
         """Return the newest moves of a pipeline, the oldest first, and a sentence if some are missing."""
         events = await self._events()
-        found: dict[Key, MoveResponse] = {}
-        for move in [
-            *await self._own(),
-            # What a task of another DAG left says more than its event, which only a task with an outlet has.
-            *await self._behind(events),
-            *await self._named_elsewhere(),
-        ]:
-            found.setdefault(_key(move), response(move))
+        found: list[MoveResponse] = []
+        seen: set[Key] = set()
+        # What a task of another DAG left says more than its event, which only a task with an outlet has.
+        for moves in (await self._own(), await self._behind(events), await self._named_elsewhere()):
+            # In a loop a task has several instances with one name.
+            found += [response(move) for move in moves if _key(move) not in seen]
+            seen |= set(map(_key, moves))
         kinds: dict[tuple[str | None, str | None], str] = {
             (task.dag_id, task.task_id): task.kind for task, _ in self._pipeline.tasks
         }
-        for event in events:
-            found.setdefault(_source(event), _of_event(event, kinds))
+        found += [_of_event(event, kinds) for event in events if _source(event) not in seen]
         unread = self._budget.unread
         problems = [f"{unread:,} {_UNREAD}"] if unread else []
-        return sorted(found.values(), key=lambda move: move.at)[-MOST_MOVES:], problems
+        return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], problems
 
     async def _own(self) -> list[Move]:
         pipeline = self._pipeline

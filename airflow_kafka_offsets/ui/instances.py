@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from airflow_kafka_offsets.model.table import columns
-from airflow_kafka_offsets.ui.airflow_api import AsUser, in_thread
+from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, in_thread
 from airflow_kafka_offsets.ui.history import response
 from airflow_kafka_offsets.ui.pipelines import is_unknown, kind_of_operator
 from airflow_kafka_offsets.ui.receipts import (
@@ -29,7 +29,7 @@ from airflow_kafka_offsets.ui.responses import (
     ReceiptTotals,
     TaskInstanceResponse,
 )
-from airflow_kafka_offsets.ui.task_instances import Row, instance_of, left_at, result
+from airflow_kafka_offsets.ui.task_instances import Row, begun, instance_of, left_at, result
 
 _MOST_IN_COMMAND = 100_000
 """Characters of a receipt that is put into a command."""
@@ -56,11 +56,13 @@ class Left:
     :param row: the instance as Airflow's API returns it.
     :param value: ``None`` if it has left nothing of this package.
     :param at: when it left that, or now.
+    :param iterations: whether it is the newest of several iterations of a loop.
     """
 
     row: Row
     value: Value | None
     at: datetime
+    iterations: bool = False
 
     @property
     def state(self) -> str | None:
@@ -80,18 +82,29 @@ async def find(ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: i
     if "~" in (run_id, task_id):
         return None
     index = [] if map_index < 0 else [str(map_index)]
-    row = await ask.get("dags", dag_id, "dagRuns", run_id, "taskInstances", task_id, *index)
+    row, iterations = None, False
+    try:
+        row = await ask.get("dags", dag_id, "dagRuns", run_id, "taskInstances", task_id, *index)
+    except AirflowError as error:
+        # In a loop (Airflow 3.4) a task has several instances in a run, which an address does not tell apart.
+        if error.status not in (400, 409):
+            raise
+        of_run = await begun(ask, dag_id, 1, run_id, task_id=task_id)
+        row, iterations = (of_run[0] if of_run else None), True
     if row is None:
         return None
     entry = await result(ask, row)
     value = None if entry is None else await in_thread(own_value, entry["value"])
-    return Left(row, value, datetime.now(tz=timezone.utc) if entry is None else left_at(entry))
+    at = datetime.now(tz=timezone.utc) if entry is None else left_at(entry)
+    return Left(row, value, at, iterations)
 
 
 def read(left: Left) -> TaskInstanceResponse:
     """Return what a task instance did or saw."""
     row, value = left.row, left.value
     found = TaskInstanceResponse(operator=row["operator"], state=left.state)
+    if left.iterations:
+        found.problems.append("this is the newest iteration of a loop; the history has the others")
     if value is None:
         return found
     move = read_move(instance_of(row, left.at), kind_of_operator(row["operator"] or ""), value)

@@ -123,7 +123,7 @@ async def newest(ask: AsUser, tasks: Sequence[NamedTask]) -> dict[str, list[Row]
     Of a mapped task they are all indexes of its newest run.
     """
     few = 4 * len(tasks)
-    rows = await _begun(ask, tasks[0].dag_id, few, operator=sorted({task.operator for task in tasks}))
+    rows = await begun(ask, tasks[0].dag_id, few, operator=sorted({task.operator for task in tasks}))
     found: dict[str, list[Row]] = {task.task_id: [] for task in tasks}
     for row in rows:
         if row["task_id"] in found:
@@ -131,9 +131,9 @@ async def newest(ask: AsUser, tasks: Sequence[NamedTask]) -> dict[str, list[Row]
     for task in tasks:
         its = found[task.task_id]
         if not its and len(rows) >= few:
-            its += await _begun(ask, task.dag_id, 4, task_id=task.task_id)
+            its += await begun(ask, task.dag_id, 4, task_id=task.task_id)
         if its and its[0]["map_index"] >= 0:
-            found[task.task_id] = await _begun(
+            found[task.task_id] = await begun(
                 ask, task.dag_id, _MOST_INDEXES, run_id=its[0]["dag_run_id"], task_id=task.task_id
             )
     return found
@@ -146,10 +146,11 @@ async def past(ask: AsUser, task: NamedTask, indexes: Collection[int] | None, mo
     :param indexes: its map indexes, ``None`` for all.
     """
     named = sorted(indexes) if indexes is not None and len(indexes) <= _MOST_NAMED else None
-    return await _begun(ask, task.dag_id, most, task_id=task.task_id, map_index=named)
+    return await begun(ask, task.dag_id, most, task_id=task.task_id, map_index=named)
 
 
-async def _begun(ask: AsUser, dag_id: str, most: int, run_id: str = "~", **parameters: Any) -> list[Row]:
+async def begun(ask: AsUser, dag_id: str, most: int, run_id: str = "~", **parameters: Any) -> list[Row]:
+    """Return task instances of a DAG that have begun, the newest first."""
     return await ask.pages(
         most,
         *("dags", dag_id, "dagRuns", run_id, "taskInstances"),

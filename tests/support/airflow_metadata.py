@@ -148,12 +148,13 @@ class Metadata:
             index = _index_column(TaskInstance.__table__)
             for run_id, number, at in zip(run_ids, numbers, times, strict=True):
                 for task_id, value in results.items():
-                    its = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id}
+                    its: dict[str, Any] = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id}
                     instance_id = uuid4()
                     instances.append(
                         {
                             **its, index: -1, "id": instance_id, "state": "success", "try_number": 1,
-                            "pool": "default_pool", "pool_slots": 1, "dag_version_id": version, "executor_config": {},
+                            "pool": "default_pool", "pool_slots": 1, "dag_version_id": version,
+                            "executor_config": {},
                             "operator": operators[task_id], "start_date": at, "end_date": at,
                         }
                     )  # fmt: skip

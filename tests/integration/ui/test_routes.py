@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from typing import Any
 
 import pytest
 from airflow.sdk import DAG
@@ -182,7 +183,8 @@ def test_what_only_a_run_knows(browser, metadata):
     old, new = ({"group_id": group, "kafka_config_id": "kafka_default"} for group in ("old", "new"))
     metadata.add_run("templates", {"one": receipt("old", 1, 2)}, rendered={"one": old})
     mapped = {("all", index): {"group_id": group} for index, group in enumerate("ab")}
-    metadata.add_run("templates", {("all", 1): receipt("b", 1, 2)}, rendered={"one": new, **mapped})
+    rendered: dict[Any, Any] = {"one": new, **mapped}
+    metadata.add_run("templates", {("all", 1): receipt("b", 1, 2)}, rendered=rendered)
     after = browser.get("/api/dags/templates/pipelines").json()["pipelines"]
 
     assert [(each["groups"], each["unresolved"]) for each in before] == [([], ["group_id"])]
