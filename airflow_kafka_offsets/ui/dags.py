@@ -18,7 +18,7 @@ FRESH = 5.0
 WITHIN = 2.0
 """Seconds after which a list shows what is known by then; the rest is read on."""
 
-_LISTED = 30.0
+LISTED = 30.0
 _WITHOUT = 600.0
 """Seconds for which a list shows what was found of a DAG with pipelines, and of one without."""
 
@@ -53,7 +53,7 @@ class Dags:
     def __init__(self, moves: Moves) -> None:
         self.moves = moves
         self._found: Fresh[str, Found] = Fresh(FRESH, _MOST_DAGS)
-        self._active: Fresh[frozenset[str], frozenset[str]] = Fresh(_LISTED, 50)
+        self._active: Fresh[frozenset[str], frozenset[str]] = Fresh(LISTED, 50)
         self._took = 0.0
         # Of many DAGs: who asks about one thing does not wait for all of them.
         self._few = asyncio.Semaphore(_AT_ONCE)
@@ -78,12 +78,12 @@ class Dags:
         known = {dag_id: self._found.known(dag_id, _WITHOUT) for dag_id in dag_ids}
         return [dag_id for dag_id, found in known.items() if found is None or found.tasks]
 
-    async def all(self, ask: AsUser, dag_ids: Collection[str]) -> Listed:
+    async def all(self, ask: AsUser, dag_ids: Collection[str], seconds: float = LISTED) -> Listed:
         """Return what is known of some DAGs; what takes longer is read on, and there the next time."""
         began = time.monotonic()
         active = await self._active.get(frozenset(dag_ids), lambda: _active(ask))
         wanted = sorted(active.intersection(dag_ids))
-        seconds = max(_LISTED, _SHARE * self._took)
+        seconds = max(seconds, _SHARE * self._took)
         reading = {
             dag_id: asyncio.ensure_future(self._one_of_many(ask, dag_id, seconds))
             for dag_id in self.candidates(wanted)

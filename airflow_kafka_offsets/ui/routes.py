@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.ui import history, instance_now, instances
 from airflow_kafka_offsets.ui.access import AsUserDep, ReadableDags, ReadableDagsDep, may_read_dag
 from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, in_thread
-from airflow_kafka_offsets.ui.dags import Dags, Listed
+from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags, Listed
 from airflow_kafka_offsets.ui.discovery import Found
 from airflow_kafka_offsets.ui.fresh import Fresh
 from airflow_kafka_offsets.ui.live import Answer, Live
@@ -35,8 +35,8 @@ from airflow_kafka_offsets.ui.responses import (
 UNMAPPED = "{MAP_INDEX}"
 """What Airflow leaves in the address of a task that is not mapped."""
 
-_NAMED = 30.0
-"""Seconds for which a pipeline's names are taken as they were found."""
+_NAMED = 180.0
+"""Seconds for which it is not asked again what a pipeline is, and which other DAGs name it."""
 
 user_routes = APIRouter()
 dag_routes = APIRouter(dependencies=[Depends(may_read_dag)])
@@ -195,15 +195,15 @@ def _dags(request: Request) -> Dags:
     return dags
 
 
-async def _all(request: Request, readable: ReadableDags, ask: AsUser) -> Listed:
+async def _all(request: Request, readable: ReadableDags, ask: AsUser, seconds: float = LISTED) -> Listed:
     dags = _dags(request)
-    return await dags.all(ask, await readable.of(dags.candidates(await readable.ids())))
+    return await dags.all(ask, await readable.of(dags.candidates(await readable.ids())), seconds)
 
 
 async def _named(request: Request, ask: AsUser, dag_id: str, key: str) -> Pipeline:
-    """Return a pipeline that was found just now: open pages ask about it every few seconds."""
+    """Return a pipeline that was found a while ago: open pages ask about it every few seconds."""
     dags = _dags(request)
-    for seconds in (_NAMED, 0.0):
+    for seconds in (_NAMED, FRESH):
         if (pipeline := (await dags.one(ask, dag_id, seconds)).with_key(key)) is not None:
             return pipeline
     raise HTTPException(404, "Not Found")
@@ -220,7 +220,7 @@ async def _past(
     request: Request, pipeline: Pipeline, readable: ReadableDags, ask: AsUser
 ) -> tuple[list[MoveResponse], list[str]]:
     """Return the moves of a pipeline, read once for all who may read the same DAGs."""
-    ids, listed = await readable.ids(), await _all(request, readable, ask)
+    ids, listed = await readable.ids(), await _all(request, readable, ask, _NAMED)
     elsewhere = {dag_id: found for dag_id, found in listed.dags.items() if dag_id != pipeline.dag_id}
     pasts: Fresh[tuple[Any, ...], tuple[list[MoveResponse], list[str]]] = request.app.state.pasts
     past = history.Past(ask, _dags(request).moves, pipeline, ids, elsewhere, history.READING_WITHIN)

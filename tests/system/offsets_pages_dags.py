@@ -1,4 +1,4 @@
-"""DAGs for the Offsets pages: a pipeline with a history, one with a hostile name, forty that never ran."""
+"""DAGs for the Offsets pages: a pipeline with a history, one with a hostile name, forty of a drift check."""
 
 from __future__ import annotations
 
@@ -90,14 +90,13 @@ with DAG("dead", schedule=None) as dead_dag:
         task_id="commit", group_id="dead-etl", offsets={"orders": {"0": 5}}, kafka_config_id="kafka_dead"
     )
 
-with DAG("wide", schedule=None):
+with DAG("wide", schedule=None) as wide_dag:
     ConsumerGroupLagSensor(task_id="wait", group_id="wide", topics=["wide"], max_lag=0)
 
-with DAG("many", schedule=None):
-    for number in range(40):
-        CommitOffsetsOperator(
-            task_id=f"commit_{number}",
-            group_id=f"group-{number}",
-            topics=["orders"],
-            offsets={"orders": {"0": 5}},
-        )
+many = [
+    KafkaPipeline(group_id=f"group-{number}", topics=["orders"], checkpoint_location=str(CHECKPOINT))
+    for number in range(40)
+]
+
+with DAG("many", schedule=None) as many_dag:
+    CheckOffsetDriftOperator(task_id="drift", pipelines=many, on_drift="warn")

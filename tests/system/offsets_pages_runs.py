@@ -12,6 +12,8 @@ RUNS = (
     ("orders", {"batches": 8, "recover": True}),
     ("hostile", {}),
     ("dead", {}),
+    ("wide", {}),
+    ("many", {}),
 )
 
 
