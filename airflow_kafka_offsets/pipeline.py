@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -11,15 +12,13 @@ from urllib.parse import quote
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
-from airflow_kafka_offsets.model.names import check_group
+from airflow_kafka_offsets.model.names import SPARK_CONF_KEY, check_group
 from airflow_kafka_offsets.model.parameters import parse_text
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
-
-SPARK_CONF_KEY = "spark.kafka_offsets.pipeline"
-"""Under which a Spark job finds the pipeline that its DAG named."""
 
 KAFKA_GROUP_SCHEME = "kafka-group"
 
@@ -62,6 +61,31 @@ class KafkaPipeline(Mapping[str, Any]):
             object.__setattr__(self, "kafka_config_id", type(self).kafka_config_id)
         check_location(self.checkpoint_location)
         self._check_asset_name()
+
+    @classmethod
+    def load(cls, file: str | os.PathLike[str]) -> list[KafkaPipeline]:
+        """
+        Read a file that lists pipelines by the five names, as YAML or, if it is called ``.json``, as JSON.
+
+        ``.expand_kwargs([dict(pipeline) for pipeline in KafkaPipeline.load(...)])``,
+        ``CheckOffsetDriftOperator(pipelines=KafkaPipeline.load(...))``.
+
+        :param file: in a DAG, ``Path(__file__).with_name("pipelines.yaml")``: Airflow reads DAGs in another
+            working directory.
+        :raises UsageError: naming file, entry and key: for a key that is unknown or occurs twice, a value
+            that is missing, of another type or a template, and for a group that two entries name, unless
+            each has other ``topics``.
+        """
+        from airflow_kafka_offsets.model.pipelines_file import read_pipelines
+        from airflow_kafka_offsets.storage import read_text
+
+        name = os.fspath(file)
+        text = read_text(name)
+        if text is None:
+            raise UsageError(f"{name}: there is no such file")
+        pipelines = [cls(**entry) for entry in read_pipelines(text, name, NAME_READERS)]
+        _check_shared_groups(pipelines, name)
+        return pipelines
 
     def __getitem__(self, key: str) -> Any:
         if key not in PIPELINE_PARAMETERS:
@@ -129,7 +153,43 @@ class KafkaPipeline(Mapping[str, Any]):
 
     def spark_conf(self) -> dict[str, str]:
         """Return the configuration from which a Spark job reads the pipeline's names, for ``conf=``."""
-        return {SPARK_CONF_KEY: json.dumps(dict(self), separators=(",", ":"), default=plain_names)}
+        return {SPARK_CONF_KEY: self._names_as_json()}
+
+    def spark_submit_parameters(self) -> str:
+        """
+        Return the same as one text, such as EMR Serverless takes in ``sparkSubmitParameters``.
+
+        The JSON is percent-encoded: how a service treats quotes within such a text is its own matter, and EMR
+        Serverless leaves backslashes in the value.
+        :func:`~airflow_kafka_offsets.spark.names.pipeline_names` reads both forms.
+
+        :raises UsageError: if a name is a template: Airflow would not find it in the encoded text.
+        """
+        names = self._names_as_json()
+        if any(mark in names for mark in ("{{", "{%", "{#")):
+            raise UsageError(
+                f"spark_submit_parameters() with {shorten(names)}: found a template, which Airflow would not "
+                "render in it; expected plain names, or use spark_conf()"
+            )
+        return f"--conf {SPARK_CONF_KEY}={quote(names, safe='')}"
+
+    def _names_as_json(self) -> str:
+        return json.dumps(dict(self), separators=(",", ":"), default=plain_names)
+
+
+def _check_shared_groups(pipelines: Sequence[KafkaPipeline], file: str) -> None:
+    """Refuse entries that would move the same offsets of a group."""
+    entries: dict[tuple[str, str], list[tuple[int, KafkaPipeline]]] = {}
+    for number, pipeline in enumerate(pipelines, 1):
+        for group in pipeline._groups:
+            for other, known in entries.setdefault((pipeline.kafka_config_id, group), []):
+                topics = (TopicScope.parse(known.topics).topics, TopicScope.parse(pipeline.topics).topics)
+                if None in topics or set(topics[0] or ()) & set(topics[1] or ()):
+                    raise UsageError(
+                        f"{file}, entries {other} and {number}: both name the group {shorten(group)!r}; give "
+                        "each pipeline a group of its own, or topics that the other does not have"
+                    )
+            entries[pipeline.kafka_config_id, group].append((number, pipeline))
 
 
 def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:

@@ -108,7 +108,7 @@ class Cluster:
         """The flags that make Kafka's tool start soonest; its shell script has none of them."""
         log4j = self.directory / "log4j2.properties"
         log4j.write_text(_LOG4J)
-        return java_command("-Xmx256m", f"-Dlog4j2.configurationFile={log4j}")
+        return java_command("-Xmx256m", f"-Dlog4j2.configurationFile={log4j}", tools=True)
 
     def _create(self, name: str, partitions: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})

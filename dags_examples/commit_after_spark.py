@@ -6,6 +6,7 @@ The Spark job stays as it is. ``checkpoint_location`` is the location that it gi
 
 from __future__ import annotations
 
+# --8<-- [start:dag]
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG
 from airflow.timetables.interval import CronDataIntervalTimetable
@@ -33,3 +34,4 @@ with DAG(
 
     spark >> commit
     # --8<-- [end:commit]
+# --8<-- [end:dag]

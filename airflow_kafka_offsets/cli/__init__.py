@@ -6,17 +6,14 @@ import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from airflow_kafka_offsets import __version__
+from airflow_kafka_offsets.cli.connections import Broker, broker_options
 from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, not_written, print_result
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
-    broker_config,
-    broker_options,
-    combined,
     output_option,
     refuse_unused,
 )
@@ -32,8 +29,9 @@ DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 COMMANDS = {
     "checkpoint": "airflow_kafka_offsets.cli.checkpoint",
-    "drift": "airflow_kafka_offsets.cli.checkpoint",
+    "drift": "airflow_kafka_offsets.cli.drift",
     "group": "airflow_kafka_offsets.cli.group",
+    "wait": "airflow_kafka_offsets.cli.wait",
 }
 
 
@@ -54,18 +52,17 @@ def cli() -> None:
 @click.option(
     "--jar", "jars", multiple=True, metavar="PATH", help="A jar for Spark's --jars; may be repeated."
 )
-@combined("broker", dict, *broker_options)
+@broker_options
 @output_option
-def doctor(packages: Sequence[str], jars: Sequence[str], broker: dict[str, Any], output: str) -> None:
+def doctor(packages: Sequence[str], jars: Sequence[str], broker: Broker, output: str) -> None:
     """Check this machine, and a broker if one is named."""
     from airflow_kafka_offsets.local.environment import check_broker, check_environment
 
-    timeout = broker.pop("timeout")
-    if not any(broker.values()):
+    if not broker.named_by:
         refuse_unused("without a broker", "timeout")
     checks = check_environment(packages=packages, jars=jars)
-    if any(broker.values()):
-        checks += check_broker(broker_config(**broker), timeout)
+    if broker.named_by:
+        checks += check_broker(broker.config(), broker.timeout)
     lines = []
     for check in checks:
         lines.append(f"{check.status:5} {check.name}: {check.found}")

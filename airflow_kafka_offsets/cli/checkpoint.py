@@ -1,16 +1,15 @@
-"""Commands about Spark checkpoints: show, seek, truncate, undo and drift; history has its own module."""
+"""Commands about Spark checkpoints: show, seek, truncate and undo; history has its own module."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from airflow_kafka_offsets.cli.connections import admin_client_options, checkpoint_argument
 from airflow_kafka_offsets.cli.execution import (
-    REFUSED,
-    UNCHECKED,
     Execution,
     move_options,
     print_result,
@@ -18,22 +17,13 @@ from airflow_kafka_offsets.cli.execution import (
 )
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
-    StrictCommand,
-    admin_client_options,
     allow_stale_option,
-    checkpoint_argument,
-    client_options,
-    duration_option,
-    groups_argument,
     new_cluster_option,
     out_of_range_option,
     output_option,
     scenario_options,
     topics_option,
 )
-from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.drift import REPORT_VERSION, reports_json
-from airflow_kafka_offsets.model.parameters import LONGEST_GRACE
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -41,10 +31,9 @@ from airflow_kafka_offsets.model.topics import TopicScope
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.groups import Groups
     from airflow_kafka_offsets.model.reset_scenarios import Scenario
 
-__all__ = ["checkpoint", "drift"]
+__all__ = ["checkpoint"]
 
 
 @click.group(cls=CommandGroup, elsewhere={"history": "airflow_kafka_offsets.cli.history"})
@@ -158,63 +147,3 @@ def checkpoint_undo(
         allow=allow_stale,
     )
     execution.finish(plan, checkpoint=checkpoint)
-
-
-class CheckCommand(StrictCommand):
-    """A command whose exit status tells what it has found from what it could not check."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; exit 3 after an error that is not of its usage."""
-        try:
-            return super().invoke(ctx)
-        except UsageError:
-            raise
-        except KafkaOffsetsError as error:
-            value: dict[str, Any] = {
-                "version": REPORT_VERSION,
-                "drifted": None,
-                "groups": [],
-                "error": str(error),
-            }
-            print_result(ctx.params["output"], value, ())
-            click.echo(f"Error: {error}", err=True)
-            raise SystemExit(UNCHECKED) from error
-
-
-@click.command(cls=CheckCommand)
-@checkpoint_argument
-@groups_argument
-@duration_option(
-    "--grace", 0, "after the end of a batch in which it need not have been committed.", most=LONGEST_GRACE
-)
-@duration_option(
-    "--min-headroom",
-    None,
-    "that retention leaves the oldest unread record, at least. Default: it is not asked for.",
-    zero=False,
-)
-@client_options
-@output_option
-def drift(
-    checkpoint: SparkCheckpoint,
-    groups: Groups,
-    grace: float,
-    min_headroom: float | None,
-    client: OffsetsClient,
-    output: str,
-) -> None:
-    """
-    Compare GROUP with the checkpoint at URI, and both with the log.
-
-    Exit 1 if they have drifted, 3 if that could not be checked.
-
-    GROUP is a group, or JSON such as {"orders": "orders-etl", "source:1": "other"}.
-    """
-    from airflow_kafka_offsets.moves.drift import pipeline_drift
-
-    reports = pipeline_drift(
-        client, checkpoint, groups, grace=timedelta(seconds=grace), min_headroom=min_headroom
-    )
-    print_result(output, reports_json(reports), (report.table() for report in reports))
-    if any(report.drifted for report in reports):
-        raise SystemExit(REFUSED)

@@ -194,7 +194,7 @@ def _move_options(*policy: Option) -> Option:
         combined("policy", CheckpointPolicy.parse, *policy),
         duration_option(
             "--quiet-period",
-            int(QUIET_PERIOD),
+            f"{QUIET_PERIOD:g}s",
             "without a write to the checkpoint after which its query counts as stopped.",
         ),
     )

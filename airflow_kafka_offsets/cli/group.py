@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from airflow_kafka_offsets.cli.connections import Broker, admin_client_options, broker_options
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
     Execution,
@@ -17,13 +18,14 @@ from airflow_kafka_offsets.cli.execution import (
 )
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
-    admin_client_options,
     choice_option,
-    client_options,
     output_option,
+    refuse_unused,
+    reworded,
     save_option,
     topics_option,
 )
+from airflow_kafka_offsets.cli.watch import Reading, show, watch_option
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.lag import Lag
@@ -49,7 +51,7 @@ def group() -> None:
 
 
 @group.command("lag")
-@click.argument("group_id", metavar="GROUP", required=False)
+@click.argument("group_ids", metavar="[GROUP]...", nargs=-1)
 @click.option("--all-groups", is_flag=True, help="Every group of the cluster, a line for each.")
 @topics_option
 @choice_option(
@@ -59,38 +61,51 @@ def group() -> None:
     "Measure up to the high watermark, or up to the last stable offset.",
 )
 @click.option("--headroom", is_flag=True, help="Also how long retention leaves the oldest unread record.")
-@client_options
+@watch_option
+@broker_options
 @output_option
 def group_lag(
-    group_id: str | None,
+    group_ids: Sequence[str],
     all_groups: bool,
     topics: Sequence[str] | None,
     isolation_level: Any,
     headroom: bool,
+    watch: float | None,
+    broker: Broker,
     output: str,
-    client: OffsetsClient,
 ) -> None:
-    """Show the lag of GROUP in records, partition by partition, or that of all groups."""
+    """Show the lag of a GROUP in records, partition by partition, or that of several, a line for each."""
+    if bool(group_ids) == all_groups:
+        raise UsageError("give the GROUP to measure, several of them, or --all-groups")
+    if len(group_ids) != 1:
+        refuse_unused("with several groups", "topics", "headroom")
+    names = [check_group(name, "GROUP") for name in group_ids]
+    client = broker.open(limited=watch is None)
+
+    def read() -> Reading:
+        if len(names) == 1:
+            return _lag_of_one(client, names[0], TopicScope.parse(topics), isolation_level, headroom)
+        return _lags_of_many(client, names or None, isolation_level)
+
+    show(read, output, watch)
+
+
+def _lag_of_one(
+    client: OffsetsClient, name: str, scope: TopicScope, isolation_level: IsolationLevel, headroom: bool
+) -> Reading:
     from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
 
-    if (group_id is None) != all_groups:
-        raise UsageError("give the GROUP to measure, or --all-groups")
-    if group_id is None:
-        if topics or headroom:
-            found = "--topic names partitions" if topics else "--headroom is that"
-            raise UsageError(f"{found} of one GROUP: leave it out with --all-groups")
-        _show_all_lags(client, isolation_level, output)
-        return
-    check_group(group_id, "GROUP")
-    positions = group_positions(client, group_id, TopicScope.parse(topics))
-    lag = lag_of(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
-    print_result(output, {"version": 1, "group_id": group_id, **lag.as_json()}, [lag.table()])
+    positions = group_positions(client, name, scope)
+    lag = lag_of(client, name, positions, isolation_level=isolation_level, headroom=headroom)
+    return Reading({"version": 1, "group_id": name, **lag.as_json()}, [lag.table()])
 
 
-def _show_all_lags(client: OffsetsClient, isolation_level: IsolationLevel, output: str) -> None:
-    from airflow_kafka_offsets.kafka.positions import lags_of_all_groups
+def _lags_of_many(
+    client: OffsetsClient, names: Sequence[str] | None, isolation_level: IsolationLevel
+) -> Reading:
+    from airflow_kafka_offsets.kafka.positions import lags_of_groups
 
-    lags = lags_of_all_groups(client, isolation_level=isolation_level)
+    lags = lags_of_groups(client, names, isolation_level=isolation_level)
     rows: list[tuple[str, ...]] = [("GROUP", "PARTITIONS", "LAG", "MAX-PARTITION-LAG", "LOST")]
     errors: list[str] = []
     values: list[dict[str, Any]] = []
@@ -103,11 +118,9 @@ def _show_all_lags(client: OffsetsClient, isolation_level: IsolationLevel, outpu
                 value |= dict.fromkeys(("total_lag", "max_partition_lag", "lost"))
             values.append({"group_id": name, **value})
         else:
-            errors.append(f"{printable(name)}: {lag}")
-            values.append({"group_id": name, "error": str(lag)})
-    print_result(output, {"version": 1, "groups": values}, [*align(rows), *errors])
-    if errors:
-        raise SystemExit(REFUSED)
+            errors.append(f"{printable(name)}: {reworded(str(lag))}")
+            values.append({"group_id": name, "error": reworded(str(lag))})
+    return Reading({"version": 1, "groups": values}, [*align(rows), *errors], failed=bool(errors))
 
 
 @group.command("list")

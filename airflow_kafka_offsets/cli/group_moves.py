@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from airflow_kafka_offsets.cli.connections import admin_client_options, checkpoint_option
 from airflow_kafka_offsets.cli.execution import Execution, execution_options, move_options
 from airflow_kafka_offsets.cli.options import (
     StrictCommand,
-    admin_client_options,
     allow_stale_option,
-    checkpoint_option,
     choice_option,
     combined,
     group_argument,

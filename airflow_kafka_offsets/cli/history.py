@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from airflow_kafka_offsets.cli.connections import checkpoint_argument
 from airflow_kafka_offsets.cli.execution import print_result
-from airflow_kafka_offsets.cli.options import StrictCommand, checkpoint_argument, output_option
+from airflow_kafka_offsets.cli.options import StrictCommand, output_option
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.table import align

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import wraps
 from importlib import import_module
@@ -19,37 +15,93 @@ from click.core import ParameterSource
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.parameters import LONGEST, OutOfRangePolicy, exactly_one, parse_seconds
+from airflow_kafka_offsets.model.parameters import (
+    LONGEST,
+    OutOfRangePolicy,
+    exactly_one,
+    is_nothing,
+    parse_seconds,
+)
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.reset_scenarios import Scenario
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 """A decorator that adds one or more options to a command."""
 
-_CALLS = 4
-"""Multiple of ``--timeout`` that all calls of a command may take together."""
+
+_PARAMETER = re.compile(r"""(?<![\w'"./-])([a-z]+(?:_[a-z]+)+)(=True\b|='[a-z]+'|=(?=[\s,;:).]|$))""")
+"""A parameter with its value that a text says to set: another command has the option."""
+
+_OF_PYTHON = (
+    (re.compile(r"(?<=') or '\{\{ data_interval_\w+ \}\}'"), ""),
+    (re.compile(r"(?<=such as )'\{\{ data_interval_\w+ \}\}'"), "'2026-03-01T00:00:00+00:00'"),
+    (re.compile(r"give topics, or \*\*pipeline"), "give --topic"),
+    (re.compile(r", (\S+), or \*\*pipeline"), r" or \1"),
+    (re.compile("clear this task"), "wait again"),
+    (re.compile("put a sensor before this one that waits for it"), "wait for it with 'wait topic'"),
+    (
+        re.compile(r"\. This is how Python spells a dict or a list: .*?`\| tojson`"),
+        "; JSON has double quotes",
+    ),
+    (re.compile(r"--to-offset='(earliest|latest|current)'"), r"--to-\1"),
+    (re.compile(r"(--[a-z-]+)=(?:True\b|(?=[\s,;:).]|$))"), r"\1"),
+    (re.compile(r"(--[a-z-]+)='([a-z]+)'"), r"\1 \2"),
+)
+"""What only somebody who writes a DAG can use, and what it is on the command line."""
+
+
+_SECTIONS = {
+    "Where to move": (
+        *("to_earliest", "to_latest", "to_current", "to_offset", "to_datetime", "shift_by", "by_duration"),
+        *("to_batch", "from_file", "receipt", "archive"),
+    ),
+    "Checkpoint": (
+        *("uri", "checkpoint_conn_id", "pending_batch", "sink", "sink_location", "allow_state"),
+        "quiet_period",
+    ),
+    "What is allowed": (
+        *("on_out_of_range", "on_no_commit", "allow_rewind", "allow_new_query", "allow_new_cluster"),
+        "allow_stale",
+    ),
+    "Waiting": ("every", "give_up_after", "stalled_after"),
+    "Broker": ("bootstrap_server", "command_config", "kafka_config_id", "timeout"),
+    "Plan and output": ("dry_run", "execute", "save", "export", "output", "watch"),
+}
+_SECTION_OF = {name: section for section, names in _SECTIONS.items() for name in names}
 
 
 class StrictCommand(click.Command):
     """
     A command that refuses options without a value, such as an unset variable of a shell.
 
-    Its errors name the command line's options in place of parameters.
+    Its errors name the command line's options in place of parameters, and its help has sections.
     """
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in sections, those of the command itself first."""
+        sections: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Options", *_SECTIONS)}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx)
+            if record is not None and option.param_type_name == "option":
+                own = "Plan and output" if "--help" in option.opts else "Options"
+                sections[_SECTION_OF.get(str(option.name), own)].append(record)
+        for name, records in sections.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Check the options, then run the command."""
         try:
             return self._invoke(ctx)
         except KafkaOffsetsError as error:
-            error.args = (self._with_options(str(error)), *error.args[1:])
+            error.args = (self.reworded(str(error)), *error.args[1:])
             raise
 
-    def _with_options(self, text: str) -> str:
+    def reworded(self, text: str) -> str:
+        """Return a text in which parameters and templates of a DAG were named, in words of the options."""
         names = {str(one.name): one.opts[0] for one in self.params if one.param_type_name == "option"}
         names |= {"group_id": "GROUP", "checkpoint_location": names.get("uri", "the checkpoint")}
         plain = [name for name in names if "_" not in name] or ["(?!)"]
@@ -59,7 +111,11 @@ class StrictCommand(click.Command):
             rf"""|({"|".join(plain)})(?==| names | to '| is (?:missing|empty)|: found))"""
             r"""(?:=True\b|=(?=[\s,;:).]|$))?"""
         )
-        return found.sub(lambda match: names[match[1] or match[2]], text)
+        text = found.sub(lambda match: names[match[1] or match[2]], text)
+        text = _PARAMETER.sub(lambda match: f"--{match[1].replace('_', '-')}{match[2]}", text)
+        for python, words in _OF_PYTHON:
+            text = python.sub(words, text)
+        return text
 
     def _invoke(self, ctx: click.Context) -> Any:
         for option in self.params:
@@ -97,6 +153,12 @@ class CommandGroup(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
+def reworded(text: str) -> str:
+    """Return a text in words of the running command's options, see :meth:`StrictCommand.reworded`."""
+    command = click.get_current_context().command
+    return command.reworded(text) if isinstance(command, StrictCommand) else text
+
+
 def refuse_unused(why: str, *names: str) -> None:
     """
     Refuse options on the command line that nothing would read.
@@ -106,7 +168,8 @@ def refuse_unused(why: str, *names: str) -> None:
     :raises UsageError: naming those that are given.
     """
     source = click.get_current_context().get_parameter_source
-    given = [f"--{name.replace('_', '-')}" for name in names if source(name) is ParameterSource.COMMANDLINE]
+    options = {str(each.name): each.opts[0] for each in click.get_current_context().command.params}
+    given = [options[name] for name in names if source(name) is ParameterSource.COMMANDLINE]
     if given:
         raise UsageError(f"{' and '.join(given)} would be ignored {why}: leave it out")
 
@@ -130,7 +193,7 @@ def combined(parameter: str, read: Callable[..., object], *options: Option) -> O
     def decorate(command: Command) -> Command:
         @wraps(command)
         def run(**values: Any) -> Any:
-            given = gather(**{option.name: values.pop(str(option.name)) for option in added})
+            given = gather(**{str(option.name): values.pop(str(option.name)) for option in reversed(added)})
             return command(**values, **{parameter: read(**given)})
 
         run.__click_params__ = [*getattr(command, "__click_params__", ()), *added]  # type: ignore[attr-defined]
@@ -146,101 +209,27 @@ def choice_option(name: str, choices: object, default: str, text: str) -> Option
 
 
 def duration_option(
-    name: str, seconds: int | None, text: str, *, zero: bool = True, most: timedelta = LONGEST
+    name: str,
+    default: str | None,
+    text: str,
+    *,
+    parameter: str | None = None,
+    zero: bool = True,
+    most: timedelta = LONGEST,
 ) -> Option:
-    """Return an option that takes a duration, with its default in seconds."""
+    """Return an option that takes a duration; ``parameter`` is its name in the command, if it is another."""
 
     def read(_context: click.Context, _option: click.Parameter, value: object) -> float | None:
         return parse_seconds(value, name, zero=zero, most=most.total_seconds())
 
-    text = f"Seconds, or a duration such as PT10M, {text}"
     return click.option(
-        name, metavar="DURATION", default=seconds, type=str, callback=read, show_default=True, help=text
+        *([name, parameter] if parameter else [name]),
+        metavar="DURATION",
+        default=default,
+        callback=read,
+        show_default=True,
+        help=f"Time such as 10m {text}",
     )
-
-
-def broker_config(
-    bootstrap_server: str | None, command_config: Path | None, kafka_config_id: str | None
-) -> dict[str, Any]:
-    """Return the configuration of a client for the cluster that the options name."""
-    from airflow_kafka_offsets.kafka.config import load_properties
-    from airflow_kafka_offsets.model.kafka_security import SERVERS
-
-    if kafka_config_id and (bootstrap_server or command_config):
-        raise UsageError(
-            "--kafka-config-id replaces --bootstrap-server and --command-config: leave these out"
-        )
-    if kafka_config_id:
-        with _airflow("--kafka-config-id"):
-            from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-
-            return KafkaOffsetsHook(kafka_config_id).client_config()
-    config: dict[str, Any] = dict(load_properties(command_config)) if command_config else {}
-    if bootstrap_server:
-        config[SERVERS] = bootstrap_server
-    if SERVERS not in config:
-        raise UsageError(
-            "no broker is named: give --bootstrap-server HOST:PORT, --command-config FILE with "
-            "bootstrap.servers, or --kafka-config-id ID of an Airflow connection"
-        )
-    return config
-
-
-def _open_admin_client(timeout: float, **names: Any) -> OffsetsClient:
-    """Return such a client for a command that asks about groups."""
-    from airflow_kafka_offsets.kafka.worker import started_early
-
-    click.get_current_context().with_resource(started_early())
-    return _open_client(timeout, **names)
-
-
-def _open_client(timeout: float, **names: Any) -> OffsetsClient:
-    """Return a client that is closed when the command ends."""
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-    client = OffsetsClient(broker_config(**names), timeout=timeout, total=_CALLS * timeout)
-    return click.get_current_context().with_resource(client)
-
-
-@contextmanager
-def _airflow(option: str) -> Iterator[None]:
-    """Turn what Airflow raises when a connection is looked up into a usage error of an option."""
-    # As in Airflow's own commands: without it the SDK does not search the metadata database.
-    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
-    # It logs a traceback each time that it reads an extra that is not JSON; the error says enough.
-    logging.disable(logging.ERROR)
-    try:
-        # Airflow logs to the standard output, which is for the result.
-        with redirect_stdout(sys.stderr):
-            yield
-    except UsageError as error:
-        home = os.environ.get("AIRFLOW_HOME", "~/airflow")
-        raise UsageError(f"{option}: {error}; Airflow's home is {home} (AIRFLOW_HOME)") from error
-    except KafkaOffsetsError:
-        raise
-    except Exception as error:  # a broken configuration raises many types, some of which quote passwords
-        known = isinstance(error, ImportError) or type(error).__module__.startswith("airflow.")
-        raise UsageError(
-            f"{option}: Airflow is not configured ({error if known else type(error).__name__}): see what "
-            "'airflow info' says"
-        ) from error
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-def _open_checkpoint(uri: str | None, checkpoint_conn_id: str | None) -> SparkCheckpoint | None:
-    if uri and checkpoint_conn_id:
-        with _airflow("--checkpoint-conn-id"):
-            from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-
-            return spark_checkpoint(uri, checkpoint_conn_id)
-    if checkpoint_conn_id:
-        raise UsageError(
-            "--checkpoint-conn-id is for the storage of a checkpoint: give --checkpoint URI as well"
-        )
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
-    return None if uri is None else SparkCheckpoint(uri)
 
 
 def _read_scenario(**options: Any) -> Scenario:
@@ -249,6 +238,9 @@ def _read_scenario(**options: Any) -> Scenario:
     given = {
         f"--{name.replace('_', '-')}": None if value is False else value for name, value in options.items()
     }
+    for option, value in given.items():
+        if value is not None and is_nothing(value):
+            raise UsageError(f"{option} {value}: expected a value")
     option, value = exactly_one(given)
     if value is True:
         return parse_scenario("to_offset", option.removeprefix("--to-"))
@@ -277,35 +269,6 @@ save_option = click.option(
     "Kafka's CSV.",
 )
 
-broker_options = (
-    click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="The Kafka cluster."),
-    click.option(
-        "--command-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="File of librdkafka properties, such as security.protocol=SASL_SSL.",
-    ),
-    click.option("--kafka-config-id", metavar="ID", help="Airflow connection, in place of the two above."),
-    duration_option("--timeout", 30, "for each call; four times as long for all calls together."),
-)
-
-client_options = combined("client", _open_client, *broker_options)
-admin_client_options = combined("client", _open_admin_client, *broker_options)
-
-_conn_id_option = click.option(
-    "--checkpoint-conn-id",
-    metavar="ID",
-    help="Airflow connection of the checkpoint's storage. Default: the storage driver's own credentials.",
-)
-
-checkpoint_argument = combined("checkpoint", _open_checkpoint, click.argument("uri"), _conn_id_option)
-
-
-def checkpoint_option(text: str, *, required: bool = False) -> Option:
-    """Return the options that name a checkpoint; the text says what for."""
-    uri = click.option("--checkpoint", "uri", metavar="URI", required=required, help=text)
-    return combined("checkpoint", _open_checkpoint, uri, _conn_id_option)
-
-
 scenario_options = combined(
     "scenario",
     _read_scenario,
@@ -315,7 +278,7 @@ scenario_options = combined(
     click.option("--to-offset", metavar="N", help="To one offset for every partition, or Spark's JSON."),
     click.option("--to-datetime", metavar="TIME", help="To a time in ISO 8601; UTC without a zone."),
     click.option("--shift-by", type=int, metavar="N", help="By this many offsets; negative for back."),
-    click.option("--by-duration", metavar="DURATION", help="To a time ago: seconds, or such as PT1H."),
+    click.option("--by-duration", metavar="DURATION", help="To a time ago, such as 2h."),
     click.option("--to-batch", metavar="N", help="To the end of a batch of the checkpoint that is moved."),
     click.option("--from-file", metavar="FILE", help="To Kafka's CSV: [group,]topic,partition,offset lines."),
 )

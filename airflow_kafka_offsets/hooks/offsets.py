@@ -186,7 +186,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
         Compare the groups of a pipeline with its checkpoint, and both with the log; nothing is changed.
 
         :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or
-            ISO 8601 text.
+            text such as ``10m``.
         :param min_headroom: how long retention leaves the oldest unread record, at least; by default that is
             not asked for.
         :return: ``version``, ``drifted`` and ``groups``, see

@@ -87,14 +87,18 @@ def group_commits(client: OffsetsReader, group_id: str, scope: TopicScope) -> Co
         if not client.sees_all_topics():
             _check_hidden(client, group_id, everywhere)
         if not everywhere:
-            raise NoCommitError(
-                f"group {group_id!r} has no committed offsets on this broker: correct group_id or the "
-                "connection; Kafka also forgets a group that nobody joins, 7 days after its last commit by "
-                "default; name topics= to look at partitions without a commit"
-            )
+            raise _no_commits(group_id)
         topics = scope.narrowed(tp.topic for tp in everywhere)
         return {tp: everywhere.get(tp) for tp in partitions_in(client, topics)}
     return client.committed(group_id, partitions_in(client, scope))
+
+
+def _no_commits(group_id: str) -> NoCommitError:
+    return NoCommitError(
+        f"group {group_id!r} has no committed offsets on this broker: correct group_id or the connection; "
+        "Kafka also forgets a group that nobody joins, 7 days after its last commit by default; name topics= "
+        "to look at partitions without a commit"
+    )
 
 
 def last_commits(
@@ -150,15 +154,21 @@ def lag_of(
     return replace(lag, headroom=headrooms(client, lag.read_up_to, logs, strict=False))
 
 
-def lags_of_all_groups(
-    client: OffsetsClient, *, isolation_level: IsolationLevel = "read_uncommitted"
+def lags_of_groups(
+    client: OffsetsClient,
+    group_ids: Iterable[str] | None = None,
+    *,
+    isolation_level: IsolationLevel = "read_uncommitted",
 ) -> dict[str, Lag | KafkaOffsetsError]:
     """
-    Return the lag of every group of the cluster, or why it is unknown; all groups are asked together.
+    Return the lag of groups, or why it is unknown; all groups are asked together.
 
-    :return: group -> its lag; without partitions if it has no commits.
+    :param group_ids: the groups; ``None`` for all of the cluster.
+    :return: group -> its lag. One that has committed nothing has a lag without partitions, or, if it was
+        named, a NoCommitError.
     """
-    found = client.committed_groups({group.group_id: None for group in client.list_groups()})
+    names = [group.group_id for group in client.list_groups()] if group_ids is None else list(group_ids)
+    found = client.committed_groups(dict.fromkeys(names))
     # Before the logs: then a live group can only seem further behind.
     on_broker: dict[str, list[int]] = client.partitions()
     on_broker |= client.partitions(_topics(found) - on_broker.keys())  # Kafka's own
@@ -166,7 +176,10 @@ def lags_of_all_groups(
     positions: dict[str, Positions] = {}
     for group_id, commits in sorted(found.items()):
         try:
-            positions[group_id] = _positions_of_all(client, group_id, commits, on_broker)
+            found_at = _positions_of_all(client, group_id, commits, on_broker)
+            if group_ids is not None and not found_at:
+                raise _no_commits(group_id)
+            positions[group_id] = found_at
         except KafkaOffsetsError as error:  # noqa: PERF203  # each group has its own
             results[group_id] = error
     try:

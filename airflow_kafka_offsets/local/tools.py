@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.jars import kafka_classpath, silent
+from airflow_kafka_offsets.local.jars import kafka_classpath, silent, tools_classpath
 from airflow_kafka_offsets.local.java import find_java
 
 if TYPE_CHECKING:
@@ -17,19 +17,20 @@ CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 """The class behind ``kafka-consumer-groups``."""
 
 
-def java_command(*options: str, progress: Callable[[str], None] = silent) -> list[str]:
-    """Return the command that runs a class of Kafka's jars, up to the class."""
-    classpath = os.pathsep.join(map(str, kafka_classpath(progress)))
+def java_command(*options: str, progress: Callable[[str], None] = silent, tools: bool = False) -> list[str]:
+    """Return the command that runs a class of Kafka's jars, or of its tools' jars, up to the class."""
+    classpath = os.pathsep.join(map(str, (tools_classpath if tools else kafka_classpath)(progress)))
     # The fast compiler only, and a simple collector: ready sooner, smaller.
     return [str(find_java().path), *options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath]
 
 
 def run_tool(class_name: str, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """Run a class of Kafka's jars without its log; one that does not finish in time is a SetupError."""
+    """Run a class of Kafka's tools without its log; one that does not finish in time is a SetupError."""
     options = ("-Xmx256m", "-Dlog4j2.level=OFF", "-Dlog4j2.statusLoggerLevel=OFF")
     try:
         return subprocess.run(
-            [*java_command(*options), class_name, *arguments],
+            # StorageTool and others are in the broker's jar: their package is kafka, not org.apache.kafka.
+            [*java_command(*options, tools=not class_name.startswith("kafka.")), class_name, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
@@ -23,10 +24,10 @@ MAX_BYTES = 4_000
 MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 268
 """The metadata is stored once a partition, and a commit must fit into one record batch."""
-_NUMBERS = ("map_index", "batch", "move", "partitions", "at", "started", "clears", "try_number")
+_NUMBERS = ("map_index", "iteration", "batch", "move", "partitions", "at", "started", "clears", "try_number")
 _FIRST_TO_GO = ("try_number", "user", "partitions", "at", "task", "dag", "tool")
 _LAST_TO_GO = (
-    *("map_index", "clears", "started", "run", "batch", "move"),
+    *("map_index", "iteration", "clears", "started", "run", "batch", "move"),
     *("token", "key", "topic", "cluster", "query"),
 )
 _LAST_SECOND = 253_402_300_799
@@ -60,7 +61,8 @@ class CommitMetadata:
     """
     What a commit records about its origin; whatever is empty is left out.
 
-    :param map_index: ``-1`` for a task that is not mapped; in a task loop (Airflow 3.4) the iteration.
+    :param map_index: ``-1`` for a task that is not mapped.
+    :param iteration: of the task loop (Airflow 3.4) that the task is in; ``None`` outside a loop.
     :param user: who triggered the run.
     :param query: id of the Spark query, stable over its restarts.
     :param move: number of the newest move of the query's checkpoint when its position was read, 0 if it was
@@ -73,7 +75,8 @@ class CommitMetadata:
     :param started: when the run was started, in seconds since 1970, see :class:`RunStart`.
     :param clears: how often the run was cleared until then.
     :param try_number: Airflow's number of the task's try: before the first one it has committed nothing.
-    :param key: in place of DAG, task and map index where these take too many bytes, see :attr:`identity`.
+    :param key: in place of DAG, task, map index and iteration where these take too many bytes, see
+        :attr:`identity`.
     :param at: when the commit was made, in seconds since 1970.
     :param cluster: id of the Kafka cluster that it was made on. MirrorMaker copies it to another one.
     :param topic: id of the topic, which it does not get again when it is created again.
@@ -83,6 +86,7 @@ class CommitMetadata:
     run: str = ""
     task: str = ""
     map_index: int = -1
+    iteration: int | None = None
     user: str = ""
     query: str = ""
     batch: int | None = None
@@ -129,7 +133,8 @@ class CommitMetadata:
         """Identifies one task of one run, whichever of its tries it is; empty if it is none."""
         if self.key or not (self.run and self.task):
             return self.key
-        text = json.dumps([self.dag, self.run, self.task, self.map_index])
+        loop = [] if self.iteration is None else [self.iteration]
+        text = json.dumps([self.dag, self.run, self.task, self.map_index, *loop])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
@@ -165,13 +170,7 @@ class CommitMetadata:
     @classmethod
     def parse(cls, text: str | None) -> CommitMetadata | None:
         """Read a commit's metadata; ``None`` if it is not ours (empty, unreadable, another client's)."""
-        if not text or len(text) > _MOST_CHARACTERS:
-            return None
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError):  # others may write what they like, brackets in brackets too
-            return None
-        return cls.of(values) if isinstance(values, Mapping) else None
+        return _parse(text) if text and len(text) <= _MOST_CHARACTERS else None
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> CommitMetadata | None:
@@ -185,6 +184,16 @@ class CommitMetadata:
         task = ".".join(filter(None, (self.dag, self.task)))
         who = f"run {self.run}{task and f' of {task}'}" if self.run else self.tool or "an unnamed commit"
         return shorten(f"{who} (query {self.query}, batch {self.batch})" if self.query else who, _SHOWN)
+
+
+# The partitions of one commit share a text, and several rules look at each of them.
+@lru_cache(maxsize=100)
+def _parse(text: str) -> CommitMetadata | None:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):  # others may write what they like, brackets in brackets too
+        return None
+    return CommitMetadata.of(values) if isinstance(values, Mapping) else None
 
 
 def _fits(name: str, value: object) -> bool:

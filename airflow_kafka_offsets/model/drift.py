@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_kafka_offsets.model.drift_verdict import PASSING, REMEDIES, PartitionDrift, Verdict
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, unknown_lines
+from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE, duration_text, parse_duration
 from airflow_kafka_offsets.model.table import align, offset_cell
@@ -100,6 +101,14 @@ class DriftReport:
         return {
             entry.topic_partition: entry.headroom for entry in self.partitions if entry.headroom is not None
         }
+
+    @property
+    def lag(self) -> Lag:
+        """The group's lag, in the topics where it is known for every partition."""
+        unknown = {entry.topic_partition.topic for entry in self.partitions if not entry.lag_is_known}
+        known = [entry for entry in self.partitions if entry.topic_partition.topic not in unknown]
+        logs = {entry.topic_partition: entry.log for entry in known if entry.log is not None}
+        return Lag.measure(self.group_id, {entry.topic_partition: entry.committed for entry in known}, logs)
 
     @property
     def last_commit_age_seconds(self) -> int | None:

@@ -166,6 +166,13 @@ class PartitionDrift:
         position = self.position
         return 0 if self.log is None or position is None else max(0, self.log.start - position)
 
+    @property
+    def lag_is_known(self) -> bool:
+        """Whether the group's position is in this log, or there is nothing to read."""
+        if self.log is None or self.verdict == "topic recreated":
+            return False
+        return self.committed is not None or self.log.end == self.log.start
+
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with the same keys for every verdict."""
         headroom = self.headroom.as_json() if self.headroom else UNCOUNTED if self.min_headroom else {}

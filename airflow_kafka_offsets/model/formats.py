@@ -61,16 +61,17 @@ def parse_offsets(value: object, what: str = "offsets", *, show: Show = shorten)
 
 def parse_positions(value: object, what: str = "positions", *, show: Show = shorten) -> Positions:
     """Read offsets in Spark's form where ``null`` stands for a partition without a commit."""
+    given = value
     if isinstance(value, str):
         value = load_json(value, what, show=show)
     if not isinstance(value, Mapping) or not value:
-        raise _malformed(what, show(value))
+        raise _malformed(what, show(given))
     positions: Positions = {}
     for topic, partitions in value.items():
         if not isinstance(topic, str) or not is_topic_name(topic):
             raise _malformed(what, f"{_shown(topic, show)} in place of a topic")
         if not isinstance(partitions, Mapping) or not partitions:
-            raise _malformed(what, show(value))
+            raise _malformed(what, show(given))
         for partition, offset in partitions.items():
             number = _partition(partition)
             if number is None or TopicPartition(topic, number) in positions:

@@ -296,7 +296,7 @@ class Groups:
 
 def parse_group_id(value: object) -> GroupIds:
     """Read the ``group_id`` parameter, see :meth:`Groups.parse`."""
-    value = load_names(value, "group_id", _FORM)
+    given, value = value, load_names(value, "group_id", _FORM)
     if isinstance(value, str) and not is_nothing(value):
         return check_group(value)
     if isinstance(value, Mapping) and value and all(key and isinstance(key, str) for key in value):
@@ -304,7 +304,7 @@ def parse_group_id(value: object) -> GroupIds:
         groups = {key: load_names(group, names[key], _FORM) for key, group in value.items()}
         if all(isinstance(name, str) and not (name.strip() and is_nothing(name)) for name in groups.values()):
             return {key: check_group(group, names[key]) for key, group in groups.items()}
-    raise UsageError(f"group_id: found {shorten(value)}; expected {_FORM}")
+    raise UsageError(f"group_id: found {shorten(given)}; expected {_FORM}")
 
 
 def _quoted(names: Iterable[str]) -> str:

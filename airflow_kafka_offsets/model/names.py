@@ -10,6 +10,9 @@ from airflow_kafka_offsets.model.text import is_plain, shorten
 MAX_GROUP_BYTES = 32_767
 """Kafka's protocol writes a name's length as a signed 16-bit integer."""
 
+SPARK_CONF_KEY = "spark.kafka_offsets.pipeline"
+"""Under which a Spark job finds the names that its DAG has given to the pipeline."""
+
 _EXPECTED = "the name of a consumer group"
 _WHITESPACE = " \t\n\v\f\r"
 """What the client cuts off at the beginning of a setting: C's ``isspace``."""

@@ -37,6 +37,11 @@ _DURATION = re.compile(
 )
 """What ``java.time.Duration.parse`` takes, without signs."""
 
+_SHORT_DURATION = re.compile(
+    r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)s)?"
+)
+"""Such as ``2h`` or ``1h30m``. In small letters only: in ISO 8601 an ``M`` may stand for months."""
+
 MAX_PATTERN = 50_000
 """Characters of a regular expression: compiling one takes 200 bytes for each."""
 
@@ -98,8 +103,8 @@ def parse_duration(
     value: object, parameter: str, *, most: timedelta = LONGEST, zero: bool = True
 ) -> timedelta | None:
     """
-    Read a duration: seconds, a timedelta, or ISO 8601 text as Kafka's tool takes it, such as ``PT10M`` or
-    ``P1DT2H``.
+    Read a duration: seconds, a timedelta, text such as ``10m``, ``7d`` or ``1h30m``, or ISO 8601 text as
+    Kafka's tool takes it, such as ``PT10M`` or ``P1DT2H``.
 
     :return: the duration, ``None`` for ``None``.
     """
@@ -108,7 +113,7 @@ def parse_duration(
     text = _brief(value) if isinstance(value, str) else value
     duration = text if isinstance(text, timedelta) else timedelta(-1)
     with suppress(ValueError, OverflowError):
-        if isinstance(text, str) and (found := _DURATION.fullmatch(text.upper())) and any(found.groups()):
+        if isinstance(text, str) and (found := _match_duration(text)):
             days, hours, minutes, seconds = (float(number or 0) for number in found.groups())
             duration = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         elif isinstance(text, str | int | float) and not isinstance(text, bool):
@@ -116,10 +121,15 @@ def parse_duration(
     if not timedelta(0) <= duration <= most or (not duration and not zero):
         longest = f"{most.days} days" if most.days else f"{most.total_seconds():g} seconds"
         raise UsageError(
-            f"{parameter}={shorten(value)}: expected seconds, a duration such as 'PT10M', or a timedelta, "
+            f"{parameter}={shorten(value)}: expected seconds, or a duration such as '10m' or 'PT10M', "
             f"{'' if zero else 'above 0 and '}of at most {longest}"
         )
     return duration
+
+
+def _match_duration(text: str) -> re.Match[str] | None:
+    found = _SHORT_DURATION.fullmatch(text) or _DURATION.fullmatch(text.upper())
+    return found if found and any(found.groups()) else None
 
 
 def parse_seconds(

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from airflow_kafka_offsets.errors import CheckpointMovedError, CommitError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commits,
@@ -198,6 +199,14 @@ class OffsetPlan:
         starts = {move.topic_partition: move.log.start for move in self.moves}
         asked = {tp: offset for tp, offset in self.clamped.items() if offset is not None}
         return sum(max(0, starts[tp] - max(0, offset)) for tp, offset in asked.items())
+
+    @property
+    def lag(self) -> Lag:
+        """The lag when the plan is carried out, without the topics of which a partition is left alone."""
+        partial = {tp.topic for tp in self.skipped}
+        moves = [move for move in self.moves if move.topic_partition.topic not in partial]
+        logs = {move.topic_partition: move.log for move in moves}
+        return Lag.measure(self.group_id, {move.topic_partition: move.after for move in moves}, logs)
 
     def shown(self) -> tuple[list[PartitionMove], str]:
         """Return the moves that a table shows, and a line about the others."""

@@ -50,14 +50,21 @@ def other_logs_than(client: OffsetsClient, window: OffsetWindow) -> list[str]:
 
 
 def committed_by(client: OffsetsClient, named: Groups, run: CommitMetadata) -> bool:
-    """Whether a run made one of the groups' present commits, as their metadata shows."""
+    """
+    Whether a run made one of the groups' present commits, as their metadata shows.
+
+    :param run: in a task loop only this iteration and later ones count: those before it have committed too.
+    """
+    first = -1 if run.iteration is None else run.iteration
     for group, topics in named.scopes().items():
         try:
             partitions = group_positions(client, group, topics)
         except NoCommitError:
             continue
         for commit in last_commits(client, group, partitions).values():
-            if commit is not None and commit.by is not None and run.same_run(commit.by):
+            by = None if commit is None else commit.by
+            loop = -1 if by is None or by.iteration is None else by.iteration
+            if by is not None and run.same_run(by) and loop >= first:
                 return True
     return False
 

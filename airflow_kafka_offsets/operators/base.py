@@ -34,8 +34,8 @@ from airflow_kafka_offsets.operators.outlets import GroupMove, GroupOutlets
 from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.failures import failing_at_once
 from airflow_kafka_offsets.task.given import GivenOptions, check_literals, is_template
-from airflow_kafka_offsets.task.identity import clear_mark, instance_index, run_start
-from airflow_kafka_offsets.task.metrics import count_commit, count_refused, count_reset
+from airflow_kafka_offsets.task.identity import clear_mark, iteration, map_index, run_start
+from airflow_kafka_offsets.task.metrics import count_commit, count_refused, count_reset, report_lag
 from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ class OffsetsOperator(GivenOptions, BaseOperator):
     """Whether log and receipt have the times of the records, for which a move waits some seconds at most."""
     count_move = staticmethod(count_commit)
     """Counts what was carried out, for each group and its topics."""
+    reports_lag: bool = True
+    """Whether it commits all partitions that its groups read, so that their lag is known."""
 
     def __init__(
         self,
@@ -216,6 +218,8 @@ class OffsetsOperator(GivenOptions, BaseOperator):
             if self._moves(receipt) != self._moves(planned):
                 self._group_outlets.send(context, self.kafka_config_id, self._moves(receipt), batch_id)
             self.count_move(self._moving)
+            if self.reports_lag:
+                report_lag(group.lag for group in written)
             self.outlets = self._group_outlets.present
         return receipt
 
@@ -246,11 +250,13 @@ class MovingOperator(OffsetsOperator):
         ``hudi`` table: a batch that is recorded there is not discarded. (templated)
     :param allow_state: move a query that keeps state although its state stays as it is. (templated)
     :param quiet_period: time without a write to the checkpoint after which the query counts as stopped:
-        seconds (10 by default), a timedelta or ISO 8601 text; the task waits for it if it must. (templated)
+        seconds (10 by default), a timedelta or text such as ``30s``; the task waits for it if it must.
+        (templated)
     """
 
     moves_on_purpose: ClassVar[bool] = True
     shows_times: ClassVar[bool] = True
+    reports_lag = False
     does: ClassVar[str]
     """``reset`` or ``restore``, for the metadata of its commits."""
     count_move = staticmethod(count_reset)
@@ -309,15 +315,18 @@ def commit_metadata(context: Context) -> CommitMetadata:
     """Return what a commit of this task run records about its origin."""
     ti, dag_run = context.get("ti"), context.get("dag_run")
     dag, run, task = (getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id"))
-    started, index, region = run_start(context), instance_index(context), getattr(ti, "region_id", None)
+    started, index, loop = run_start(context), map_index(context), iteration(context)
     # A retry has the same token. Another iteration of a task loop, a run that was created again after it was
-    # deleted, and the task after it was cleared have another one.
-    token = json.dumps([dag, run, task, index, region, clear_mark(context), started.at], default=str)
+    # deleted, and the task after it was cleared have another one. An iteration whose loop was cleared shows
+    # it only by its region.
+    region = getattr(ti, "region_id", None)
+    token = json.dumps([dag, run, task, index, loop, region, clear_mark(context), started.at], default=str)
     return CommitMetadata(
         dag=dag or "",
         run=run or "",
         task=task or "",
         map_index=index,
+        iteration=loop,
         user=getattr(dag_run, "triggering_user_name", None) or "",
         token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
         started=started.at,

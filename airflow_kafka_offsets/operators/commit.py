@@ -120,6 +120,7 @@ class CommitOffsetsOperator(OffsetsOperator):
         if store_conn_id is None:
             self.check_unused("without store_conn_id", store_table=_STORE_TABLE, store_pipeline=None)
         self._overtaken: PipelinePlan | None = None
+        self.reports_lag = offsets is None
         self.check_parameters()
 
     def execute(self, context: Context) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -14,13 +13,13 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, parse_grace, reports_json
-from airflow_kafka_offsets.model.drift_verdict import REMEDIES
+from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.parameters import choice, parse_interval
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.drift import pipeline_drift
+from airflow_kafka_offsets.moves.drift_of_many import CheckedPipeline, pipelines_json
 from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.task.failures import failing_at_once
@@ -41,45 +40,6 @@ Cluster = Callable[[str], "tuple[OffsetsClient, Callable[[], int | None]]"]
 """The client of a Kafka connection, and what gives that cluster's retention of offsets."""
 
 
-@dataclass(frozen=True)
-class CheckedPipeline:
-    """
-    What was found out about one pipeline.
-
-    :param pipeline: its names.
-    :param reports: one for each group; none if it could not be checked.
-    :param error: why it could not be checked.
-    :param retriable: whether that may pass by itself.
-    """
-
-    pipeline: KafkaPipeline
-    reports: tuple[DriftReport, ...] = ()
-    error: str | None = None
-    retriable: bool = False
-
-    @property
-    def drifted(self) -> bool:
-        """Whether anything counts as drift."""
-        return any(report.drifted for report in self.reports)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain JSON: the five names, ``drifted``, ``groups`` and ``error``."""
-        names = dict(self.pipeline)
-        if isinstance(self.pipeline.group_id, Mapping):
-            names["group_id"] = dict(self.pipeline.group_id)
-        return {**names, **reports_json(self.reports), "error": self.error, "retriable": self.retriable}
-
-    def failures(self) -> list[str]:
-        """Return a line for each group that has drifted, or why the pipeline could not be checked."""
-        if self.error is not None:
-            return [f"group {shorten(self.pipeline.group_id)!r} could not be checked: {self.error}"]
-        return [
-            "; ".join([report.summary(), *(f"{verdict}: {REMEDIES[verdict]}" for verdict in report.drift)])
-            for report in self.reports
-            if report.drifted
-        ]
-
-
 class CheckOffsetDriftOperator(OffsetsOperator):
     """
     Compare checkpoints, consumer groups and logs, partition by partition. Nothing is ever changed.
@@ -95,8 +55,8 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the
         same keys; checked in one task with one client for each Kafka connection. Either this, or the five
         names of one pipeline. (templated)
-    :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or ISO
-        8601 text such as ``PT10M``; 0 by default. (templated)
+    :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or
+        text such as ``10m`` or ``PT10M``; 0 by default. (templated)
     :param min_headroom: how long retention leaves the oldest record that was not read, at least: a duration
         as above. Less is drift (``expiring``), and so is a headroom that cannot be known. By default it is
         not asked for. (templated)
@@ -162,11 +122,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
                 return client, cache(client.offsets_retention_minutes)
 
             checked = [self._check(pipeline, cluster, grace) for pipeline in pipelines]
-        report = {
-            "version": REPORT_VERSION,
-            "drifted": any(one.drifted for one in checked),
-            "pipelines": [one.as_json() for one in checked],
-        }
+        report = pipelines_json(checked)
         push_result(context, report)
         failed = [one for one in checked if one.error is not None or (one.drifted and policy == "fail")]
         if failed:

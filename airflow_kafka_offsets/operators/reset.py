@@ -77,8 +77,8 @@ class ResetOffsetsOperator(MovingOperator):
     :param to_datetime: each partition's first record at or after this time, else its log end; ISO 8601, UTC
         where no zone is given. (templated)
     :param shift_by: number of offsets to move by, negative for back. (templated)
-    :param by_duration: as ``to_datetime``, for now less this duration: a timedelta, seconds, or ISO 8601 such
-        as ``P1DT2H``. (templated)
+    :param by_duration: as ``to_datetime``, for now less this duration: a timedelta, seconds, or text such
+        as ``2h`` or ``P1DT2H``. (templated)
     :param to_batch: the end of this batch of the checkpoint, which must be finished and still there: Spark
         keeps the last 100 (``spark.sql.streaming.minBatchesToRetain``). Only with a ``checkpoint_location``.
         The end is what the batch's file in ``offsets`` says: where the next batch begins, also after a move

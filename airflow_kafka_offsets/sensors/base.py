@@ -50,8 +50,8 @@ class OffsetsSensor(GivenOptions, BaseSensorOperator):
     or is skipped; in ``mode="reschedule"`` that is the reading of the last poll, if the broker answered then.
 
     ``poke_interval`` is also the interval in the triggerer. In the UI a mapped task has the name of its
-    group, unless ``map_index_template`` is given. Durations are seconds, a timedelta or ISO 8601 text such as
-    ``PT30M``.
+    group, unless ``map_index_template`` is given. Durations are seconds, a timedelta or text such as ``30m``
+    or ``PT30M``.
 
     :param group_id: the consumer group, or ``{topic: group}``. Not needed where a checkpoint is given.
         (templated, a mapping's keys are not)

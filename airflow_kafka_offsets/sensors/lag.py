@@ -32,7 +32,7 @@ class ConsumerGroupLagSensor(OffsetsSensor):
     :param max_lag: records in all partitions together. (templated)
     :param max_partition_lag: records in each partition. (templated)
     :param max_time_lag: how long ago the oldest record that was not read may have been written: seconds, a
-        timedelta or ISO 8601 text such as ``PT10M``. The record's own time counts. (templated)
+        timedelta or text such as ``10m`` or ``PT10M``. The record's own time counts. (templated)
     :param min_headroom: how long retention leaves the oldest record that was not read, at least: a duration
         as above. Where that cannot be known the wait goes on, and the reading says why; a right that is
         missing fails the task. (templated)

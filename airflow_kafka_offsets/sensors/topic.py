@@ -28,7 +28,7 @@ class TopicReachedSensor(OffsetsSensor):
     :param on_idle_partition: ``wait`` (default) for every partition; ``ignore`` those that are idle, as long
         as another partition of the topic has reached the time. (templated)
     :param idle_after: with ``ignore``: a partition is idle when its newest record is older than this:
-        seconds, a timedelta or ISO 8601 text. 10 minutes. (templated)
+        seconds, a timedelta or text such as ``10m``. 10 minutes. (templated)
     """
 
     wait_class = TopicWait

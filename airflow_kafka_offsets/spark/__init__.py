@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.spark.kafka_options import spark_kafka_options
     from airflow_kafka_offsets.spark.listener.launcher import launcher_path, spark_py_files
     from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
+    from airflow_kafka_offsets.spark.names import pipeline_names
     from airflow_kafka_offsets.spark.read import read_window, reading_window
     from airflow_kafka_offsets.spark.starting import starting_offsets
     from airflow_kafka_offsets.spark.stores import SqlOffsetStore
@@ -26,6 +27,7 @@ __all__ = [
     "commit_ranges",
     "committing",
     "launcher_path",
+    "pipeline_names",
     "read_window",
     "reading_window",
     "spark_kafka_options",
@@ -42,6 +44,7 @@ _MODULES = {
     "commit_ranges": "spark.commit",
     "committing": "spark.listener.listener",
     "launcher_path": "spark.listener.launcher",
+    "pipeline_names": "spark.names",
     "read_window": "spark.read",
     "reading_window": "spark.read",
     "spark_kafka_options": "spark.kafka_options",

@@ -31,8 +31,12 @@ def run_start(context: Context) -> RunStart:
     )
 
 
-def instance_index(context: Context) -> int:
-    """Return the map index of a task, or its iteration in a task loop (Airflow 3.4); ``-1`` outside both."""
-    ti = context.get("ti")
-    indexes = (getattr(ti, name, None) for name in ("region_index", "map_index"))
-    return next((index for index in indexes if index not in ("", None)), -1)
+def map_index(context: Context) -> int:
+    """Return the index of a mapped task, ``-1`` for another one."""
+    index = getattr(context.get("ti"), "map_index", None)
+    return -1 if index is None else index
+
+
+def iteration(context: Context) -> int | None:
+    """Return the iteration of the task loop that a task is in (Airflow 3.4), ``None`` outside a loop."""
+    return getattr(context.get("loop"), "index", None)

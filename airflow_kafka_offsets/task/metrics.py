@@ -96,10 +96,11 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
 @_never_raising
 def report_drift(reports: Iterable[DriftReport]) -> None:
     """
-    Report ``kafka_offsets.drift``, the drifted partitions of each group and topic, also none, and
-    ``kafka_offsets.headroom`` where it was measured.
+    Report ``kafka_offsets.drift``, the drifted partitions of each group and topic, also none,
+    ``kafka_offsets.lag`` where it is known, and ``kafka_offsets.headroom`` where it was measured.
     """
     for report in reports:
+        report_lag([report.lag])
         drifted: Counter[str] = Counter({entry.topic_partition.topic: 0 for entry in report.partitions})
         drifted.update(entry.topic_partition.topic for found in report.drift.values() for entry in found)
         for topic, partitions in drifted.items():

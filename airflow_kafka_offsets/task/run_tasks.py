@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.recovery import Work
+from airflow_kafka_offsets.task.identity import iteration, map_index
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
@@ -46,11 +48,15 @@ def tasks_that_move(task: BaseOperator) -> list[str]:
 
 
 def identities(by: CommitMetadata, task_ids: Collection[str]) -> set[str]:
-    """Return the identities in commits of other tasks of a run, mapped with the same index or not mapped."""
+    """
+    Return the identities in commits of other tasks of a run: mapped with the same index or not mapped, in the
+    same iteration of a task loop or outside it.
+    """
     return {
-        replace(by, task=name, map_index=index, key="").identity
+        replace(by, task=name, map_index=index, iteration=loop, key="").identity
         for name in task_ids
         for index in {-1, by.map_index}
+        for loop in {None, by.iteration}
     }
 
 
@@ -60,6 +66,7 @@ def _flat(task: Any, *, upstream: bool) -> set[str]:
 
 def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, list[str | None]]:
     ti: Any = context["ti"]
+    _check_newest_iteration(context, ti)
     found: dict[str, list[str | None]] = {name: [] for name in tasks}
     group = _mapped_group(of)
     for names in _told_apart(sorted(tasks)):
@@ -72,6 +79,25 @@ def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, li
             if group is None or _mapped_group(tasks[name]) != group or key == f"{name}_{ti.map_index}":
                 found[name].append(None if state is None else str(state))
     return found
+
+
+def _check_newest_iteration(context: Context, ti: Any) -> None:
+    """
+    Refuse to look at other tasks from an iteration of a task loop that has later ones.
+
+    Airflow tells the states of the newest iteration only: there a task that runs now has ended already.
+    """
+    if iteration(context) is None:
+        return
+    key = ti.task_id if map_index(context) < 0 else f"{ti.task_id}_{ti.map_index}"
+    by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id])
+    state = by_run.get(ti.run_id, {}).get(key)
+    if str(state) != "running":
+        raise PlanRefusedError(
+            f"iteration {iteration(context)} of the task loop was cleared without the later ones (found "
+            f"{ti.task_id} as {state} in the newest), and Airflow tells only the states of the newest: clear "
+            "the iteration with the later ones, or trigger a new run"
+        )
 
 
 def _mapped_group(task: Any) -> str | None:

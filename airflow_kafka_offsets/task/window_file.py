@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_ARGUMENT = 100_000
 """Bytes of a window that is handed over as text: Linux limits one argument to 128 KiB."""
 
-RUN = ("dag_id", "run_id", "task_id", "map_index")
+RUN = ("dag_id", "run_id", "task_id", "map_index", "iteration")
 """What of a window's source names the task run that planned it."""
 RUN_START = ("run_started", "run_clears")
 """What of it tells that run from a deleted one with the same id."""
@@ -79,12 +79,14 @@ def planned_in(window: OffsetWindow) -> RunStart:
 
 def not_this_run(uri: str, window: OffsetWindow) -> PlanRefusedError:
     """Return the refusal of a file that another run's window is in."""
-    found = ", ".join(f"{name}={shorten(window.source.get(name))}" for name in RUN)
+    names = (name for name in RUN if window.source.get(name) is not None)
+    found = ", ".join(f"{name}={shorten(window.source[name])}" for name in names)
     return PlanRefusedError(
         [
             f"window_file={shorten(uri)} holds the window of another run ({found}): give each run a file of "
             "its own, as with "
-            'window_file=\'.../{{ run_id | replace(":", "") }}.json\', and each mapped task its own'
+            'window_file=\'.../{{ run_id | replace(":", "") }}.json\', and each mapped task or loop '
+            "iteration its own"
         ]
     )
 

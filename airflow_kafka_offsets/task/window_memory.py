@@ -14,14 +14,12 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import conf
-
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.window_checks import committed_by
-from airflow_kafka_offsets.task.identity import instance_index, run_start
+from airflow_kafka_offsets.task.identity import iteration, map_index, run_start
 from airflow_kafka_offsets.task.window_file import (
     RUN,
     RUN_START,
@@ -42,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _KEY = "kafka_offsets.window"
+_BEGUN = "kafka_offsets.window_begun"
+"""Shows that the task's state of earlier tries is still there, also if none of them has kept a window."""
 _COMMITTED = "kafka_offsets.committed_window"
 
 
@@ -62,9 +62,15 @@ class WindowMemory:
         self._cleared = (getattr(dag_run, "clear_number", 0) or 0) > 0
         start = run_start(context)
         self.run: dict[str, Any] = {name: getattr(ti, name, None) for name in RUN}
-        self.run |= {"map_index": instance_index(context), **dict(zip(RUN_START, start, strict=True))}
+        loop = iteration(context)
+        self.run |= {"map_index": map_index(context), **dict(zip(RUN_START, start, strict=True))}
+        self.run |= {} if loop is None else {"iteration": loop}
         self._run = CommitMetadata(
-            dag=str(self.run["dag_id"]), run=str(self.run["run_id"]), started=start.at, clears=start.clears
+            dag=str(self.run["dag_id"]),
+            run=str(self.run["run_id"]),
+            started=start.at,
+            clears=start.clears,
+            iteration=loop,
         )
 
     def recall(self) -> OffsetWindow | None:
@@ -104,27 +110,32 @@ class WindowMemory:
         """
         Refuse to plan from where the group is now for a run that may have had a window.
 
-        A task that has not run before had none. One that is only tried again had none that anybody used,
-        since what follows runs after it has succeeded. With the task's own state, what is not kept was never
-        planned, unless Airflow forgets it when the task succeeds.
+        A task that has not run before had none, unless it is in a task loop: Airflow makes the iterations
+        after a cleared one anew. A task that is only tried again had none that anybody used, since what
+        follows runs after it has succeeded. While Airflow keeps the task's state, what is not in it was never
+        planned. Airflow may forget it when the task succeeds (``clear_on_success``) and, from 3.4 on, when it
+        is cleared.
 
         :raises PlanRefusedError: if the run was cleared, or has committed.
         """
-        forgotten = conf.getboolean("state_store", "clear_on_success", fallback=False)
-        if (self._store is not None and not forgotten) or not self._ran_before:
+        if self._store is not None and self._store.get(_BEGUN) is not None:
             return
-        has_group = named.group_id is not None
-        if not self._cleared and not (has_group and committed_by(client, named, self._run)):
-            return
-        found = "was cleared" if self._cleared else "has committed already"
-        raise PlanRefusedError(
-            [
-                f"this run {found}, and which records it read is not known any more; those from 'committed' "
-                "or 'earliest', or until 'latest', are others now: trigger a new run for them. A run can be "
-                "cleared if start and end are times or offsets, or with window_file, or on Airflow 3.3 and "
-                "later without [state_store] clear_on_success"
-            ]
-        )
+        in_loop, has_group = self._run.iteration is not None, named.group_id is not None
+        cleared = self._cleared and (self._ran_before or (in_loop and not has_group))
+        may_have_run = self._ran_before or (in_loop and self._cleared)
+        if cleared or (may_have_run and has_group and committed_by(client, named, self._run)):
+            found = "was cleared" if cleared else "has committed already"
+            raise PlanRefusedError(
+                [
+                    f"this run {found}, and which records it read is not known any more; those from "
+                    "'committed' or 'earliest', or until 'latest', are others now: trigger a new run for "
+                    "them. A run can be cleared if start and end are times or offsets, with window_file, or "
+                    "where Airflow has kept the task's state (3.3 and later without [state_store] "
+                    "clear_on_success; on 3.4 clear with 'Keep task state')"
+                ]
+            )
+        if self._store is not None:
+            self._store.set(_BEGUN, True, retention=timedelta.max)
 
 
 class CommitMemory:

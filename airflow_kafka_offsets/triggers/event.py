@@ -54,7 +54,7 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     again; before that it fires once more after a restart while the backlog stays. It never gives up: what is
     wrong is logged, and the next poll may succeed.
 
-    Durations are seconds, a timedelta or ISO 8601 text such as ``PT10M``.
+    Durations are seconds, a timedelta or text such as ``10m`` or ``PT10M``.
 
     Parameters that are not described here are those of
     :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`.

@@ -2,64 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from inspect import signature
 from typing import Annotated, Any
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
-from airflow.models.dag import DagModel
-from airflow.utils.session import create_session
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.ui.airflow_api import AsUser, in_thread
+from airflow_kafka_offsets.ui.fresh import Fresh
 
-may_read_dag = requires_access_dag("GET", DagAccessEntity.XCOM)
-"""Guard of the routes below ``dags/{dag_id}``: what they show is in the DAG's XCom."""
+REMEMBERED = 5.0
+"""Seconds for which what a user may read is remembered."""
+
+# What the tab shows of a DAG comes from these.
+_SHOWN = (DagAccessEntity.XCOM, DagAccessEntity.TASK_INSTANCE, DagAccessEntity.TASK)
+
+Rights = Fresh[tuple[str, str], bool]
+"""By user and DAG."""
+
+
+def as_user(request: Request, user: GetUserDep) -> AsUser:
+    """Return what asks Airflow's API as the user of a request."""
+    return AsUser.of(request, user, request.app.state.turns)
+
+
+AsUserDep = Annotated[AsUser, Depends(as_user)]
 
 
 class ReadableDags:
-    """The DAGs of which a user may read the XCom."""
+    """
+    The DAGs of which a user may read all that the tab shows, by Airflow's own guards.
 
-    def __init__(self, user: Any) -> None:
+    :param user: of the request.
+    """
+
+    def __init__(self, request: Request, user: Any, identity: str) -> None:
+        self._request = request
         self._user = user
-        self._manager: BaseAuthManager[Any] = get_auth_manager()
+        self._identity = identity
+        self._rights: Rights = request.app.state.rights
 
-    def ids(self) -> set[str]:
-        """Return the DAGs that the user may read, as Airflow's own lists do."""
-        return set(self._manager.get_authorized_dag_ids(user=self._user, method="GET"))
+    async def ids(self) -> frozenset[str]:
+        """Return the DAGs that Airflow's own lists show to the user."""
+        listed = get_auth_manager().get_authorized_dag_ids
+        return frozenset(await in_thread(lambda: listed(user=self._user, method="GET")))
 
-    def with_xcom(self, dag_ids: Collection[str]) -> set[str]:
-        """Return those of some DAGs of which the user may read the XCom too."""
-        return {dag_id for dag_id, team in self._teams(dag_ids) if self._may_read(dag_id, team)}
+    async def of(self, dag_ids: Collection[str]) -> set[str]:
+        """Return those of some DAGs that the user may read."""
+        known = {dag_id: self._rights.known((self._identity, dag_id)) for dag_id in dag_ids}
+        if asked := [dag_id for dag_id, allowed in known.items() if allowed is None]:
+            found = await in_thread(lambda: {dag_id: self._may_read(dag_id) for dag_id in asked})
+            for dag_id, allowed in found.items():
+                self._rights.put((self._identity, dag_id), allowed)
+            known |= found
+        return {dag_id for dag_id, allowed in known.items() if allowed}
 
-    def _may_read(self, dag_id: str, team: str | None) -> bool:
-        details = DagDetails(id=dag_id, team_name=team) if team else DagDetails(id=dag_id)
-        return self._manager.is_authorized_dag(
-            method="GET", access_entity=DagAccessEntity.XCOM, details=details, user=self._user
-        )
-
-    @staticmethod
-    def _teams(dag_ids: Collection[str]) -> Iterator[tuple[str, str | None]]:
-        names = sorted(dag_ids)
-        # Airflow 3.1 has no call for several DAGs.
-        of_all = getattr(DagModel, "get_dag_id_to_team_name_mapping", None)
-        with create_session(scoped=False) as session:
-            teams = of_all(names, session=session) if of_all else {}
-            for name in names:
-                yield name, teams.get(name) if of_all else DagModel.get_team_name(name, session=session)
+    def _may_read(self, dag_id: str) -> bool:
+        try:
+            for entity in _SHOWN:
+                guard: Callable[..., None] = requires_access_dag("GET", entity, dag_id)
+                guard(self._request, self._user)
+        except HTTPException:
+            return False
+        # For Airflow's API the tilde is every DAG.
+        return dag_id != "~"
 
 
-def readable_dags(user: GetUserDep) -> ReadableDags:
+def readable_dags(request: Request, user: GetUserDep, ask: AsUserDep) -> ReadableDags:
     """Return the DAGs that the user of a request may read."""
-    return ReadableDags(user)
+    return ReadableDags(request, user, ask.identity)
 
 
 ReadableDagsDep = Annotated[ReadableDags, Depends(readable_dags)]
+
+
+async def may_read_dag(dag_id: str, readable: ReadableDagsDep) -> None:
+    """Guard of the routes below ``dags/{dag_id}``."""
+    if not await readable.of([dag_id]):
+        raise HTTPException(403, "Forbidden")
 
 
 def check_frames() -> None:

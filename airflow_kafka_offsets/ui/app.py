@@ -11,10 +11,13 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_kafka_offsets.ui.access import check_frames, check_guards
+from airflow_kafka_offsets.ui.access import REMEMBERED, check_frames, check_guards
+from airflow_kafka_offsets.ui.airflow_api import AirflowError, Turns
+from airflow_kafka_offsets.ui.dags import Dags
 from airflow_kafka_offsets.ui.fresh import Fresh
 from airflow_kafka_offsets.ui.live import FRESH, Live
-from airflow_kafka_offsets.ui.routes import dag_routes, find, user_routes
+from airflow_kafka_offsets.ui.routes import dag_routes, user_routes
+from airflow_kafka_offsets.ui.task_instances import Moves
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -29,8 +32,9 @@ HEADERS = {
 }
 """Of every response that does not set them itself."""
 
-_MOST_FOUND = 200
-"""Lists of pipelines that are kept for a few seconds: of single DAGs, and of all that a user may read."""
+_MOST_RIGHTS = 100_000
+_MOST_PASTS = 200
+_MOST_RECEIPTS = 50
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +56,14 @@ def make_app(live: Live | None = None) -> FastAPI:
         redirect_slashes=False,
         dependencies=[Depends(get_user)],
         lifespan=_lifespan,
-        exception_handlers={Exception: _failed},
+        exception_handlers={AirflowError: _unanswered, Exception: _failed},
     )
     app.state.live = live or Live()
-    app.state.found = Fresh(find, FRESH, _MOST_FOUND)
+    app.state.turns = Turns()
+    app.state.rights = Fresh(REMEMBERED, _MOST_RIGHTS)
+    app.state.dags = Dags(Moves())
+    app.state.pasts = Fresh(FRESH, _MOST_PASTS)
+    app.state.receipts = Fresh(FRESH, _MOST_RECEIPTS)
     app.include_router(user_routes)
     app.include_router(dag_routes)
     app.add_middleware(SecurityHeaders)
@@ -86,6 +94,10 @@ class SecurityHeaders:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.live.close()
+
+
+async def _unanswered(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return JSONResponse({"detail": str(error)}, 503, HEADERS)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

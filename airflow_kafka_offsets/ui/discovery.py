@@ -1,44 +1,46 @@
-"""Finds the pipelines of DAGs in what Airflow knows: serialized DAGs, rendered fields and receipts."""
+"""Finds the pipelines of a DAG in what Airflow's API says: tasks, rendered fields and receipts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_kafka_offsets.ui.airflow_api import AsUser
 from airflow_kafka_offsets.ui.pipelines import (
     DEFAULTS,
     NamedTask,
     Pipeline,
     check_names,
     merged,
+    named_tasks,
     only_names,
     read_pipelines,
-    unresolved,
 )
 from airflow_kafka_offsets.ui.receipts import Move
-from airflow_kafka_offsets.ui.results import newest_moves
-from airflow_kafka_offsets.ui.store import TaskName, all_named_tasks, rendered_names
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+from airflow_kafka_offsets.ui.task_instances import Moves, Row, newest, past
 
 _LOOKS = ("drift", "wait")
 """Kinds of tasks that move nothing."""
+
+_MOST_TRIED = 50
+"""Instances of a task in which its newest result is searched."""
 
 
 @dataclass
 class Found:
     """
-    The pipelines of some DAGs.
+    The pipelines of a DAG.
 
+    :param tasks: those that name them.
     :param last_moves: the newest move of each task and map index.
-    :param problems: for each task that names what is no pipeline: its DAG, and a sentence.
+    :param problems: a sentence for each task that names what is no pipeline.
     """
 
+    tasks: list[NamedTask] = field(default_factory=list)
     pipelines: list[Pipeline] = field(default_factory=list)
     last_moves: list[Move] = field(default_factory=list)
-    problems: list[tuple[str, str]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
     def last_move(self, pipeline: Pipeline) -> Move | None:
         """Return the newest move of a pipeline; what only looks, and what was only planned, is none."""
@@ -54,30 +56,48 @@ class Found:
         return next((pipeline for pipeline in self.pipelines if pipeline.key == key), None)
 
 
-def find_pipelines(session: Session, dag_ids: Collection[str]) -> Found:
+async def find_pipelines(ask: AsUser, moves: Moves, dag_id: str) -> Found:
     """
-    Return the pipelines that tasks of some DAGs name.
+    Return the pipelines that tasks of a DAG name.
 
-    The DAG's file says most; the newest run what templates and mapped tasks name; receipts the rest.
+    The newest run of each task says what it names; what Airflow no longer keeps of it, its receipt says.
     """
-    tasks = {(task.dag_id, task.task_id): task for task in all_named_tasks(session, dag_ids)}
-    open_tasks = [name for name, task in tasks.items() if not task.complete]
-    found = Found(last_moves=newest_moves(session, {name: task.kind for name, task in tasks.items()}))
-    rendered: dict[TaskName, list[tuple[int, Mapping[str, Any]]]] = {}
-    for name, index, fields in rendered_names(session, open_tasks):
-        rendered.setdefault(name, []).append((index, fields))
-    reported: dict[TaskName, list[Move]] = {}
-    for move in found.last_moves:
-        reported.setdefault((move.instance.dag_id, move.instance.task_id), []).append(move)
-    named: list[Pipeline] = []
-    for name, task in tasks.items():
-        for pipeline in _pipelines_of(task, rendered.get(name, ()), reported.get(name, ())):
+    listed = await ask.get("dags", dag_id, "tasks")
+    tasks = named_tasks(dag_id, listed["tasks"]) if listed else []
+    if not tasks:
+        return Found()
+    found, named = Found(tasks=tasks), []
+    instances = await newest(ask, tasks)
+    for task in tasks:
+        rows = instances[task.task_id]
+        rendered = list(_rendered(task, rows))
+        # What only looks moves nothing.
+        newest_moves = [] if rendered and task.kind in _LOOKS else await _newest_moves(ask, moves, task, rows)
+        found.last_moves += newest_moves
+        for pipeline in rendered or list(_reported(task, newest_moves)) or [_open(task)]:
             if problem := check_names(pipeline.names):
-                found.problems.append((task.dag_id, f"DAG {task.dag_id}, task {task.task_id}: {problem}"))
+                found.problems.append(f"DAG {dag_id}, task {task.task_id}: {problem}")
             elif pipeline.group_ids or pipeline.checkpoint or pipeline.unresolved:
                 named.append(pipeline)
     found.pipelines = merged(named)
     found.problems = list(dict.fromkeys(found.problems))
+    return found
+
+
+async def _newest_moves(ask: AsUser, moves: Moves, task: NamedTask, rows: Sequence[Row]) -> list[Move]:
+    """Return the newest move of a task, or of each of its map indexes."""
+    mapped = bool(rows) and rows[0]["map_index"] >= 0
+    found = []
+    for row in rows:
+        if (move := await moves.of(ask, row, task.kind)) is not None:
+            found.append(move)
+            if not mapped:
+                return found
+    if not found and rows:
+        # The newest have failed, or left nothing.
+        for row in await past(ask, task, None, _MOST_TRIED):
+            if (move := await moves.of(ask, row, task.kind)) is not None:
+                return [move]
     return found
 
 
@@ -98,49 +118,33 @@ def concerns(move: Move, pipeline: Pipeline) -> bool:
     return bool(move.groups) or move.checkpoint is None
 
 
-def _pipelines_of(
-    task: NamedTask, rendered: Iterable[tuple[int, Mapping[str, Any]]], moves: Iterable[Move]
-) -> Iterator[Pipeline]:
-    literal = [_pipeline(task, names, "dag", indexes) for names, indexes in task.entries]
-    if task.complete:
-        yield from literal
-        return
-    by_run = list(_rendered(task, rendered)) or list(_reported(task, moves))
-    yield from literal
-    yield from by_run
-    if not (literal or by_run):
-        # It shows that there is something, and which of its names no run has rendered yet.
-        open_names = dict(task.names)
-        if task.mapped and not unresolved(task.names):
-            open_names["group_id"] = "{{ mapped }}"
-        yield _pipeline(task, open_names, "dag")
-
-
-def _rendered(task: NamedTask, rendered: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[Pipeline]:
-    for index, fields in rendered:
+def _rendered(task: NamedTask, rows: Sequence[Row]) -> Iterator[Pipeline]:
+    run_id = next((row["dag_run_id"] for row in rows if row["rendered_fields"]), None)
+    for row in rows:
+        fields = row["rendered_fields"]
+        if row["dag_run_id"] != run_id or not fields:
+            continue
         listed = fields.get("pipelines")
-        # Who lists pipelines names none beside them.
-        several, others = ([fields], task.names) if listed is None else (read_pipelines(listed), DEFAULTS)
-        for names in several:
-            indexes = frozenset([index]) if task.mapped else None
-            yield _pipeline(task, {**others, **only_names(names)}, "run", indexes)
+        for names in [fields] if listed is None else read_pipelines(listed):
+            yield _pipeline(task, names, "run", row["map_index"])
 
 
 def _reported(task: NamedTask, moves: Iterable[Move]) -> Iterator[Pipeline]:
     for move in moves:
-        indexes = frozenset([move.instance.map_index]) if task.mapped else None
+        index = move.instance.map_index
         for names in move.named:
-            yield _pipeline(task, only_names(names), "receipt", indexes)
+            yield _pipeline(task, names, "receipt", index)
         if not move.named and (move.groups or move.checkpoint):
-            group_id = task.names.get("group_id")
             known: dict[str, Any] = {"group_id": move.groups[0]} if len(move.groups) == 1 else {}
             known |= {"checkpoint_location": move.checkpoint} if move.checkpoint else {}
-            if len(move.groups) > 1 and isinstance(group_id, Mapping):
-                known["group_id"] = group_id
-            yield _pipeline(task, {**task.names, **known}, "receipt", indexes)
+            yield _pipeline(task, known, "receipt", index)
 
 
-def _pipeline(
-    task: NamedTask, names: Mapping[str, Any], found_in: str, indexes: frozenset[int] | None = None
-) -> Pipeline:
-    return Pipeline(task.dag_id, dict(names), ((task, indexes),), frozenset([found_in]))
+def _open(task: NamedTask) -> Pipeline:
+    """Return the pipeline of a task that has not run: it shows that there is something."""
+    return _pipeline(task, {"group_id": "{{ not known yet }}"}, "dag")
+
+
+def _pipeline(task: NamedTask, names: Mapping[str, Any], found_in: str, map_index: int = -1) -> Pipeline:
+    indexes = frozenset([map_index]) if map_index >= 0 else None
+    return Pipeline(task.dag_id, DEFAULTS | only_names(names), ((task, indexes),), frozenset([found_in]))

@@ -1,23 +1,15 @@
-"""Values that are made once for everybody who asks within a few seconds."""
+"""Values that are made once for everybody who asks within a while."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from threading import Lock
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-
-
-@dataclass
-class _Entry:
-    lock: Lock = field(default_factory=Lock)
-    until: float = 0.0
-    value: Any = None
 
 
 class Fresh(Generic[K, V]):
@@ -28,28 +20,50 @@ class Fresh(Generic[K, V]):
     :param most: values that are kept.
     """
 
-    def __init__(self, make: Callable[[K], V], seconds: float, most: int) -> None:
-        self._make = make
+    def __init__(self, seconds: float, most: int) -> None:
         self._seconds = seconds
         self._most = most
-        self._lock = Lock()
-        self._entries: OrderedDict[K, _Entry] = OrderedDict()
+        self._values: OrderedDict[K, tuple[float, V]] = OrderedDict()
+        self._under_way: dict[K, asyncio.Task[V]] = {}
 
-    def get(self, key: K) -> V:
-        """Return the value of a key, as it was at most so many seconds ago."""
-        with self._lock:
-            entry = self._entries.setdefault(key, _Entry())
-            self._entries.move_to_end(key)
-            while len(self._entries) > self._most:
-                self._entries.popitem(last=False)
-        with entry.lock:
-            if time.monotonic() >= entry.until:
-                entry.value = self._make(key)
-                entry.until = time.monotonic() + self._seconds
-            value: V = entry.value
+    def known(self, key: K, seconds: float | None = None) -> V | None:
+        """Return the value of a key if it is new enough, ``None`` if there is none."""
+        made_at, value = self._values.get(key, (None, None))
+        within = self._seconds if seconds is None else seconds
+        if made_at is None or time.monotonic() - made_at >= within:
+            return None
+        self._values.move_to_end(key)
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        """Keep a value."""
+        self._values[key] = (time.monotonic(), value)
+        self._values.move_to_end(key)
+        while len(self._values) > self._most:
+            self._values.popitem(last=False)
+
+    async def get(self, key: K, make: Callable[[], Awaitable[V]], seconds: float | None = None) -> V:
+        """
+        Return the value of a key, as it was at most so many seconds ago.
+
+        Who leaves meanwhile does not end it for the others. A failure is not kept.
+        """
+        if (value := self.known(key, seconds)) is not None:
             return value
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.ensure_future(self._make(key, make))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
+
+    async def _make(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
+        try:
+            value = await make()
+            self.put(key, value)
+            return value
+        finally:
+            del self._under_way[key]
 
     def clear(self) -> None:
         """Forget all values."""
-        with self._lock:
-            self._entries.clear()
+        self._values.clear()

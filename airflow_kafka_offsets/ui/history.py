@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from datetime import datetime
+from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.pipeline import group_uri
-from airflow_kafka_offsets.ui.discovery import concerns
-from airflow_kafka_offsets.ui.pipelines import Pipeline, check_names
+from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError
+from airflow_kafka_offsets.ui.discovery import Found, concerns
+from airflow_kafka_offsets.ui.pipelines import NamedTask, Pipeline
 from airflow_kafka_offsets.ui.receipts import Move
 from airflow_kafka_offsets.ui.responses import MoveResponse
-from airflow_kafka_offsets.ui.results import Budget, moves_of
-from airflow_kafka_offsets.ui.store import all_named_tasks, group_events
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+from airflow_kafka_offsets.ui.task_instances import Budget, Moves, Row, past
 
 MOST_MOVES = 200
-_MOST_READ = 600
+_MOST_ASSETS = 500
+"""Assets of which the URI begins as that of a group."""
+
 _MOVE_NOTHING = ("wait", "drift")
 
 READING_WITHIN = 2.0
@@ -29,94 +28,132 @@ READING_WITHIN = 2.0
 
 _UNREAD = "results of tasks are not read yet: they appear when this page asks again, within a minute"
 
-
-class Readable(Protocol):
-    """Tells which DAGs a user may read."""
-
-    def ids(self) -> set[str]:
-        """Return the DAGs that the user may read."""
-
-    def with_xcom(self, dag_ids: Collection[str]) -> set[str]:
-        """Return those of some DAGs of which the user may read the XCom."""
+Key = tuple[str | None, str | None, str | None, int | None]
 
 
-def moves(
-    session: Session, pipeline: Pipeline, readable: Readable, within: float = READING_WITHIN
-) -> tuple[list[MoveResponse], list[str]]:
+class Past:
     """
-    Return the newest moves of a pipeline, the oldest first, and a sentence if some are missing.
+    Reads the past of one pipeline.
 
-    :param within: seconds for reading receipts; the next time those are read that take longer.
+    :param moves: what task instances have left.
+    :param ids: the DAGs that Airflow shows to the user.
+    :param elsewhere: what was found of the other DAGs that the user may read.
     """
-    budget = Budget(within)
-    tasks = {(task.dag_id, task.task_id): task.kind for task, _ in pipeline.tasks}
-    indexes = {(task.dag_id, task.task_id): kept for task, kept in pipeline.tasks}
-    read = moves_of(session, tasks, indexes, _MOST_READ, budget)
-    own = map(response, islice((move for move in read if concerns(move, pipeline)), MOST_MOVES))
-    found = {(each.dag_id, each.run_id, each.task_id, each.map_index): each for each in own}
-    uris = list(_uris(pipeline))
-    events = [event for _, event in group_events(session, uris, MOST_MOVES)]
-    visible = readable.with_xcom({event.source_dag_id for event in events if event.source_dag_id})
-    # An event without a DAG came through Airflow's API.
-    shown = [event for event in events if event.source_dag_id is None or event.source_dag_id in visible]
-    # What a task of another DAG left says more than its event, and without an outlet there is no event.
-    elsewhere = (
-        *islice(_elsewhere(session, pipeline, shown, budget), MOST_MOVES),
-        *islice(_named_elsewhere(session, pipeline, readable, budget), MOST_MOVES),
-    )
-    for each in map(response, elsewhere):
-        found.setdefault((each.dag_id, each.run_id, each.task_id, each.map_index), each)
-    for event in shown:
-        move = _of_event(event, tasks)
-        found.setdefault((move.dag_id, move.run_id, move.task_id, move.map_index), move)
-    problems = [f"{budget.unread:,} {_UNREAD}"] if budget.unread else []
-    return sorted(found.values(), key=lambda move: move.at)[-MOST_MOVES:], problems
 
+    def __init__(
+        self,
+        ask: AsUser,
+        moves: Moves,
+        pipeline: Pipeline,
+        ids: frozenset[str],
+        elsewhere: Mapping[str, Found],
+        within: float,
+    ) -> None:
+        self._ask = ask
+        self._moves = moves
+        self._pipeline = pipeline
+        self._ids = ids
+        self._elsewhere = elsewhere
+        self._budget = Budget(within)
 
-def _elsewhere(
-    session: Session, pipeline: Pipeline, events: Collection[Any], budget: Budget
-) -> Iterator[Move]:
-    """Return the moves behind the events of other DAGs' tasks."""
-    sources = {
-        (event.source_dag_id, event.source_task_id)
-        for event in events
-        if event.source_dag_id != pipeline.dag_id
-    }
-    named = all_named_tasks(session, {dag_id for dag_id, _ in sources if dag_id is not None})
-    kinds = {name: task.kind for task in named if (name := (task.dag_id, task.task_id)) in sources}
-    known = {
-        (event.source_dag_id, event.source_run_id, event.source_task_id, event.source_map_index)
-        for event in events
-    }
-    for move in moves_of(session, kinds, dict.fromkeys(kinds), _MOST_READ, budget):
-        of = move.instance
-        if (of.dag_id, of.run_id, of.task_id, of.map_index) not in known:
-            continue
-        yield _part(move, pipeline)
+    async def read(self) -> tuple[list[MoveResponse], list[str]]:
+        """Return the newest moves of a pipeline, the oldest first, and a sentence if some are missing."""
+        events = await self._events()
+        found: list[MoveResponse] = []
+        seen: set[Key] = set()
+        # What a task of another DAG left says more than its event, which only a task with an outlet has.
+        for moves in (await self._own(), await self._behind(events), await self._named_elsewhere()):
+            # In a loop a task has several instances with one name.
+            found += [response(move) for move in moves if _key(move) not in seen]
+            seen |= set(map(_key, moves))
+        kinds: dict[tuple[str | None, str | None], str] = {
+            (task.dag_id, task.task_id): task.kind for task, _ in self._pipeline.tasks
+        }
+        found += [_of_event(event, kinds) for event in events if _source(event) not in seen]
+        unread = self._budget.unread
+        problems = [f"{unread:,} {_UNREAD}"] if unread else []
+        return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], problems
 
+    async def _own(self) -> list[Move]:
+        pipeline = self._pipeline
+        return await self._read(pipeline.tasks, lambda move: concerns(move, pipeline))
 
-def _named_elsewhere(
-    session: Session, pipeline: Pipeline, readable: Readable, budget: Budget
-) -> Iterator[Move]:
-    """Return the moves of other DAGs' tasks that name the same pipeline as literals."""
-    others = [
-        other
-        for task in all_named_tasks(session, readable.ids() - {pipeline.dag_id})
-        if task.kind not in _MOVE_NOTHING and task.operator != "PlanOffsetWindowOperator"
-        for names, indexes in task.entries
-        if check_names(names) is None
-        and _is_same(other := Pipeline(task.dag_id, names, ((task, indexes),)), pipeline)
-    ]
-    visible = readable.with_xcom({other.dag_id for other in others}) if others else set()
-    others = [other for other in others if other.dag_id in visible]
-    kinds = {(task.dag_id, task.task_id): task.kind for other in others for task, _ in other.tasks}
-    for move in moves_of(session, kinds, dict.fromkeys(kinds), _MOST_READ, budget):
-        # A commit moves its groups only, a reset and a restore the checkpoint too.
-        of_checkpoint = move.kind in ("reset", "restore") and _is_at(move.checkpoint, pipeline)
-        if (of_checkpoint or not set(move.groups).isdisjoint(pipeline.group_ids)) and any(
-            concerns(move, other) for other in others
-        ):
-            yield _part(move, pipeline)
+    async def _behind(self, events: Collection[Mapping[str, Any]]) -> list[Move]:
+        """Return the moves behind the events of other DAGs' tasks."""
+        known = {_source(event) for event in events}
+        names = {(dag_id, task_id) for dag_id, _, task_id, _ in known}
+        tasks = [
+            (task, None)
+            for found in self._elsewhere.values()
+            for task in found.tasks
+            if (task.dag_id, task.task_id) in names
+        ]
+        moves = await self._read(tasks, lambda move: _key(move) in known)
+        return [_part(move, self._pipeline) for move in moves]
+
+    async def _named_elsewhere(self) -> list[Move]:
+        """Return the moves of other DAGs' tasks that name the same pipeline."""
+        pipeline = self._pipeline
+        others = [
+            other
+            for found in self._elsewhere.values()
+            for other in found.pipelines
+            if _is_same(other, pipeline)
+        ]
+        tasks = {
+            (task, indexes)
+            for other in others
+            for task, indexes in other.tasks
+            if task.kind not in _MOVE_NOTHING and task.operator != "PlanOffsetWindowOperator"
+        }
+
+        def is_its(move: Move) -> bool:
+            # A commit moves its groups only, a reset and a restore the checkpoint too.
+            of_checkpoint = move.kind in ("reset", "restore") and _is_at(move.checkpoint, pipeline)
+            return (of_checkpoint or not set(move.groups).isdisjoint(pipeline.group_ids)) and any(
+                concerns(move, other) for other in others
+            )
+
+        return [_part(move, pipeline) for move in await self._read(tasks, is_its)]
+
+    async def _read(
+        self, tasks: Iterable[tuple[NamedTask, frozenset[int] | None]], wanted: Callable[[Move], bool]
+    ) -> list[Move]:
+        """Return the newest moves of some tasks, the newest first."""
+        rows: list[tuple[Row, NamedTask]] = []
+        for task, indexes in tasks:
+            rows += [(row, task) for row in await past(self._ask, task, indexes, MOST_MOVES)]
+        rows.sort(key=lambda each: each[0]["start_date"] or "", reverse=True)
+        found: list[Move] = []
+        for row, task in rows:
+            move = await self._moves.of(self._ask, row, task.kind, self._budget)
+            if move is not None and wanted(move):
+                found.append(move)
+            if len(found) == MOST_MOVES:
+                break
+        return found
+
+    async def _events(self) -> list[Mapping[str, Any]]:
+        """Return the newest events of the groups' assets that the user may read."""
+        found: list[Mapping[str, Any]] = []
+        for uri in _uris(self._pipeline):
+            # Who may not read assets sees the moves of tasks all the same.
+            with suppress(RefusedError):
+                # A pattern's percent sign and underscore stand for others.
+                listed = await self._ask.pages(
+                    _MOST_ASSETS, "assets", of="assets", uri_pattern=uri, only_active=False
+                )
+                for asset in listed:
+                    if asset["uri"] == uri:
+                        found += await self._ask.pages(
+                            MOST_MOVES,
+                            *("assets", "events"),
+                            of="asset_events",
+                            asset_id=asset["id"],
+                            order_by="-timestamp",
+                        )
+        # An event without a DAG came through Airflow's API. Airflow 3.1 lists those of all DAGs.
+        return [event for event in found if event["source_dag_id"] in {None, *self._ids}]
 
 
 def _is_same(other: Pipeline, pipeline: Pipeline) -> bool:
@@ -167,15 +204,27 @@ def _uris(pipeline: Pipeline) -> Iterator[str]:
             yield group_uri(pipeline.kafka_config_id, group_id)
 
 
-def _of_event(event: Any, kinds: Any) -> MoveResponse:
-    extra = event.extra if isinstance(event.extra, dict) else {}
+def _source(event: Mapping[str, Any]) -> Key:
+    names = ("source_dag_id", "source_run_id", "source_task_id", "source_map_index")
+    dag_id, run_id, task_id, map_index = (event.get(name) for name in names)
+    return dag_id, run_id, task_id, map_index
+
+
+def _key(move: Move) -> Key:
+    of = move.instance
+    return of.dag_id, of.run_id, of.task_id, of.map_index
+
+
+def _of_event(event: Mapping[str, Any], kinds: Mapping[tuple[str | None, str | None], str]) -> MoveResponse:
+    extra = event["extra"] if isinstance(event["extra"], dict) else {}
     records = extra.get("records")
+    dag_id, run_id, task_id, map_index = _source(event)
     return MoveResponse(
-        at=event.timestamp,
-        kind=kinds.get((event.source_dag_id, event.source_task_id), "commit"),
-        dag_id=event.source_dag_id,
-        run_id=event.source_run_id,
-        task_id=event.source_task_id,
-        map_index=event.source_map_index,
+        at=datetime.fromisoformat(event["timestamp"]),
+        kind=kinds.get((dag_id, task_id), "commit"),
+        dag_id=dag_id,
+        run_id=run_id,
+        task_id=task_id,
+        map_index=map_index,
         records=records if isinstance(records, int) and not isinstance(records, bool) else None,
     )

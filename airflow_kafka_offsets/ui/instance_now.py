@@ -7,17 +7,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.ui import store
-from airflow_kafka_offsets.ui.instances import names_of, rows_of
+from airflow_kafka_offsets.ui.instances import Left, rows_of
 from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, only_names
 from airflow_kafka_offsets.ui.receipt_times import places
-from airflow_kafka_offsets.ui.receipts import Value, kind_of_value, own_value
+from airflow_kafka_offsets.ui.receipts import Value, kind_of_value
 from airflow_kafka_offsets.ui.responses import RecordTimes, Since, TaskInstanceNow, WaitResponse
 from airflow_kafka_offsets.ui.since import moved_partitions
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
     from airflow_kafka_offsets.ui.live import Answer, Live
 
 _WAITING = ("running", "deferred", "up_for_reschedule")
@@ -39,35 +36,28 @@ class Asked:
     rows: int = 0
 
 
-def ask(session: Session, live: Live, dag_id: str, run_id: str, task_id: str, map_index: int) -> Asked | None:
-    """Ask about a task instance; ``None`` if there is no such instance."""
-    found = store.task_instance(session, dag_id, run_id, task_id, map_index)
-    if found is None:
-        return None
-    state = None if found.state is None else str(found.state)
-    value = own_value(found.value)
+def ask(live: Live, left: Left) -> Asked:
+    """Ask about a task instance."""
+    state, value, dag_id = left.state, left.value, left.row["dag_id"]
     if value is not None and kind_of_value(value) == "receipt":
-        names = names_of(session, found, dag_id, run_id, task_id, map_index)
         rows = rows_of(value)
         asked = places(rows)
-        if not asked or is_unknown(names.get("kafka_config_id", "***")):
+        if not asked or is_unknown(left.rendered.get("kafka_config_id", "***")):
             return Asked(state)
         answer = live.ask(
             "times",
-            Pipeline(dag_id, {"kafka_config_id": names["kafka_config_id"]}),
+            Pipeline(dag_id, {"kafka_config_id": left.rendered["kafka_config_id"]}),
             offsets=list(asked.values()),
             moved={} if value.get("plan_only") else moved_partitions(rows),
-            made_ms=int(found.timestamp.timestamp() * 1000),
+            made_ms=int(left.at.timestamp() * 1000),
         )
         return Asked(state, answer, list(asked), len(rows))
-    if state in _WAITING:
-        fields = store.rendered_of(session, dag_id, run_id, task_id, map_index)
-        if (wait := wait_of(fields, value or {})) is not None:
-            remaining = (value or {}).get("remaining")
-            known = wait["kind"] == "reached" and isinstance(remaining, int)
-            began = [found.timestamp.timestamp(), remaining] if known else None
-            names = only_names(wait["parameters"])
-            return Asked(state, live.ask("wait", Pipeline(dag_id, names), **wait, began=began))
+    if state in _WAITING and (wait := wait_of(left.rendered, value or {})) is not None:
+        remaining = (value or {}).get("remaining")
+        known = wait["kind"] == "reached" and isinstance(remaining, int)
+        began = [left.at.timestamp(), remaining] if known else None
+        names = only_names(wait["parameters"])
+        return Asked(state, live.ask("wait", Pipeline(dag_id, names), **wait, began=began))
     return Asked(state)
 
 

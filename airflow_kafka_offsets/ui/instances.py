@@ -6,14 +6,15 @@ import json
 import shlex
 import unicodedata
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
 
 from airflow_kafka_offsets.model.table import columns
-from airflow_kafka_offsets.ui import store
+from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, in_thread
 from airflow_kafka_offsets.ui.history import response
 from airflow_kafka_offsets.ui.pipelines import is_unknown, kind_of_operator
 from airflow_kafka_offsets.ui.receipts import (
-    Instance,
     Move,
     Value,
     cells,
@@ -28,9 +29,7 @@ from airflow_kafka_offsets.ui.responses import (
     ReceiptTotals,
     TaskInstanceResponse,
 )
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+from airflow_kafka_offsets.ui.task_instances import Row, begun, instance_of, left_at, result
 
 _MOST_IN_COMMAND = 100_000
 """Characters of a receipt that is put into a command."""
@@ -49,49 +48,80 @@ _COLUMNS = (
 )
 
 
-def read(
-    session: Session, dag_id: str, run_id: str, task_id: str, map_index: int
-) -> TaskInstanceResponse | None:
-    """Return what a task instance did or saw, ``None`` if there is no such instance."""
-    found = store.task_instance(session, dag_id, run_id, task_id, map_index)
-    if found is None:
+@dataclass(frozen=True)
+class Left:
+    """
+    A task instance, and what it has left in XCom.
+
+    :param row: the instance as Airflow's API returns it.
+    :param value: ``None`` if it has left nothing of this package.
+    :param at: when it left that, or now.
+    :param iterations: whether it is the newest of several iterations of a loop.
+    """
+
+    row: Row
+    value: Value | None
+    at: datetime
+    iterations: bool = False
+
+    @property
+    def state(self) -> str | None:
+        """The state of the instance."""
+        state: str | None = self.row["state"]
+        return state
+
+    @property
+    def rendered(self) -> Mapping[str, Any]:
+        """What it has rendered; empty if Airflow does not keep it any more."""
+        fields: Mapping[str, Any] = self.row["rendered_fields"]
+        return fields
+
+
+async def find(ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: int) -> Left | None:
+    """Return a task instance, ``None`` if there is no such instance."""
+    if "~" in (run_id, task_id):
         return None
-    result = TaskInstanceResponse(
-        operator=found.operator, state=None if found.state is None else str(found.state)
-    )
-    value = own_value(found.value)
+    index = [] if map_index < 0 else [str(map_index)]
+    row, iterations = None, False
+    try:
+        row = await ask.get("dags", dag_id, "dagRuns", run_id, "taskInstances", task_id, *index)
+    except AirflowError as error:
+        # In a loop (Airflow 3.4) a task has several instances in a run, which an address does not tell apart.
+        if error.status not in (400, 409):
+            raise
+        of_run = await begun(ask, dag_id, 1, run_id, task_id=task_id)
+        row, iterations = (of_run[0] if of_run else None), True
+    if row is None:
+        return None
+    entry = await result(ask, row)
+    value = None if entry is None else await in_thread(own_value, entry["value"])
+    at = datetime.now(tz=timezone.utc) if entry is None else left_at(entry)
+    return Left(row, value, at, iterations)
+
+
+def read(left: Left) -> TaskInstanceResponse:
+    """Return what a task instance did or saw."""
+    row, value = left.row, left.value
+    found = TaskInstanceResponse(operator=row["operator"], state=left.state)
+    if left.iterations:
+        found.problems.append("this is the newest iteration of a loop; the history has the others")
     if value is None:
-        return result
-    instance = Instance(dag_id, run_id, task_id, map_index, found.timestamp, found.try_number, found.state)
-    move = read_move(instance, kind_of_operator(found.operator or ""), value)
+        return found
+    move = read_move(instance_of(row, left.at), kind_of_operator(row["operator"] or ""), value)
     if move is None:
-        result.problems.append("the value in XCom is not in the form of this package, and is not shown")
-        return result
-    result.move = response(move)
+        found.problems.append("the value in XCom is not in the form of this package, and is not shown")
+        return found
+    found.move = response(move)
     match kind_of_value(value):
         case "receipt":
-            names = names_of(session, found, dag_id, run_id, task_id, map_index)
-            result.receipt = receipt_table(value, move)
-            result.undo, problems = undo_command(value, move, names)
-            result.problems += problems
+            found.receipt = receipt_table(value, move)
+            found.undo, problems = undo_command(value, move, left.rendered)
+            found.problems += problems
         case "drift":
-            result.drift = dict(value)
+            found.drift = dict(value)
         case _:
-            result.reading = dict(value)
-    return result
-
-
-def names_of(
-    session: Session, found: Any, dag_id: str, run_id: str, task_id: str, map_index: int
-) -> Mapping[str, Any]:
-    """
-    Return what a task instance named, as far as Airflow still knows it.
-
-    :param found: from :func:`~airflow_kafka_offsets.ui.store.task_instance`.
-    """
-    # Airflow keeps what the newest runs have rendered.
-    rendered = store.rendered_of(session, dag_id, run_id, task_id, map_index)
-    return rendered or store.names_in_version(session, found.dag_version_id, dag_id, task_id, map_index)
+            found.reading = dict(value)
+    return found
 
 
 def receipt_table(value: Value, move: Move) -> ReceiptResponse:
@@ -126,7 +156,7 @@ def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> tuple[st
 
     It only shows what it would do: who runs it adds ``--execute``.
 
-    :param names: what the task instance has rendered, or what its DAG's file says.
+    :param names: what the task instance has rendered.
     :return: no command if nothing was moved, or if it could do something else than to take it back.
     """
     changed = value.get("changed")

@@ -1,10 +1,9 @@
-"""Finds the pipelines that a serialized DAG names."""
+"""Pipelines, and the tasks that name them."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ _KINDS = {
     "CheckOffsetDriftOperator": "drift",
 }
 _TRUNCATED = "Truncated. You can change this behaviour"
-_MOST_COMBINATIONS = 1_000
 
 Names = Mapping[str, Any]
 """The five names of a pipeline, as far as they are given."""
@@ -36,56 +34,16 @@ Names = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class NamedTask:
-    """
-    A task of a DAG that names pipelines.
-
-    :param names: what it names as literals or templates; of a mapped task what its indexes share.
-    :param several: what its indexes name each, or the entries of ``pipelines``; empty if only a run knows.
-    :param numbered: whether the map indexes count the entries of ``several``.
-    """
+    """A task of a DAG that names pipelines; which, only its runs know."""
 
     dag_id: str
     task_id: str
     operator: str
-    names: Names
-    mapped: bool = False
-    several: tuple[Names, ...] = ()
-    numbered: bool = False
 
     @property
     def kind(self) -> str:
         """What its moves are called."""
         return kind_of_operator(self.operator)
-
-    @property
-    def literal(self) -> list[Names]:
-        """The pipelines that the DAG's file names without a template."""
-        return [names for names, _ in self.entries]
-
-    @property
-    def entries(self) -> list[tuple[Names, frozenset[int] | None]]:
-        """The same, each with the map indexes that name it, ``None`` if that is not known."""
-        entries = [{**self.names, **each} for each in self.several] if self.several else [self.names]
-        return [
-            (each, frozenset([index]) if self.numbered else None)
-            for index, each in enumerate(entries)
-            if not unresolved(each)
-        ]
-
-    def names_of(self, map_index: int) -> Names:
-        """Return what one instance names, as far as the DAG's file says; without what may be a default."""
-        if not self.mapped:
-            # Of a mapped task group it names what the group is mapped over.
-            return self.names if map_index < 0 else {}
-        # A derived class may have other defaults, which are not stored for a mapped task.
-        if self.operator not in _KINDS or not (self.numbered and 0 <= map_index < len(self.several)):
-            return {}
-        return {**self.names, **self.several[map_index]}
-
-    @property
-    def complete(self) -> bool:
-        """Whether the DAG's file says all, so that no run has to be asked."""
-        return len(self.literal) == max(1, len(self.several)) and (not self.mapped or bool(self.several))
 
 
 @dataclass(frozen=True)
@@ -167,39 +125,19 @@ def unresolved(names: Names) -> list[str]:
     return [name for name in PIPELINE_PARAMETERS if is_unknown(names.get(name))]
 
 
-def named_tasks(dag_id: str, data: Mapping[str, Any]) -> list[NamedTask]:
+def named_tasks(dag_id: str, listed: Iterable[Mapping[str, Any]]) -> list[NamedTask]:
     """
-    Return the tasks of a serialized DAG that name a pipeline.
+    Return those tasks of a DAG that name a pipeline.
 
     Those of this package, and of classes derived from it: they have the same templated parameters.
+
+    :param listed: the DAG's tasks, as Airflow's API returns them.
     """
     found = []
-    for entry in data.get("dag", {}).get("tasks", ()):
-        task = entry.get("__var", entry)
-        fields = set(task.get("template_fields", ()))
-        if not str(task.get("_task_module", "")).startswith(PACKAGE) and not fields.issuperset(
-            PIPELINE_PARAMETERS
-        ):
-            continue
-        mapped = bool(task.get("_is_mapped"))
-        given = _plain(task.get("partial_kwargs", {}) if mapped else task)
-        expands = _plain(task.get("expand_input"))
-        listed = None if mapped else given.get("pipelines")
-        several = tuple(_expanded(expands) if mapped else read_pipelines(listed))
-        names = DEFAULTS | {name: given[name] for name in PIPELINE_PARAMETERS if given.get(name) is not None}
-        if listed is not None and not several:
-            names["group_id"] = "{{ pipelines }}"
-        found.append(
-            NamedTask(
-                dag_id,
-                str(task["task_id"]),
-                str(task.get("task_type", "")),
-                names,
-                mapped,
-                several,
-                bool(several) and mapped and _is_numbered(expands),
-            )
-        )
+    for task in listed:
+        of, fields = task.get("class_ref") or {}, set(task.get("template_fields") or ())
+        if str(of.get("module_path")).startswith(PACKAGE) or fields.issuperset(PIPELINE_PARAMETERS):
+            found.append(NamedTask(dag_id, str(task["task_id"]), str(of.get("class_name") or "")))
     return found
 
 
@@ -280,37 +218,6 @@ def _joined(
         before = found.get(task.task_id, (task, frozenset()))[1]
         found[task.task_id] = (task, None if before is None or indexes is None else before | indexes)
     return tuple(found.values())
-
-
-def _plain(value: Any) -> Any:
-    """Undo the encoding of dictionaries and lists in a serialized DAG; other kinds are no names."""
-    if isinstance(value, Mapping):
-        if value.keys() == {"__type", "__var"}:
-            return _plain(value["__var"]) if value["__type"] in ("dict", "set", "tuple") else None
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
-
-
-def _expanded(value: Any) -> list[Names]:
-    """Return what each index of a mapped task names; nothing if another task decides that."""
-    expands = value.get("value") if isinstance(value, Mapping) else None
-    if isinstance(expands, list) and all(isinstance(each, Mapping) for each in expands):
-        return [only_names(each) for each in expands]
-    if isinstance(expands, Mapping):
-        names = {name: each for name, each in expands.items() if name in PIPELINE_PARAMETERS}
-        if names and all(isinstance(each, list) for each in names.values()):
-            combinations = itertools.product(*names.values())
-            return [
-                dict(zip(names, each, strict=True))
-                for each in itertools.islice(combinations, _MOST_COMBINATIONS)
-            ]
-    return []
-
-
-def _is_numbered(value: Any) -> bool:
-    # Of several arguments Airflow's order counts, which the database may not keep.
-    expands = value.get("value") if isinstance(value, Mapping) else None
-    return isinstance(expands, list) or (isinstance(expands, Mapping) and len(expands) == 1)
 
 
 def read_pipelines(value: object) -> list[Names]:

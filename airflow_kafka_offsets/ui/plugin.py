@@ -57,6 +57,15 @@ class KafkaOffsetsPlugin(AirflowPlugin):
         )
 
     @cached_property
+    def fastapi_root_middlewares(self) -> list[Any]:  # type: ignore[override]
+        """What tells the app in which Airflow it is."""
+        if self._app is None:
+            return []
+        from airflow_kafka_offsets.ui.airflow_api import FindAirflow
+
+        return [{"middleware": FindAirflow, "name": "Kafka offsets"}]
+
+    @cached_property
     def external_views(self) -> list[Any]:  # type: ignore[override]
         """The views that Airflow shows in a frame."""
         if self._app is None:

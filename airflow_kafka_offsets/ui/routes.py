@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Annotated, Any
 
-from airflow.utils.session import create_session
-from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from pydantic import BaseModel
 
 from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.ui import history, instance_now, instances
-from airflow_kafka_offsets.ui.access import ReadableDags, ReadableDagsDep, may_read_dag
-from airflow_kafka_offsets.ui.discovery import Found, find_pipelines
+from airflow_kafka_offsets.ui.access import AsUserDep, ReadableDags, ReadableDagsDep, may_read_dag
+from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, in_thread
+from airflow_kafka_offsets.ui.dags import Dags, Listed
+from airflow_kafka_offsets.ui.discovery import Found
 from airflow_kafka_offsets.ui.fresh import Fresh
 from airflow_kafka_offsets.ui.live import Answer, Live
 from airflow_kafka_offsets.ui.pages import shell_response, static_response
@@ -32,66 +31,79 @@ from airflow_kafka_offsets.ui.responses import (
     TaskInstanceNow,
     TaskInstanceResponse,
 )
-from airflow_kafka_offsets.ui.store import has_run
 
 UNMAPPED = "{MAP_INDEX}"
 """What Airflow leaves in the address of a task that is not mapped."""
+
+_NAMED = 30.0
+"""Seconds for which a pipeline's names are taken as they were found."""
 
 user_routes = APIRouter()
 dag_routes = APIRouter(dependencies=[Depends(may_read_dag)])
 
 
 @user_routes.get("/", include_in_schema=False)
-def all_pipelines_page(request: Request) -> Response:
+async def all_pipelines_page(request: Request) -> Response:
     """Show all pipelines."""
     return shell_response(request)
 
 
 @user_routes.get("/static/{name}", include_in_schema=False)
-def static_file(request: Request, name: str) -> Response:
+async def static_file(request: Request, name: str) -> Response:
     """Return a file that the pages load."""
     return static_response(request, name)
 
 
 @user_routes.get("/api/pipelines", response_model=Pipelines)
-def all_pipelines(request: Request, readable: ReadableDagsDep) -> Response:
+async def all_pipelines(request: Request, readable: ReadableDagsDep, ask: AsUserDep) -> Response:
     """Return the pipelines of all DAGs that the user may read."""
-    found = _found(request).get(frozenset(readable.ids()))
-    named = {pipeline.dag_id for pipeline in found.pipelines} | {dag_id for dag_id, _ in found.problems}
-    return as_json(_overview(request, found, readable.with_xcom(named)))
+    return as_json(_overview(request, await _all(request, readable, ask)))
 
 
 @dag_routes.get("/dags/{dag_id}", include_in_schema=False)
-def dag_page(request: Request, dag_id: str) -> Response:  # noqa: ARG001  # the guard reads it
+async def dag_page(request: Request, dag_id: str) -> Response:  # noqa: ARG001  # the guard reads it
     """Show the pipelines of one DAG."""
     return shell_response(request)
 
 
 @dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}", include_in_schema=False)
-def task_instance_page(request: Request, dag_id: str, run_id: str, task_id: str, map_index: str) -> Response:  # noqa: ARG001
+async def task_instance_page(
+    request: Request,
+    dag_id: str,  # noqa: ARG001
+    run_id: str,  # noqa: ARG001
+    task_id: str,  # noqa: ARG001
+    map_index: str,  # noqa: ARG001
+) -> Response:
     """Show one task instance."""
     return shell_response(request)
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines", response_model=Pipelines)
-def dag_pipelines(request: Request, dag_id: str) -> Response:
+async def dag_pipelines(request: Request, dag_id: str, ask: AsUserDep) -> Response:
     """Return the pipelines of one DAG; an unknown DAG has none."""
-    return as_json(_overview(request, _found(request).get(frozenset([dag_id])), {dag_id}))
+    found = await _dags(request).one(ask, dag_id)
+    return as_json(_overview(request, Listed({dag_id: found}, [])))
 
 
-# What waits for Kafka takes no thread meanwhile: a hundred pages must not keep the API server's threads busy.
-# What reads the database or handles a large answer does it in a thread, and not in the server's loop.
+# Nothing here waits in a thread: a hundred pages must not keep the API server's threads busy. What handles a
+# large answer does it in a thread of ours, and not in the server's loop.
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now", response_model=Now)
 async def now(
     request: Request,
     dag_id: str,
     key: str,
     readable: ReadableDagsDep,
+    ask: AsUserDep,
     partitions: Annotated[bool, Query()] = True,
 ) -> Response:
     """Return where a pipeline is: what was read in the last seconds, by whomever."""
-    answer = await asyncio.wrap_future(await run_sync(_asked, request, dag_id, key))
-    return await run_sync(_now, answer, dag_id, readable, partitions)
+    pipeline = await _named(request, ask, dag_id, key)
+    answer = await asyncio.wrap_future(_live(request).ask("now", pipeline))
+    value = await in_thread(lambda: answer.value or {})
+    # All viewers share what was read, and each has rights of his own.
+    value["provenance"] = await visible_maker(value.get("provenance"), dag_id, readable, ask)
+    value["commits"] = [await visible_maker(made, dag_id, readable, ask) for made in value.get("commits", ())]
+    return await in_thread(_now, answer, value, partitions)
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history", response_model=History)
@@ -100,36 +112,47 @@ async def pipeline_history(
     dag_id: str,
     key: str,
     readable: ReadableDagsDep,
+    ask: AsUserDep,
     batches: Annotated[bool, Query()] = True,
 ) -> Response:
-    """Return what is known of a pipeline's past; without ``batches`` only what Airflow's database has."""
-    moves, problems, asked = await run_sync(_past, request, dag_id, key, readable, batches)
+    """Return what is known of a pipeline's past; without ``batches`` only what Airflow has."""
+    pipeline = await _named(request, ask, dag_id, key)
+    asked = None
+    if batches and pipeline.checkpoint and not pipeline.unresolved:
+        asked = _live(request).ask("batches", pipeline)
+    moves, problems = await _past(request, pipeline, readable, ask)
     answer = Answer() if asked is None else await asyncio.wrap_future(asked)
-    return await run_sync(_history, moves, problems, answer)
+    return await in_thread(_history, moves, problems, answer)
 
 
 @dag_routes.get(
     "/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}", response_model=TaskInstanceResponse
 )
-def task_instance(dag_id: str, run_id: str, task_id: str, map_index: str) -> Response:
+async def task_instance(
+    request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
+) -> Response:
     """Return what one task instance did, or saw."""
-    with create_session(scoped=False) as session:
-        found = instances.read(session, dag_id, run_id, task_id, _index(map_index))
-    if found is None:
-        raise HTTPException(404, "Not Found")
-    return as_json(found)
+    receipts: Fresh[tuple[str, ...], bytes] = request.app.state.receipts
+
+    async def read() -> bytes:
+        left = await _left(ask, dag_id, run_id, task_id, map_index)
+        return await in_thread(lambda: instances.read(left).model_dump_json().encode())
+
+    found = await receipts.get((dag_id, run_id, task_id, map_index), read)
+    return Response(found, media_type="application/json")
 
 
 @dag_routes.get(
     "/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}/now", response_model=TaskInstanceNow
 )
 async def task_instance_now(
-    request: Request, dag_id: str, run_id: str, task_id: str, map_index: str
+    request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
 ) -> Response:
     """Return what Kafka says about one task instance: times of its receipt's records, or its progress."""
-    asked = await run_sync(_asked_of_instance, _live(request), dag_id, run_id, task_id, _index(map_index))
+    left = await _left(ask, dag_id, run_id, task_id, map_index)
+    asked = await in_thread(instance_now.ask, _live(request), left)
     answer = Answer() if asked.answer is None else await asyncio.wrap_future(asked.answer)
-    return await run_sync(lambda: as_json(instance_now.response(asked, answer)))
+    return await in_thread(lambda: as_json(instance_now.response(asked, answer)))
 
 
 def as_json(found: BaseModel) -> Response:
@@ -137,8 +160,8 @@ def as_json(found: BaseModel) -> Response:
     return Response(found.model_dump_json(), media_type="application/json")
 
 
-def visible_maker(
-    provenance: Mapping[str, Any] | None, dag_id: str, readable: history.Readable
+async def visible_maker(
+    provenance: Mapping[str, Any] | None, dag_id: str, readable: ReadableDags, ask: AsUser
 ) -> Mapping[str, Any] | None:
     """Return who made a commit, without a DAG, run, task and user that the viewer may not read."""
     if provenance is None:
@@ -147,14 +170,19 @@ def visible_maker(
     if maker == dag_id or (maker is None and run_id is None):
         return provenance
     # The names come from Kafka, and may be none that a database takes.
-    if maker is not None and is_plain(maker) and maker in readable.with_xcom({maker}):
+    if maker is not None and is_plain(maker) and await readable.of([maker]):
         return provenance
-    if maker is None and run_id is not None and is_plain(run_id):
+    if maker is None and run_id not in (None, "~") and await _has_run(ask, dag_id, str(run_id)):
         # A commit of many partitions leaves out its DAG.
-        with create_session(scoped=False) as session:
-            if has_run(session, dag_id, run_id):
-                return provenance
+        return provenance
     return {name: provenance[name] for name in ("kind", "tool", "query", "batch", "at") if name in provenance}
+
+
+async def _has_run(ask: AsUser, dag_id: str, run_id: str) -> bool:
+    try:
+        return await ask.get("dags", dag_id, "dagRuns", run_id) is not None
+    except RefusedError:
+        return False
 
 
 def _live(request: Request) -> Live:
@@ -162,24 +190,42 @@ def _live(request: Request) -> Live:
     return live
 
 
-def find(dag_ids: frozenset[str]) -> Found:
-    """Find the pipelines of some DAGs."""
-    with create_session(scoped=False) as session:
-        return find_pipelines(session, dag_ids)
+def _dags(request: Request) -> Dags:
+    dags: Dags = request.app.state.dags
+    return dags
 
 
-def _found(request: Request) -> Fresh[frozenset[str], Found]:
-    found: Fresh[frozenset[str], Found] = request.app.state.found
-    return found
+async def _all(request: Request, readable: ReadableDags, ask: AsUser) -> Listed:
+    dags = _dags(request)
+    return await dags.all(ask, await readable.of(dags.candidates(await readable.ids())))
 
 
-def _named(request: Request, dag_id: str, key: str) -> Pipeline:
+async def _named(request: Request, ask: AsUser, dag_id: str, key: str) -> Pipeline:
     """Return a pipeline that was found just now: open pages ask about it every few seconds."""
-    of_dag = frozenset([dag_id])
-    pipeline = _found(request).get(of_dag).with_key(key) or find(of_dag).with_key(key)
-    if pipeline is None:
+    dags = _dags(request)
+    for seconds in (_NAMED, 0.0):
+        if (pipeline := (await dags.one(ask, dag_id, seconds)).with_key(key)) is not None:
+            return pipeline
+    raise HTTPException(404, "Not Found")
+
+
+async def _left(ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: str) -> instances.Left:
+    left = await instances.find(ask, dag_id, run_id, task_id, _index(map_index))
+    if left is None:
         raise HTTPException(404, "Not Found")
-    return pipeline
+    return left
+
+
+async def _past(
+    request: Request, pipeline: Pipeline, readable: ReadableDags, ask: AsUser
+) -> tuple[list[MoveResponse], list[str]]:
+    """Return the moves of a pipeline, read once for all who may read the same DAGs."""
+    ids, listed = await readable.ids(), await _all(request, readable, ask)
+    elsewhere = {dag_id: found for dag_id, found in listed.dags.items() if dag_id != pipeline.dag_id}
+    pasts: Fresh[tuple[Any, ...], tuple[list[MoveResponse], list[str]]] = request.app.state.pasts
+    past = history.Past(ask, _dags(request).moves, pipeline, ids, elsewhere, history.READING_WITHIN)
+    moves, problems = await pasts.get((pipeline.dag_id, pipeline.key, ids, frozenset(elsewhere)), past.read)
+    return moves, [*problems, *listed.problems]
 
 
 def _index(map_index: str) -> int:
@@ -189,33 +235,13 @@ def _index(map_index: str) -> int:
     return int(index)
 
 
-def _asked(request: Request, dag_id: str, key: str) -> Future[Answer]:
-    return _live(request).ask("now", _named(request, dag_id, key))
-
-
-def _now(answer: Answer, dag_id: str, readable: ReadableDags, partitions: bool) -> Response:
-    value = answer.value or {}
-    # All viewers share what was read, and each has rights of his own.
-    value["provenance"] = visible_maker(value.get("provenance"), dag_id, readable)
-    value["commits"] = [visible_maker(made, dag_id, readable) for made in value.get("commits", ())]
-    if not partitions:
-        value["partitions"] = None
+def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response:
+    shown = {**value} if partitions else {**value, "partitions": None}
     error = None
     if answer.error is not None:
         error = Failure(message=answer.error, since=answer.since or datetime.now(tz=timezone.utc))
     stale_since = answer.read_at if error else None
-    return as_json(Now(**value, read_at=answer.read_at, stale_since=stale_since, error=error))
-
-
-def _past(
-    request: Request, dag_id: str, key: str, readable: ReadableDags, batches: bool
-) -> tuple[list[MoveResponse], list[str], Future[Answer] | None]:
-    pipeline = _named(request, dag_id, key)
-    asked = None
-    if batches and pipeline.checkpoint and not pipeline.unresolved:
-        asked = _live(request).ask("batches", pipeline)
-    with create_session(scoped=False) as session:
-        return *history.moves(session, pipeline, readable), asked
+    return as_json(Now(**shown, read_at=answer.read_at, stale_since=stale_since, error=error))
 
 
 def _history(moves: list[MoveResponse], problems: list[str], answer: Answer) -> Response:
@@ -233,24 +259,14 @@ def _history(moves: list[MoveResponse], problems: list[str], answer: Answer) -> 
     )
 
 
-def _asked_of_instance(
-    live: Live, dag_id: str, run_id: str, task_id: str, map_index: int
-) -> instance_now.Asked:
-    with create_session(scoped=False) as session:
-        asked = instance_now.ask(session, live, dag_id, run_id, task_id, map_index)
-    if asked is None:
-        raise HTTPException(404, "Not Found")
-    return asked
-
-
-def _overview(request: Request, found: Found, allowed: Collection[str]) -> Pipelines:
-    pipelines = [_response(found, each) for each in found.pipelines if each.dag_id in allowed]
+def _overview(request: Request, listed: Listed) -> Pipelines:
+    founds: Iterable[Found] = [listed.dags[dag_id] for dag_id in sorted(listed.dags)]
+    pipelines = [_response(found, each) for found in founds for each in found.pipelines]
     if pipelines:
         # The page is about to ask where they are.
         _live(request).warm()
-    return Pipelines(
-        pipelines=pipelines, problems=[problem for dag_id, problem in found.problems if dag_id in allowed]
-    )
+    problems = [problem for found in founds for problem in found.problems]
+    return Pipelines(pipelines=pipelines, problems=[*problems, *listed.problems])
 
 
 def _response(found: Found, pipeline: Pipeline) -> PipelineResponse:

@@ -4,7 +4,7 @@ Do the tests in this folder pass on other versions of Spark?
 Each version gets an environment of its own, without Airflow, with the Kafka connector of that version; it is
 kept in a cache directory for the next time. Run it from the development environment::
 
-    python tests/compatibility/run.py            # Spark 3.5, 4.0 and 4.2
+    python tests/compatibility/run.py            # Spark 3.5, 4.0, 4.1, 4.2 and 4.3
     python tests/compatibility/run.py 3.5 --python 3.5=python3.10
     python tests/compatibility/run.py 4.2 -- -k pending
 
@@ -34,7 +34,7 @@ from rich.table import Table
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.cache import cache_directory, one_at_a_time
-from airflow_kafka_offsets.local.jars import kafka_classpath
+from airflow_kafka_offsets.local.jars import kafka_classpath, tools_classpath
 
 ROOT = Path(__file__).parents[2]
 TESTS = "tests/compatibility"
@@ -67,15 +67,15 @@ def _spark(artifact: str, scala: str, version: str) -> str:
     return f"org.apache.spark:{artifact}_{scala}:{version}"
 
 
-def _spark_4(version: str) -> Version:
+def _spark_4(version: str, connector: str, token_provider: str, kafka_clients: str, pool: str) -> Version:
+    """Return a version of Spark 4 and the nearest connector, which Maven does not have for every Spark."""
     return Version(
         version,
         (
-            _spark("spark-sql-kafka-0-10", "2.13", version),
-            # It fits the later connectors too, and not every mirror of Maven Central has theirs.
-            _spark("spark-token-provider-kafka-0-10", "2.13", "4.0.0"),
-            "org.apache.kafka:kafka-clients:3.9.0",
-            "org.apache.commons:commons-pool2:2.12.0",
+            _spark("spark-sql-kafka-0-10", "2.13", connector),
+            _spark("spark-token-provider-kafka-0-10", "2.13", token_provider),
+            f"org.apache.kafka:kafka-clients:{kafka_clients}",
+            f"org.apache.commons:commons-pool2:{pool}",
         ),
     )
 
@@ -94,11 +94,11 @@ VERSIONS = {
         # NumPy 2 came after this Spark; setuptools has distutils, which Python 3.12 has not.
         ("pandas<3", "numpy<2", "setuptools<80"),
     ),
-    "4.0": _spark_4("4.0.0"),
-    "4.1": _spark_4("4.1.1"),
-    "4.2": _spark_4("4.2.0"),
+    "4.0": _spark_4("4.0.0", "4.0.0", "4.0.0", "3.9.0", "2.12.0"),
+    "4.1": _spark_4("4.1.4", "4.1.3", "4.1.1", "3.9.1", "2.12.1"),
+    "4.2": _spark_4("4.2.1", "4.2.0", "4.2.0", "3.9.2", "2.13.1"),
+    "4.3": _spark_4("4.3.0", "4.2.0", "4.2.0", "3.9.2", "2.13.1"),
 }
-BY_DEFAULT = ("3.5", "4.0", "4.2")
 
 
 class Outcome(NamedTuple):
@@ -117,8 +117,8 @@ class Outcome(NamedTuple):
 @click.option("--directory", type=click.Path(path_type=Path), help="Where environments and jars are kept.")
 @click.option("--python", "pythons", multiple=True, metavar="VERSION=PROGRAM", help="Python for a version.")
 def main(words: tuple[str, ...], directory: Path | None, pythons: tuple[str, ...]) -> None:
-    """Run the compatibility suite on VERSIONS of Spark (default: 3.5 4.0 4.2; there is 4.1, too)."""
-    versions = [word for word in words if word in VERSIONS] or list(BY_DEFAULT)
+    """Run the compatibility suite on VERSIONS of Spark (default: all)."""
+    versions = [word for word in words if word in VERSIONS] or list(VERSIONS)
     arguments = [word for word in words if word not in VERSIONS]
     directory = (directory or cache_directory() / "compatibility").absolute()
     programs = dict(choice.split("=", 1) for choice in pythons)
@@ -129,6 +129,7 @@ def main(words: tuple[str, ...], directory: Path | None, pythons: tuple[str, ...
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # The environments have no jgo: the broker's jars are in the user's cache when they come to look.
     kafka_classpath(console.print)
+    tools_classpath(console.print)
     outcomes = {}
     for version in versions:
         console.rule(f"Spark {VERSIONS[version].pyspark}")

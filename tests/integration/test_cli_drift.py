@@ -109,3 +109,39 @@ def test_too_little_headroom_is_drift(drift, pipeline, produce, bootstrap_server
     done = drift(location, group, "--min-headroom", "0")
     assert done.returncode == 2
     assert "--min-headroom=0: expected seconds" in done.stderr
+
+
+def write_pipelines(file, *pipelines):
+    keys = ("group_id", "checkpoint_location")
+    file.write_text(json.dumps([dict(zip(keys, map(str, each), strict=True)) for each in pipelines]))
+    return file
+
+
+def test_all_pipelines_of_a_file_are_checked_whatever_one_of_them_says(drift, pipeline, new_group, tmp_path):
+    location, group, topic = pipeline
+    missing = new_group()
+    file = write_pipelines(tmp_path / "p.json", (missing, tmp_path / "nothing"), (group, location))
+    done = drift("--pipelines", file)
+    assert done.returncode == 1
+    assert (
+        f"group '{group}' and {location} (batch 0): group behind on 1 of 2 partitions ({topic}-1)"
+        in done.stdout
+    )
+    assert done.stdout.endswith("2 pipelines: 1 drifted, 1 could not be checked\n")
+    assert f"Error: group '{missing}' could not be checked: {tmp_path}/nothing: " in done.stderr
+    report = json.loads(drift("--pipelines", file, "--output", "json").stdout)
+    assert report["drifted"] is True
+    assert [(each["group_id"], each["error"] is None) for each in report["pipelines"]] == [
+        (missing, False),
+        (group, True),
+    ]
+
+
+def test_one_of_a_file_that_could_not_be_checked_is_exit_3_where_nothing_has_drifted(
+    drift, pipeline, tmp_path
+):
+    location, group, _ = pipeline
+    file = write_pipelines(tmp_path / "p.json", (group, location), ("other", tmp_path / "nothing"))
+    assert drift("--pipelines", file, "--grace", "10m").returncode == 3
+    file = write_pipelines(tmp_path / "p.json", (group, location))
+    assert drift("--pipelines", file, "--grace", "10m").returncode == 0

@@ -69,6 +69,7 @@ from airflow_kafka_offsets.model.parameters import (
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.pipeline_plan import read_images
+from airflow_kafka_offsets.model.pipelines_file import read_pipelines
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.reset_scenarios import (
     ByDuration,
@@ -82,7 +83,7 @@ from airflow_kafka_offsets.model.text import kind_of
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.window_bounds import WindowBound, check_bounds
-from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.pipeline import NAME_READERS, KafkaPipeline
 from airflow_kafka_offsets.spark.source_options import librdkafka_config
 from airflow_kafka_offsets.storage import decode, open_location
 from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
@@ -160,6 +161,8 @@ PARSERS: dict[str, Callable[[Any], object]] = {
 }
 TEXT_PARSERS: dict[str, Callable[[str], object]] = {
     "json": lambda text: load_json(text, "file"),
+    "pipelines": lambda text: read_pipelines(text, "file.yaml", NAME_READERS),
+    "pipelines of JSON": lambda text: read_pipelines(text, "file.json", NAME_READERS),
     "csv": parse_csv,
     "csv of a group": lambda text: parse_csv(text, "g"),
     "from_file": lambda text: FromFile("file", text).groups(["g", "h"]),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kafka_shell import KafkaTools, ToolResult
 
-from airflow_kafka_offsets.local.jars import kafka_classpath
+from airflow_kafka_offsets.local.jars import tools_classpath
 from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
@@ -175,7 +175,7 @@ def oracle(bootstrap_servers: str) -> Iterator[Oracle]:
     quiet = ["-Dorg.apache.logging.log4j.level=OFF", "-Dlog4j2.statusLogger.level=OFF"]
     port, token, process = launch_gateway(
         jarpath=str(jar),
-        classpath=os.pathsep.join(map(str, kafka_classpath())),
+        classpath=os.pathsep.join(map(str, tools_classpath())),
         java_path=str(find_java().path),
         javaopts=["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m", *quiet],
         die_on_exit=True,

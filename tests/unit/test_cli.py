@@ -14,6 +14,7 @@ import pytest
 
 from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.cli.execution import Execution, save_offsets
+from airflow_kafka_offsets.cli.group_moves import reset
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -115,7 +116,7 @@ def test_a_file_that_is_too_large_is_not_read(cli, tmp_path, arguments):
         ),
         (
             ["--kafka-config-id", "k", "--command-config", __file__],
-            "--kafka-config-id replaces --bootstrap-server",
+            "--kafka-config-id replaces --command-config: leave one of them out",
         ),
         (["--kafka-config-id", "nowhere"], "connection 'nowhere' is not defined: correct --kafka-config-id,"),
         (["--kafka-config-id", "empty"], "connection 'empty' of type 'kafka' has no bootstrap.servers"),
@@ -128,6 +129,50 @@ def test_a_broker_that_is_not_named_or_named_twice_is_exit_2(run, monkeypatch, o
     status, error = run("group", "lag", "g", *options)
     assert status == 2
     assert text in error
+
+
+PREFIX = "AIRFLOW_KAFKA_OFFSETS_"
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "text"),
+    [
+        ({"BOOTSTRAP_SERVER": "127.0.0.1:1"}, [], "answer from 127.0.0.1:1"),
+        ({"BOOTSTRAP_SERVER": "other:1"}, ["--bootstrap-server", "127.0.0.1:1"], "answer from 127.0.0.1:1"),
+        ({"COMMAND_CONFIG": "FILE"}, [], "answer from 127.0.0.1:2"),
+        ({"COMMAND_CONFIG": "FILE", "BOOTSTRAP_SERVER": "127.0.0.1:1"}, [], "answer from 127.0.0.1:1"),
+        ({"BOOTSTRAP_SERVER": ""}, [], "no broker is named"),
+        ({"COMMAND_CONFIG": "/nowhere"}, [], f"'--command-config' (env var: '{PREFIX}COMMAND_CONFIG')"),
+        ({"KAFKA_CONFIG_ID": "nowhere"}, [], f"{PREFIX}KAFKA_CONFIG_ID: connection 'nowhere' is not defined"),
+        # What is typed wins over variables that contradict it.
+        (
+            {"BOOTSTRAP_SERVER": "other:1"},
+            ["--kafka-config-id", "nowhere"],
+            "connection 'nowhere' is not def",
+        ),
+        ({"KAFKA_CONFIG_ID": "k"}, ["--bootstrap-server", "127.0.0.1:1"], "answer from 127.0.0.1:1"),
+        (
+            {"KAFKA_CONFIG_ID": "k", "BOOTSTRAP_SERVER": "other:1"},
+            [],
+            f"{PREFIX}KAFKA_CONFIG_ID replaces {PREFIX}BOOTSTRAP_SERVER: leave one of them out",
+        ),
+    ],
+)
+def test_the_environment_may_name_the_broker(run, monkeypatch, tmp_path, variables, options, text):
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=127.0.0.1:2\n")
+    for name, value in variables.items():
+        monkeypatch.setenv(PREFIX + name, str(file) if value == "FILE" else value)
+    status, error = run("group", "lag", "g", "--timeout", "0.2", *options)
+    assert status in (1, 2)
+    assert text in error
+
+
+def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch):
+    command = ("group", "reset", "g", "--topic", "t", "--to-latest", "--timeout", "0.2")
+    monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "127.0.0.1:1")
+    assert run(*command)[1].startswith(f"On 127.0.0.1:1, as {PREFIX}BOOTSTRAP_SERVER says.\n")
+    assert run(*command, "--bootstrap-server", "127.0.0.1:2")[1].startswith("Error: ")
 
 
 @pytest.mark.parametrize(
@@ -249,6 +294,88 @@ def test_a_file_of_offsets_that_cannot_be_read_is_named_without_a_password(cli, 
 
 
 @pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ["reset", "g", "--all-topics", "--to-datetime", "soon"],
+            "a time such as '2026-03-01T00:00:00+00:00'",
+        ),
+        (["reset", "g", "--to-offset", "{'t': {'0': 1}}"], '{"topic": {"0": 42}}; JSON has double quotes'),
+        (["reset", "g", "--to-offset", '{"t": [true, null]}'], '--to-offset: found {"t": [true, null]}; exp'),
+        (["reset", "g", "--all-topics", "--to-offset", "null"], "--to-offset null: expected a value"),
+        (
+            ["reset", "g", "--all-topics"],
+            "exactly one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, ",
+        ),
+        (
+            ["reset", "g", "--all-topics", "--to-earliest", "--to-latest"],
+            "found --to-earliest, --to-latest; exp",
+        ),
+        (["commit", '{"t": null}', "--checkpoint", "cp"], 'GROUP: found {"t": null}; expected the name of a'),
+        (["lag", "g", "h", "--topic", "t"], "--topic would be ignored with several groups"),
+        (["lag", "--watch", "g"], "what follows --watch is its DURATION: put GROUP before it"),
+    ],
+)
+def test_errors_speak_of_options_and_json_and_not_of_python(cli, arguments, text):
+    status, error = cli(*arguments)
+    assert status in (1, 2)
+    assert text in error
+    for word in ("True", "None", "{{", "tojson", "Python", "template", "timedelta"):
+        assert word not in error
+
+
+@pytest.mark.parametrize(
+    ("text", "reworded"),
+    [
+        ("or set on_out_of_range='clamp' or 'skip'", "or set --on-out-of-range clamp or 'skip'"),
+        ("once with allow_new_query=True", "once with --allow-new-query"),
+        ("leave it out with topics=, or", "leave it out with --topic, or"),
+        ("give to_offset='latest' for the log end", "give --to-latest for the log end"),
+        ("correct group_id or kafka_config_id", "correct GROUP or --kafka-config-id"),
+        ("group 'my_group=True' has", "group 'my_group=True' has"),
+        ("my_topic-0: 5 to 4", "my_topic-0: 5 to 4"),
+        ("target='{{ ds }}': expected", "target='{{ ds }}': expected"),
+    ],
+)
+def test_what_a_dag_would_set_is_named_as_the_option_of_the_command_line(text, reworded):
+    assert reset.reworded(text) == reworded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "give the URI of a checkpoint and its GROUP, or --pipelines FILE"),
+        (["cp"], "give the URI of a checkpoint and its GROUP"),
+        (["cp", "g", "--pipelines", "FILE"], "--pipelines replaces URI and GROUP"),
+        (["--pipelines", "FILE", "--topic", "t"], "--topic would be ignored with --pipelines"),
+        (["--pipelines", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
+        (
+            ["--pipelines", "FILE", "--bootstrap-server", "h:1"],
+            "the file of --pipelines has 2 Kafka connections (a, b), and --boots",
+        ),
+        (["--pipelines", "NOWHERE"], "entry 1 (g): checkpoint_location is missing"),
+    ],
+)
+def test_a_drift_check_is_of_one_pipeline_or_of_a_file(run, tmp_path, arguments, text):
+    file, nowhere = tmp_path / "pipelines.yaml", tmp_path / "nowhere.json"
+    entries = "- {{group_id: g{0}, checkpoint_location: /cp, kafka_config_id: {0}}}\n"
+    file.write_text(entries.format("a") + entries.format("b"))
+    nowhere.write_text('[{"group_id": "g"}]')
+    files = {"FILE": str(file), "NOWHERE": str(nowhere)}
+    status, error = run("drift", *(files.get(each, each) for each in arguments))
+    assert status == 2
+    assert text in error
+
+
+def test_without_a_broker_the_pipelines_of_a_file_use_their_own_connections(run, tmp_path):
+    file = tmp_path / "pipelines.yaml"
+    file.write_text("- {group_id: g, checkpoint_location: /cp, kafka_config_id: nowhere}\n")
+    status, error = run("drift", "--pipelines", str(file))
+    assert status == 3
+    assert "group 'g' could not be checked: --pipelines: connection 'nowhere' is not defined" in error
+
+
+@pytest.mark.parametrize(
     ("arguments", "option"),
     [
         (["group", "lag", "g", "--kafka-config-id", "", "--bootstrap-server", "h:1"], "--kafka-config-id"),
@@ -270,6 +397,27 @@ def test_a_process_that_goes_on_collects_its_garbage_as_before(cli, arguments):
     before = gc.get_threshold()
     cli(*arguments)
     assert gc.get_threshold() == before
+
+
+def test_the_help_has_sections_and_names_the_environment(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", "group", "reset", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    out = capsys.readouterr().out
+    sections = [line for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert sections == [
+        *("Options:", "Where to move:", "Checkpoint:", "What is allowed:", "Broker:", "Plan and output:")
+    ]
+    assert "AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER" in out
+
+
+def test_a_shell_completes_commands_and_options():
+    variables = {"COMP_WORDS": "airflow-kafka-offsets group reset --to-e", "COMP_CWORD": "3"}
+    variables["_AIRFLOW_KAFKA_OFFSETS_COMPLETE"] = "bash_complete"
+    done = subprocess.run(
+        COMMAND, env=os.environ | variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["plain,--to-earliest"]
 
 
 def test_a_state_that_no_group_has_is_exit_2(cli):

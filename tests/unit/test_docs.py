@@ -7,9 +7,9 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
+import doc_examples
 import pytest
 import tomllib
 
@@ -21,7 +21,6 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-MARKER = re.compile(r"^ *# --8<-- .*\n", re.MULTILINE)
 
 SET_UP = (
     "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt uv "
@@ -99,28 +98,22 @@ def test_no_page_names_a_path_of_a_machine(page):
     assert not re.search(r"\b[A-Z]:\\", text)
 
 
-def test_the_readmes_examples_are_those_of_the_files():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"<!-- (dags_examples/\w+\.py)(?::(\w+))? -->\n```python\n(.*?)```", readme, re.DOTALL)
-    assert len(shown) == 5
-    for path, section, code in shown:
-        source = (ROOT / path).read_text(encoding="utf-8")
-        if section:
-            found = re.search(
-                rf"\[start:{section}\]\n(.*?)^ *# --8<-- \[end:{section}\]", source, re.DOTALL | re.MULTILINE
-            )
-            assert found is not None, section
-            source = textwrap.dedent(found[1])
-        without_markers = MARKER.sub("", source)
-        assert _lines(code) in _lines(without_markers), path
+@pytest.mark.parametrize("page", doc_examples.PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_shows_the_code_of_its_examples(page):
+    text = page.read_text(encoding="utf-8")
+    assert doc_examples.with_examples(text) == text, "run python tests/support/doc_examples.py"
 
 
-def test_the_docs_paste_no_python_that_could_be_an_example():
-    for page in (ROOT / "docs").rglob("*.md"):
-        for code in re.findall(
-            r"```(?:python| \{ \.python \})\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL
-        ):
-            assert "--8<--" in code or "Operator" not in code, page.name
+@pytest.mark.parametrize("page", doc_examples.PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_can_be_read_in_the_repository_and_pastes_no_code_that_could_be_an_example(page):
+    text = page.read_text(encoding="utf-8")
+    # The changelog is read in its own file.
+    assert "--8<--" not in text or page == ROOT / "docs" / "changelog.md"
+    pasted = doc_examples.SHOWN.sub("", text)
+    assert not any(
+        "Operator" in code
+        for code in re.findall(r"```(?:python| ?\{ \.python \})\n(.*?)```", pasted, re.DOTALL)
+    )
 
 
 def test_every_example_is_read_without_spark(tmp_path):
@@ -140,11 +133,6 @@ def test_every_example_is_read_without_spark(tmp_path):
         assert seen["errors"] == []
         assert seen["dags"], seen["file"]
     assert "pyspark" not in modules
-
-
-def _lines(code):
-    """Code without its blank lines, which the formatter puts around markers."""
-    return "\n".join(line for line in code.splitlines() if line.strip())
 
 
 def test_the_sdist_has_the_files_that_its_tests_read():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import email
 import importlib
 import inspect
@@ -129,3 +130,19 @@ def test_what_is_published_names_the_licence_of_each_part(tmp_path, builder):
     if builder is WheelBuilder:
         for name in named:
             assert [path for path in files if path.match(f"*.dist-info/licenses/{name}")], name
+
+
+def test_nothing_reads_airflows_database():
+    """Its tables change with its versions, its REST API does not. Your own database is another matter."""
+    forbidden = ("airflow.models", "airflow.settings", "airflow.utils.db", "airflow.utils.session")
+    names = set()
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {(path.name, each.name) for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names |= {(path.name, f"{node.module}.{each.name}") for each in node.names}
+
+    assert [name for name in sorted(names) if name[1].startswith(forbidden)] == []
+    tab = (ROOT / "ui").glob("*.py")
+    assert [path.name for path in tab if "sqlalchemy" in path.read_text(encoding="utf-8")] == []

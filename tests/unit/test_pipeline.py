@@ -2,19 +2,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import pytest
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.names import SPARK_CONF_KEY
 from airflow_kafka_offsets.pipeline import (
     PIPELINE_PARAMETERS,
-    SPARK_CONF_KEY,
     KafkaPipeline,
     group_uri,
 )
+from airflow_kafka_offsets.spark import pipeline_names
 
 ORDERS = KafkaPipeline(group_id="orders-spark", topics=["orders"], checkpoint_location="s3a://lake/cp/orders")
 
@@ -96,6 +98,41 @@ def test_a_template_has_no_asset(names):
 def test_a_spark_job_gets_the_names_from_its_configuration():
     conf = ORDERS.spark_conf()
     assert json.loads(conf[SPARK_CONF_KEY]) == dict(ORDERS)
+
+
+class Session:
+    """What of a Spark session is asked."""
+
+    def __init__(self, **conf):
+        self.conf = conf
+
+
+@pytest.mark.parametrize("group", ["orders", "100% of 'it'", 'a "b" c\\', "größe"])
+def test_one_text_for_emr_serverless_has_no_character_that_needs_quotes(group):
+    pipeline = KafkaPipeline(group_id=group, checkpoint_location="s3://lake/orders")
+    text = pipeline.spark_submit_parameters()
+    assert re.fullmatch(r"--conf [A-Za-z0-9._]+=[A-Za-z0-9._%~-]+", text)
+    key, value = text.removeprefix("--conf ").split("=")
+    assert pipeline_names(cast("Any", Session(**{key: value}))) == dict(pipeline)
+    assert pipeline_names(cast("Any", Session(**pipeline.spark_conf()))) == dict(pipeline)
+
+
+def test_a_template_in_one_text_is_refused_because_nobody_would_render_it():
+    pipeline = KafkaPipeline(group_id="orders-{{ ds }}")
+    with pytest.raises(UsageError, match="found a template"):
+        pipeline.spark_submit_parameters()
+
+
+@pytest.mark.parametrize(
+    ("conf", "said"),
+    [
+        ({}, "has no spark.kafka_offsets.pipeline: expected what the pipeline's spark_conf"),
+        ({SPARK_CONF_KEY: "%5B1%5D"}, "found a list of 1 values, expected a JSON object of names"),
+    ],
+)
+def test_a_job_without_names_says_so(conf, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        pipeline_names(cast("Any", Session(**conf)))
 
 
 @pytest.mark.parametrize(

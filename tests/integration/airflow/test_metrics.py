@@ -118,9 +118,11 @@ def test_statsd_gets_each_metric_with_its_tags_in_its_name(run, statsd):
     tags = f"group=orders_etl_1__b,topic={topic}"
     assert statsd() == [
         f"airflow.kafka_offsets.commit,{tags}:1|c",
+        f"airflow.kafka_offsets.lag,{tags}:1|g",
         f"airflow.kafka_offsets.refused,{tags},reason=PlanRefusedError:1|c",
         "airflow.kafka_offsets.refused,group=orders_etl_1__b,reason=PlanRefusedError:1|c",
         f"airflow.kafka_offsets.reset,{tags}:1|c",
+        f"airflow.kafka_offsets.lag,{tags}:4|g",
         f"airflow.kafka_offsets.drift,{tags}:1|g",
         f"airflow.kafka_offsets.lag,{tags}:4|g",
         f"airflow.kafka_offsets.time_lag,{tags}:40.0|g",

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ class Run:
     """What Airflow knows of a run and of a task in it: plan() is the task's next try."""
 
     clear_number = max_tries = 0
-    triggering_user_name = None
+    triggering_user_name = loop = None
 
     def __init__(self, run_id="scheduled__1", *, store=True, start_date=NOON):
         self.start_date = start_date
@@ -64,7 +65,13 @@ class Run:
         self.tries += 1
         self.xcoms.clear()
         store = {} if self.store is None else {"task_state_store": self.store}
-        return {"ti": TaskInstance(self), "dag_run": self, **store}
+        loop = {} if self.loop is None else {"loop": SimpleNamespace(index=self.loop)}
+        return {"ti": TaskInstance(self), "dag_run": self, **store, **loop}
+
+    def iteration(self, number):
+        """In a task loop of Airflow 3.4."""
+        self.loop = number
+        return self
 
     def clear(self):
         self.clear_number += 1
@@ -656,11 +663,22 @@ def test_an_iteration_of_a_task_loop_does_not_read_the_window_of_the_one_before(
     run, topic, group, tmp_path, monkeypatch
 ):
     uri = str(tmp_path / "window.json")
-    monkeypatch.setattr(TaskInstance, "region_index", 0, raising=False)
-    plan(run, group_id=group, window_file=uri)
-    monkeypatch.setattr(TaskInstance, "region_index", 1)
-    with pytest.raises(AirflowFailException, match="holds the window of another run .*map_index=0"):
-        plan(Run(store=False), group_id=group, window_file=uri)
+    plan(run.iteration(0), group_id=group, window_file=uri)
+    with pytest.raises(AirflowFailException, match="holds the window of another run .*iteration=0"):
+        plan(Run().iteration(1), group_id=group, window_file=uri)
+
+
+def test_a_cleared_loop_plans_an_iteration_that_has_not_committed_and_no_other_one(topic, group, produce):
+    # Airflow makes the iterations after a cleared one anew: their first try, with nothing kept.
+    planned = [Run(), Run()]
+    commit(plan(planned[0].iteration(0), group_id=group), planned[0], group_id=group)
+    produce(topic, {0: 3})
+    assert plan(Run().clear().iteration(1), group_id=group)["records"] == 3
+    commit(plan(planned[1].iteration(1), group_id=group), planned[1], group_id=group)
+    produce(topic, {0: 2})
+    with pytest.raises(AirflowFailException, match="this run has committed already"):
+        plan(Run().clear().iteration(1), group_id=group)
+    assert plan(Run().clear().iteration(2), group_id=group)["records"] == 2
 
 
 @pytest.mark.parametrize("store", [True, False])

@@ -52,6 +52,8 @@ def kill(pid):
 report = [end(silent, freeze)]
 os.kill(int(pid), signal.SIGCONT)
 report.append(end(gone, kill))
+# Since 4.2 PySpark asks the server of an open client once more when Python ends, for ten minutes.
+spark.client.close()
 print(json.dumps(report), flush=True)
 """
 

@@ -130,6 +130,10 @@ def test_events_of_another_dag_show_to_those_who_may_read_it(browser, metadata):
     with DAG("orders", start_date=datetime(2026, 1, 1), schedule=None) as dag:
         CommitOffsetsOperator(task_id="commit", group_id="shared", offsets={"t": {"0": 1}})
     metadata.add_dag(dag)
+    metadata.add_run("orders")
+    with DAG("secret", start_date=datetime(2026, 1, 1), schedule=None) as other:
+        pass
+    metadata.add_dag(other)
     metadata.add_event("kafka-group://kafka_default/shared", "secret", "run 1", "commit", records=7)
     SomeDagsOnly.readable = {"bob": {"orders"}}
     key = browser.get("/api/dags/orders/pipelines").json()["pipelines"][0]["key"]
@@ -143,6 +147,7 @@ def test_a_reset_by_another_dag_is_shown_as_what_it_was(browser, metadata):
     with DAG("orders", start_date=datetime(2026, 1, 1), schedule=None) as dag:
         CommitOffsetsOperator(task_id="commit", group_id="shared", offsets={"t": {"0": 1}})
     metadata.add_dag(dag)
+    metadata.add_run("orders")
     with DAG("recovery", start_date=datetime(2026, 1, 1), schedule=None) as other:
         ResetOffsetsOperator(task_id="reset", group_id="shared", to_offset="earliest")
         ResetOffsetsOperator(task_id="reset_two", group_id={"a": "shared", "b": "another"}, to_offset=3)
@@ -171,6 +176,7 @@ def test_a_reset_by_another_dag_without_outlets_is_shown_too(browser, metadata):
     with DAG("orders", start_date=datetime(2026, 1, 1), schedule=None) as dag:
         CommitOffsetsOperator(task_id="commit", group_id="shared", offsets={"t": {"0": 1}})
     metadata.add_dag(dag)
+    metadata.add_run("orders")
     with DAG("recovery", start_date=datetime(2026, 1, 1), schedule=None) as other:
         ResetOffsetsOperator(task_id="reset", group_id="shared", to_offset="earliest")
         ResetOffsetsOperator(task_id="reset_other", group_id="another", to_offset="earliest")
@@ -237,19 +243,23 @@ def test_names_with_slashes_and_tags_are_only_names(browser, metadata, monkeypat
     with DAG("hostile", start_date=datetime(2026, 1, 1), schedule=None) as dag:
         CommitOffsetsOperator(task_id="commit", group_id=group, offsets={"t": {"0": 1}})
     metadata.add_dag(dag)
-    metadata.add_run("hostile", {"commit": receipt(group, 1, 2)}, run_id=run_id)
+    plain = metadata.add_run("hostile", {"commit": receipt(group, 1, 2)})
+    metadata.add_run("hostile", {"commit": receipt(group, 2, 3)}, run_id=run_id)
 
     listed = browser.get("/api/dags/hostile/pipelines")
-    instance = browser.get(f"/api/dags/hostile/runs/{quote(run_id, safe='')}/tasks/commit/%7BMAP_INDEX%7D")
+    instance = browser.get(f"/api/dags/hostile/runs/{plain}/tasks/commit/%7BMAP_INDEX%7D")
+    slashes = browser.get(f"/api/dags/hostile/runs/{quote(run_id, safe='')}/tasks/commit/%7BMAP_INDEX%7D")
 
     (pipeline,) = listed.json()["pipelines"]
     assert pipeline["groups"] == [group]
     assert listed.headers["content-type"] == "application/json"
-    assert pipeline["last_move"]["run_id"] == run_id
+    assert pipeline["last_move"]["run_id"] == plain
+    # Airflow's API has no address for such a run.
+    assert slashes.status_code == 404
     assert instance.json()["receipt"]["groups"] == [group]
     assert (
         browser.get(f"/api/dags/hostile/pipelines/{pipeline['key']}/history").json()["moves"][0]["run_id"]
-        == run_id
+        == plain
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,3 +109,15 @@ def test_a_reset_that_has_succeeded_without_a_receipt_is_no_reset_that_moved_not
         recovery("job").execute({"ti": ti})
     skipped: Any = TaskInstance(reset="skipped", job="skipped")
     assert recovery("job").execute({"ti": skipped}) is None
+
+
+def test_a_reset_in_an_iteration_that_was_cleared_without_the_later_ones_is_refused():
+    # Seen on Airflow 3.4.0b2: the states are those of the newest iteration, where nothing is to run.
+    with DAG("d"):
+        reset = ResetOffsetsOperator(task_id="t", group_id="a", shift_by=-3, **NAMES)
+        reset >> EmptyOperator(task_id="job")
+    for own, said in (("success", "iteration 0 of the task loop was cleared"), ("running", "there_is_none")):
+        ti: Any = TaskInstance(t=own, job=None)
+        context: Any = {"ti": ti, "loop": SimpleNamespace(index=0)}
+        with pytest.raises(Exception, match=said):
+            reset.execute(context)

@@ -20,28 +20,37 @@ NO_CLIENT: Any = None
 REPLAY = Groups.parse(None, "orders", required=False)
 
 
-@pytest.fixture
-def cleared():
+def memory(store, try_number=1, clears=0, loop=None):
     context: Any = {
-        "ti": SimpleNamespace(dag_id="d", run_id="r", task_id="plan", map_index=-1, try_number=2),
-        "dag_run": SimpleNamespace(clear_number=1),
-        "task_state_store": Store(),
+        "ti": SimpleNamespace(dag_id="d", run_id="r", task_id="plan", map_index=-1, try_number=try_number),
+        "dag_run": SimpleNamespace(clear_number=clears),
+        "task_state_store": store,
+        **({} if loop is None else {"loop": SimpleNamespace(index=loop)}),
     }
     return WindowMemory(context, None, None)
 
 
-def test_a_cleared_run_without_a_window_has_never_had_one(cleared):
-    cleared.refuse_other_records(NO_CLIENT, REPLAY)
+def test_a_cleared_run_whose_first_try_kept_no_window_has_never_had_one():
+    store = Store()
+    memory(store).refuse_other_records(NO_CLIENT, REPLAY)
+    memory(store, try_number=2, clears=1).refuse_other_records(NO_CLIENT, REPLAY)
 
 
-def test_a_cleared_run_may_have_had_a_window_where_airflow_forgets_what_a_success_has_kept(
-    cleared, monkeypatch
-):
-    monkeypatch.setenv("AIRFLOW__STATE_STORE__CLEAR_ON_SUCCESS", "True")
-    with pytest.raises(
-        PlanRefusedError, match=r"was cleared, and which records it read is not known any more"
-    ):
-        cleared.refuse_other_records(NO_CLIENT, REPLAY)
+def test_a_cleared_run_may_have_had_a_window_where_airflow_has_forgotten_what_was_kept():
+    # Airflow 3.4 discards a task's state when the task is cleared, and clear_on_success does it before.
+    store = Store()
+    memory(store).refuse_other_records(NO_CLIENT, REPLAY)
+    store.clear()
+    for _ in range(2):
+        with pytest.raises(PlanRefusedError, match=r"was cleared, and which records it read is not known"):
+            memory(store, try_number=2, clears=1).refuse_other_records(NO_CLIENT, REPLAY)
+
+
+def test_a_later_iteration_of_a_loop_that_was_cleared_may_have_had_a_window():
+    # Airflow makes it anew: it is its first try, and nothing is kept.
+    memory(Store(), loop=1).refuse_other_records(NO_CLIENT, REPLAY)
+    with pytest.raises(PlanRefusedError, match="was cleared, and which records it read is not known"):
+        memory(Store(), clears=1, loop=1).refuse_other_records(NO_CLIENT, REPLAY)
 
 
 RUN = {"dag_id": "d", "run_id": "r", "task_id": "plan", "map_index": -1}
@@ -61,7 +70,7 @@ def test_a_window_comes_back_from_its_file(tmp_path):
     assert planned(tmp_path / "window.json", WINDOW).recall() == WINDOW
 
 
-@pytest.mark.parametrize("other", [{"run_id": "r2"}, {"map_index": 3}])
+@pytest.mark.parametrize("other", [{"run_id": "r2"}, {"map_index": 3}, {"iteration": 0}])
 def test_a_file_with_the_window_of_another_run_is_refused(tmp_path, other):
     theirs = replace(WINDOW, source={**RUN, **other})
     with pytest.raises(PlanRefusedError, match="holds the window of another run"):

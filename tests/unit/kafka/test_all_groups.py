@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import (
     SetupError,
     UnknownTopicPartitionError,
 )
-from airflow_kafka_offsets.kafka.positions import lags_of_all_groups
+from airflow_kafka_offsets.kafka.positions import lags_of_groups
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
 from airflow_kafka_offsets.waits.cached_reader import CachedReader
@@ -71,7 +71,7 @@ def test_each_group_has_its_lag_or_its_own_error():
             "burrow": {OWN: Commit(2, "")},
         }
     )
-    lags = lags_of_all_groups(client)
+    lags = lags_of_groups(client)
     totals = {group: lag.total for group, lag in lags.items() if isinstance(lag, Lag)}
     assert totals == {"fine": 4, "none": 0, "burrow": 3}
     assert isinstance(lags["late"], KafkaOffsetsError)

@@ -72,6 +72,18 @@ def test_one_of_another_spark_or_scala_fails_with_the_right_coordinate(spark, co
     assert check.remedy == f"use {right}"
 
 
+def test_a_connector_of_another_version_that_was_tried_fits():
+    spark = Spark("4.3.0", "2.13")
+    (check,) = check_connector(spark, libraries(["org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"], []))
+    assert check.status == "ok"
+    assert check.found.endswith("which was tried with Spark 4.3.0")
+    (wrong,) = check_connector(spark, libraries([FITS], []))
+    assert wrong.remedy == (
+        "use org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0, or "
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 where Maven does not have that"
+    )
+
+
 def test_without_any_the_right_coordinate_is_named():
     (check,) = check_connector(SPARK_4, [])
     assert check.status == "ok"

@@ -32,6 +32,30 @@ def test_pyspark_and_its_client_of_two_versions_fail_with_the_commands_that_repa
     assert check.remedy.endswith("pip install 'pyspark==4.0.0' 'pyspark-client==4.0.0'")
 
 
+@pytest.mark.parametrize(
+    ("pyspark", "client", "named"),
+    [
+        (None, "4.2.0", "pyspark-client 4.2.0"),
+        ("4.2.0", "4.2.0", "pyspark 4.2.0 and pyspark-client 4.2.0"),
+        ("3.5.3", None, "pyspark 3.5.3"),
+    ],
+)
+def test_databricks_connect_beside_another_pyspark_fails_with_the_commands_that_repair_it(
+    pyspark, client, named
+):
+    check = check_pyspark(pyspark, client, "19.3.0")
+    assert check.status == "fail"
+    assert check.found.startswith(
+        f"databricks-connect 19.3.0 and {named} have overwritten each other's files"
+    )
+    assert check.remedy
+    assert "pip install --force-reinstall --no-deps 'databricks-connect==19.3.0'" in check.remedy
+
+
+def test_databricks_connect_alone_is_fine():
+    assert check_pyspark(None, None, "19.3.0").status == "ok"
+
+
 @pytest.mark.parametrize("client", [None, "4.0.0"])
 def test_without_pyspark_there_is_a_warning(client):
     check = check_pyspark(None, client)

@@ -295,7 +295,7 @@ def test_a_checkpoint_without_a_finished_batch_says_so():
     )
 
 
-@pytest.mark.parametrize("value", [MINUTE, 60, 60.0, "60", " 60 ", "PT1M", "pt60s"])
+@pytest.mark.parametrize("value", [MINUTE, 60, 60.0, "60", " 60 ", "PT1M", "pt60s", "1m", " 60s "])
 def test_grace_is_seconds_or_a_duration(value):
     assert parse_grace(value) == MINUTE
 
@@ -307,7 +307,7 @@ def test_no_grace_is_none(value):
 
 @pytest.mark.parametrize("value", [-1, "-1", -MINUTE, "soon", "P", True, "nan", "inf", [1], "", "None"])
 def test_anything_else_is_no_grace(value):
-    with pytest.raises(UsageError, match="expected seconds, a duration such as 'PT10M'"):
+    with pytest.raises(UsageError, match="expected seconds, or a duration such as '10m' or 'PT10M'"):
         parse_grace(value)
 
 
@@ -316,3 +316,20 @@ def test_a_move_that_was_not_finished_is_drift_also_where_all_partitions_are_in_
     assert open_move.drifted
     assert "move 0001-seek of the checkpoint was begun and not finished" in open_move.summary()
     assert not report(partition(50, 50)).drifted
+
+
+def test_the_lag_is_the_groups_also_where_the_checkpoint_has_gone_on():
+    assert report(partition(100, 40), partition(90, 90, number=1)).lag.by_topic == {"orders": 70}
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [partition(50, None, number=1), partition(50, 50, None, number=1), partition(50, 101, number=1)],
+    ids=["no commit", "topic gone", "topic recreated"],
+)
+def test_a_topic_whose_lag_is_unknown_in_one_partition_has_none(unknown):
+    assert report(partition(50, 50), unknown).lag.by_topic == {}
+
+
+def test_a_partition_without_records_needs_no_commit_for_the_lag_to_be_known():
+    assert report(partition(40, 40), partition(None, None, LogRange(7, 7), 1)).lag.by_topic == {"orders": 60}

@@ -117,7 +117,7 @@ def test_a_time_in_microseconds_is_shown_as_the_number_that_it_is():
 
 @pytest.mark.parametrize("value", ["inf", "nan", "-1", "1e300", timedelta(days=40_000)])
 def test_a_duration_of_no_calendar_is_refused(value):
-    with pytest.raises(UsageError, match=r"^grace=.*: expected seconds, a duration"):
+    with pytest.raises(UsageError, match=r"^grace=.*: expected seconds, or a duration"):
         parse_duration(value, "grace")
 
 

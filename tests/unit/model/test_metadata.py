@@ -22,6 +22,7 @@ metadata = st.builds(
     run=texts,
     task=texts,
     map_index=st.integers(-1, 1000),
+    iteration=st.none() | st.integers(0, 1000),
     user=texts,
     query=st.uuids().map(str),
     batch=st.none() | st.integers(0, 10**9),
@@ -110,6 +111,7 @@ def test_each_mapped_instance_of_a_task_is_another_task():
     first = CommitMetadata(dag="d", run="r", task="t", map_index=0)
     assert first.same_task(replace(first, token="another try"))
     assert not first.same_task(replace(first, map_index=1))
+    assert not first.same_task(replace(first, iteration=0))
 
 
 def test_a_move_of_all_partitions_has_not_stopped_half_way():

@@ -45,6 +45,14 @@ def test_an_offset_outside_the_log_is_refused_by_default(offset, says):
         check_plans([make({A: offset})])
 
 
+def test_the_lag_of_a_plan_is_that_after_it():
+    assert make({A: 30, B: 50}).lag.by_topic == {"orders": 70}
+
+
+def test_a_topic_of_which_a_partition_is_left_alone_has_no_lag():
+    assert make({A: 101, B: 5}, on_out_of_range="skip").lag.by_topic == {}
+
+
 @pytest.mark.parametrize(("offset", "end"), [(9, 10), (101, 100)])
 def test_an_offset_outside_the_log_is_clamped_when_asked_and_said(offset, end):
     plan = make({A: offset}, on_out_of_range="clamp")

@@ -97,18 +97,44 @@ def test_each_partition_of_the_newest_batch_is_where_it_was_or_the_batch_is_refu
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("PT1H", 3600), ("P1DT2H30M", 95400), ("PT0.1S", 0.1), ("pt15m", 900), (timedelta(minutes=2), 120)],
+    [
+        ("PT1H", 3600),
+        ("P1DT2H30M", 95400),
+        ("PT0.1S", 0.1),
+        ("pt15m", 900),
+        ("2h", 7200),
+        ("10m", 600),
+        ("30s", 30),
+        ("7d", 604_800),
+        ("1h30m", 5400),
+        ("0.5s", 0.5),
+        (timedelta(minutes=2), 120),
+    ],
 )
-def test_a_duration_is_iso_8601_or_a_timedelta(value, seconds):
+def test_a_duration_is_a_timedelta_or_text_of_two_forms(value, seconds):
     assert ByDuration.parse(value).duration.total_seconds() == seconds
 
 
 @pytest.mark.parametrize(
-    "value", ["", "P", "PT", "1H", "PT1D", "P1M", "-PT1H", "P1DT", -60, timedelta(-1), None]
+    "value",
+    [
+        *("", "P", "PT", "PT1D", "P1M", "-PT1H", "P1DT", -60, timedelta(-1), None),
+        # Neither months nor mega, no unit twice or out of order, and nothing between.
+        *("1H", "10M", "-2h", "30m1h", "1h1h", "1 h", "1h 30m", "1w", "10ms", "1.5h", "h", "2h30"),
+    ],
 )
 def test_other_durations_are_refused(value):
     with pytest.raises(UsageError, match="by_duration"):
         ByDuration.parse(value)
+
+
+@given(st.tuples(st.integers(0, 999), st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)).filter(any))
+def test_both_forms_of_a_duration_mean_the_same(amounts):
+    days, hours, minutes, seconds = amounts
+    meant = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    short = "".join(f"{amount}{unit}" for amount, unit in zip(amounts, "dhms", strict=True) if amount)
+    assert ByDuration.parse(short).duration == meant
+    assert ByDuration.parse(f"P{days}DT{hours}H{minutes}M{seconds}S").duration == meant
 
 
 @pytest.mark.parametrize(

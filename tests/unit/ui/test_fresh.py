@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
+import asyncio
 
 import pytest
 
@@ -12,43 +10,59 @@ from airflow_kafka_offsets.ui.fresh import Fresh
 
 
 def test_a_hundred_viewers_make_a_value_once():
-    made, go = [], threading.Event()
+    made = []
 
-    def make(key):
-        go.wait(10)
-        made.append(key)
-        return key.upper()
+    async def ask():
+        values, go = Fresh(60.0, 10), asyncio.Event()
 
-    values = Fresh(make, 60.0, 10)
-    with ThreadPoolExecutor(100) as viewers:
-        asked = [viewers.submit(values.get, "a") for _ in range(100)]
+        async def make():
+            await go.wait()
+            made.append("a")
+            return "A"
+
+        viewers = [asyncio.ensure_future(values.get("a", make)) for _ in range(100)]
+        await asyncio.sleep(0)
+        # One leaves, and it may be the first.
+        viewers[0].cancel()
         go.set()
-        assert {each.result(10) for each in asked} == {"A"}
+        return await asyncio.gather(*viewers[1:])
+
+    assert set(asyncio.run(ask())) == {"A"}
     assert made == ["a"]
 
 
 def test_a_value_is_made_again_after_a_while_and_after_a_failure():
-    answers = iter([ValueError("the database is away"), 1, 2])
+    answers = iter([ValueError("Airflow is away"), 1, 2])
 
-    def make(_):
+    async def make():
         if isinstance(answer := next(answers), Exception):
             raise answer
         return answer
 
-    values = Fresh(make, 0.2, 10)
-    with pytest.raises(ValueError, match="away"):
-        values.get("a")
+    async def ask():
+        values = Fresh(60.0, 10)
+        with pytest.raises(ValueError, match="away"):
+            await values.get("a", make)
+        assert (await values.get("a", make), await values.get("a", make)) == (1, 1)
+        assert await values.get("a", make, seconds=0.0) == 2
+        assert values.known("a") == 2
+        assert values.known("a", 0.0) is values.known("b") is None
 
-    assert (values.get("a"), values.get("a")) == (1, 1)
-    time.sleep(0.3)
-    assert values.get("a") == 2
+    asyncio.run(ask())
 
 
 def test_the_values_that_were_asked_for_last_are_kept():
     made = []
-    values = Fresh(lambda key: made.append(key), 60.0, 2)
 
-    for key in ("a", "b", "a", "c", "a", "b"):
-        values.get(key)
+    async def ask():
+        values = Fresh(60.0, 2)
+        for key in ("a", "b", "a", "c", "a", "b"):
 
+            async def make(key=key):
+                made.append(key)
+                return key
+
+            await values.get(key, make)
+
+    asyncio.run(ask())
     assert made == ["a", "b", "c", "b"]

@@ -1,17 +1,12 @@
-"""Pipelines in serialized DAGs."""
+"""Pipelines, and the tasks that name them."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 import pytest
-from airflow.sdk import DAG
 
-from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
-from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
-from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
-from airflow_kafka_offsets.pipeline import KafkaPipeline
-from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.ui.discovery import concerns
 from airflow_kafka_offsets.ui.pipelines import (
     NamedTask,
@@ -27,85 +22,27 @@ from airflow_kafka_offsets.ui.receipts import Instance, Move
 ORDERS = KafkaPipeline("orders", ["orders:0,1"], "s3a://lake/orders", "lake", "kafka_prod")
 
 
-class OwnCommit(CommitOffsetsOperator):
-    """A user's own operator."""
-
-
-@pytest.fixture
-def dag():
-    with DAG("d", start_date=datetime(2026, 1, 1), schedule=None) as dag:
-        yield dag
-
-
-@pytest.fixture
-def tasks(dag):
-    """Return the tasks of the DAG as they are in the database."""
-    from airflow.serialization.serialized_objects import LazyDeserializedDAG
-
-    return lambda: {task.task_id: task for task in named_tasks("d", LazyDeserializedDAG.from_dag(dag).data)}
+def listed(task_id="commit", module="airflow_kafka_offsets.operators.commit", fields=(), **values):
+    """Return a task as Airflow's API does."""
+    of = {"module_path": module, "class_name": "CommitOffsetsOperator"}
+    return {"task_id": task_id, "class_ref": of, "template_fields": list(fields), **values}
 
 
 def entry(names, task_id="commit", operator="CommitOffsetsOperator", dag_id="d", indexes=None):
-    task = NamedTask(dag_id, task_id, operator, names)
+    task = NamedTask(dag_id, task_id, operator)
     return Pipeline(dag_id, names, ((task, indexes),), frozenset(["dag"]))
 
 
-def test_a_task_that_names_a_pipeline(dag, tasks):
-    CommitOffsetsOperator(task_id="commit", **ORDERS)
+def test_tasks_of_this_package_and_those_derived_from_them_name_pipelines():
+    derived = listed("derived", "company.operators", [*PIPELINE_PARAMETERS, "more"])
+    tasks = [listed(), derived, listed("other", "company.operators", ["group_id"]), listed("none", None)]
+    tasks.append({"task_id": "bare", "class_ref": None, "template_fields": None})
 
-    task = tasks()["commit"]
+    found = named_tasks("d", tasks)
 
-    assert task.complete
-    assert task.literal == [dict(ORDERS)]
-    assert task.kind == "commit"
-
-
-def test_an_operator_derived_from_ours_is_ours(dag, tasks):
-    OwnCommit(task_id="own", **ORDERS)
-
-    assert tasks()["own"].operator == "OwnCommit"
-
-
-def test_a_template_is_known_to_a_run_only(dag, tasks):
-    CommitOffsetsOperator(task_id="commit", group_id="{{ params.group }}", checkpoint_location="/data")
-
-    task = tasks()["commit"]
-
-    assert not task.complete
-    assert task.literal == []
-
-
-def test_mapped_tasks_name_a_pipeline_for_each_index(dag, tasks):
-    other = KafkaPipeline("refunds", checkpoint_location="/data/refunds")
-    partial = CommitOffsetsOperator.partial(task_id="all", on_out_of_range="clamp")
-    partial.expand_kwargs([dict(ORDERS), dict(other)])
-    CommitOffsetsOperator.partial(task_id="each", checkpoint_location="/data").expand(group_id=["a", "b"])
-
-    found = tasks()
-
-    assert found["all"].complete
-    assert [names["group_id"] for names in found["all"].literal] == ["orders", "refunds"]
-    assert [names["kafka_config_id"] for names in found["all"].literal] == ["kafka_prod", "kafka_default"]
-    assert [names["group_id"] for names in found["each"].literal] == ["a", "b"]
-
-
-def test_a_mapped_task_over_the_output_of_another_is_known_to_a_run_only(dag, tasks):
-    plan = PlanOffsetWindowOperator(task_id="plan", group_id="x", topics="t")
-    CommitOffsetsOperator.partial(task_id="all", checkpoint_location="/data").expand(group_id=plan.output)
-
-    assert not tasks()["all"].complete
-
-
-def test_a_drift_check_names_several(dag, tasks):
-    CheckOffsetDriftOperator(
-        task_id="drift", pipelines=[ORDERS, {"group_id": "b", "checkpoint_location": "/b"}]
-    )
-
-    task = tasks()["drift"]
-
-    assert [(names["group_id"], names["kafka_config_id"]) for names in task.literal] == [
-        ("orders", "kafka_prod"),
-        ("b", "kafka_default"),
+    assert [(task.task_id, task.operator, task.kind) for task in found] == [
+        ("commit", "CommitOffsetsOperator", "commit"),
+        ("derived", "CommitOffsetsOperator", "commit"),
     ]
 
 
@@ -120,11 +57,7 @@ def test_a_drift_check_names_several(dag, tasks):
     ],
 )
 def test_a_text_that_is_no_pipeline_is_none(text):
-    task = {"task_id": "t", "_task_module": "airflow_kafka_offsets.operators.drift", "pipelines": [text]}
-
-    (found,) = named_tasks("d", {"dag": {"tasks": [{"__type": "operator", "__var": task}]}})
-
-    assert found.several == ()
+    assert read_pipelines([text]) == []
 
 
 def test_a_list_that_airflow_stores_as_one_text():
@@ -141,22 +74,11 @@ def test_a_list_that_airflow_stores_as_one_text():
     assert read_pipelines('[{"group_id": "a", "topics": null}]') == [{"group_id": "a"}]
 
 
-def test_a_drift_check_of_which_airflow_cuts_the_names_off(dag, tasks, monkeypatch):
-    monkeypatch.setenv("AIRFLOW__CORE__MAX_TEMPLATED_FIELD_LENGTH", "300")
-    CheckOffsetDriftOperator(task_id="drift", pipelines=[ORDERS] * 10)
+def test_what_airflow_has_cut_off_names_nothing():
+    cut = "Truncated. You can change this behaviour in [core]max_templated_field_length. [{'group_id': 'g"
 
-    task = tasks()["drift"]
-
-    assert (task.complete, task.literal, unresolved(task.names)) == (False, [], ["group_id"])
-
-
-def test_a_name_that_airflow_cuts_off_is_unknown(dag, tasks, monkeypatch):
-    monkeypatch.setenv("AIRFLOW__CORE__MAX_TEMPLATED_FIELD_LENGTH", "100")
-    CommitOffsetsOperator(task_id="commit", **{**ORDERS, "checkpoint_location": f"s3a://lake/{'x' * 200}"})
-
-    task = tasks()["commit"]
-
-    assert (task.complete, unresolved(task.names)) == (False, ["checkpoint_location"])
+    assert read_pipelines(cut) == []
+    assert unresolved({"group_id": "g", "checkpoint_location": cut}) == ["checkpoint_location"]
 
 
 @pytest.mark.parametrize("value", ["***", "{{ x }}", ["a", "***"]])
@@ -226,15 +148,6 @@ def test_the_key_does_not_depend_on_tasks_and_their_order():
     assert len(keys) == 1
 
 
-def test_a_sensor_of_a_checkpoint_names_a_pipeline_without_a_group(dag, tasks):
-    ConsumerGroupLagSensor(task_id="wait", checkpoint_location="/data", max_lag=1)
-
-    (names,) = tasks()["wait"].literal
-
-    assert entry(names).group_ids == []
-    assert entry(names).checkpoint == "/data"
-
-
 @pytest.mark.parametrize(
     ("one", "other", "topics"),
     [
@@ -271,18 +184,13 @@ def moved(index, groups=("g",), checkpoint=None):
     return Move(instance, "reset", groups, checkpoint)
 
 
-def test_a_mapped_move_is_of_the_cluster_of_its_index(dag, tasks):
-    CommitOffsetsOperator.partial(task_id="reset", group_id="g", offsets={"t": {"0": 1}}).expand(
-        kafka_config_id=["eu", "us"]
+def test_a_mapped_move_is_of_the_cluster_of_its_index():
+    eu, us = (
+        entry({"group_id": "g", "kafka_config_id": name}, "reset", indexes=frozenset([index]))
+        for index, name in enumerate(("eu", "us"))
     )
-    task = tasks()["reset"]
 
-    eu, us = (Pipeline("d", names, ((task, indexes),)) for names, indexes in task.entries)
-
-    assert (eu.kafka_config_id, us.kafka_config_id) == ("eu", "us")
     assert (concerns(moved(1), eu), concerns(moved(1), us)) == (False, True)
-    assert task.names_of(1)["kafka_config_id"] == "us"
-    assert task.names_of(2) == {}
 
 
 def test_a_move_of_another_checkpoint_is_of_another_pipeline():

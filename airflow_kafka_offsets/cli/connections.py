@@ -1,0 +1,228 @@
+"""Options that name a broker or a checkpoint, and what is opened with them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from airflow_kafka_offsets.cli.options import Option, combined, duration_option
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+CALL_TIMEOUT = 30.0
+"""Seconds for a call, by default."""
+
+_CALLS = 4
+"""Multiple of ``--timeout`` that all calls of a command may take together."""
+
+_VARIABLES = {
+    "bootstrap_server": "AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER",
+    "command_config": "AIRFLOW_KAFKA_OFFSETS_COMMAND_CONFIG",
+    "kafka_config_id": "AIRFLOW_KAFKA_OFFSETS_KAFKA_CONFIG_ID",
+}
+"""The environment's variable for each option that names a broker."""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """The cluster that the command line or the environment names, and the limit for a call to it."""
+
+    timeout: float
+    bootstrap_server: str | None = None
+    command_config: Path | None = None
+    kafka_config_id: str | None = None
+
+    @classmethod
+    def read(cls, **values: Any) -> Broker:
+        """Return what the options name; one that was typed replaces variables that contradict it."""
+        source = click.get_current_context().get_parameter_source
+        typed = {name for name in _VARIABLES if source(name) is ParameterSource.COMMANDLINE}
+        if typed:
+            others = {"kafka_config_id"}
+            others = {*_VARIABLES} - others if typed & others else others
+            values |= dict.fromkeys(others - typed)
+        return cls(**values)
+
+    @property
+    def named_by(self) -> list[str]:
+        """The options and variables that name it."""
+        source = click.get_current_context().get_parameter_source
+        return [
+            variable if source(name) is ParameterSource.ENVIRONMENT else f"--{name.replace('_', '-')}"
+            for name, variable in _VARIABLES.items()
+            if getattr(self, name)
+        ]
+
+    def config(self) -> dict[str, Any]:
+        """Return the configuration of a client."""
+        from airflow_kafka_offsets.kafka.config import load_properties
+        from airflow_kafka_offsets.model.kafka_security import SERVERS
+
+        if self.kafka_config_id:
+            *others, connection = self.named_by
+            if others:
+                raise UsageError(f"{connection} replaces {' and '.join(others)}: leave one of them out")
+            return connection_config(self.kafka_config_id, connection)
+        config: dict[str, Any] = dict(load_properties(self.command_config)) if self.command_config else {}
+        if self.bootstrap_server:
+            config[SERVERS] = self.bootstrap_server
+        if SERVERS not in config:
+            raise UsageError(
+                "no broker is named: give --bootstrap-server HOST:PORT, --command-config FILE with "
+                "bootstrap.servers, or --kafka-config-id ID of an Airflow connection; or set "
+                f"{_VARIABLES['bootstrap_server']}"
+            )
+        return config
+
+    def open(self, *, limited: bool = True) -> OffsetsClient:
+        """
+        Return a client that is closed when the command ends.
+
+        :param limited: whether all of its calls together have a limit.
+        """
+        return open_client(self.config(), self.timeout, limited=limited)
+
+
+def open_client(config: Mapping[str, Any], timeout: float, *, limited: bool = True) -> OffsetsClient:
+    """Return a client that is closed when the command ends, see :meth:`Broker.open`."""
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+    client = OffsetsClient(config, timeout=timeout, total=_CALLS * timeout if limited else None)
+    return click.get_current_context().with_resource(client)
+
+
+def connection_config(kafka_config_id: str, named_by: str) -> dict[str, Any]:
+    """Return the configuration of a client for an Airflow connection."""
+    with airflow_errors(named_by):
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+
+        return KafkaOffsetsHook(kafka_config_id).client_config()
+
+
+def _open_admin_client(**values: Any) -> OffsetsClient:
+    """Return a client for a command that asks about groups, or moves them."""
+    from airflow_kafka_offsets.kafka.worker import started_early
+    from airflow_kafka_offsets.model.kafka_security import SERVERS
+
+    context = click.get_current_context()
+    context.with_resource(started_early())
+    broker = Broker.read(**values)
+    config = broker.config()
+    if "execute" in context.params and (variables := {*broker.named_by} & {*_VARIABLES.values()}):
+        # Who types the command does not see which cluster it moves offsets on.
+        click.echo(f"On {config[SERVERS]}, as {' and '.join(sorted(variables))} says.", err=True)
+    return open_client(config, broker.timeout)
+
+
+@contextmanager
+def airflow_errors(named_by: str) -> Iterator[None]:
+    """Turn what Airflow raises when a connection is looked up into a usage error of what names it."""
+    # As in Airflow's own commands: without it the SDK does not search the metadata database.
+    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
+    # It logs a traceback each time that it reads an extra that is not JSON; the error says enough.
+    logging.disable(logging.ERROR)
+    try:
+        # Airflow logs to the standard output, which is for the result.
+        with redirect_stdout(sys.stderr):
+            yield
+    except UsageError as error:
+        home = os.environ.get("AIRFLOW_HOME", "~/airflow")
+        raise UsageError(f"{named_by}: {error}; Airflow's home is {home} (AIRFLOW_HOME)") from error
+    except KafkaOffsetsError:
+        raise
+    except Exception as error:  # a broken configuration raises many types, some of which quote passwords
+        known = isinstance(error, ImportError) or type(error).__module__.startswith("airflow.")
+        raise UsageError(
+            f"{named_by}: Airflow is not configured ({error if known else type(error).__name__}): see what "
+            "'airflow info' says"
+        ) from error
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def open_checkpoint(
+    uri: str, checkpoint_conn_id: str | None, named_by: str = "--checkpoint-conn-id"
+) -> SparkCheckpoint:
+    """Return the checkpoint at a location; Airflow is imported only for a connection."""
+    if checkpoint_conn_id:
+        with airflow_errors(named_by):
+            from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+
+            return spark_checkpoint(uri, checkpoint_conn_id)
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+    return SparkCheckpoint(uri)
+
+
+def _open_named_checkpoint(uri: str | None, checkpoint_conn_id: str | None) -> SparkCheckpoint | None:
+    if uri is not None:
+        return open_checkpoint(uri, checkpoint_conn_id)
+    if checkpoint_conn_id:
+        raise UsageError(
+            "--checkpoint-conn-id is for the storage of a checkpoint: give --checkpoint URI as well"
+        )
+    return None
+
+
+_broker_options = (
+    click.option(
+        "--bootstrap-server",
+        metavar="HOST:PORT[,...]",
+        envvar=_VARIABLES["bootstrap_server"],
+        show_envvar=True,
+        help="The Kafka cluster.",
+    ),
+    click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        envvar=_VARIABLES["command_config"],
+        show_envvar=True,
+        help="File of librdkafka properties, such as security.protocol=SASL_SSL.",
+    ),
+    click.option(
+        "--kafka-config-id",
+        metavar="ID",
+        envvar=_VARIABLES["kafka_config_id"],
+        show_envvar=True,
+        help="Airflow connection, in place of the two above.",
+    ),
+    duration_option(
+        "--timeout", f"{CALL_TIMEOUT:g}s", "for each call; four times as long for all calls together."
+    ),
+)
+
+broker_options = combined("broker", Broker.read, *_broker_options)
+named_broker_options = combined(
+    "broker", lambda **values: Broker.read(timeout=CALL_TIMEOUT, **values), *_broker_options[:-1]
+)
+"""The options of a command with another ``--timeout``."""
+client_options = combined("client", lambda **values: Broker.read(**values).open(), *_broker_options)
+admin_client_options = combined("client", _open_admin_client, *_broker_options)
+
+checkpoint_conn_id_option = click.option(
+    "--checkpoint-conn-id",
+    metavar="ID",
+    help="Airflow connection of the checkpoint's storage. Default: the storage driver's own credentials.",
+)
+
+checkpoint_argument = combined(
+    "checkpoint", _open_named_checkpoint, click.argument("uri"), checkpoint_conn_id_option
+)
+
+
+def checkpoint_option(text: str, *, required: bool = False) -> Option:
+    """Return the options that name a checkpoint; the text says what for."""
+    uri = click.option("--checkpoint", "uri", metavar="URI", required=required, help=text)
+    return combined("checkpoint", _open_named_checkpoint, uri, checkpoint_conn_id_option)

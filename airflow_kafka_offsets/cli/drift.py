@@ -1,0 +1,207 @@
+"""The command ``drift``: one pipeline by its names, or many from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from airflow_kafka_offsets.cli.connections import (
+    Broker,
+    broker_options,
+    checkpoint_conn_id_option,
+    connection_config,
+    open_checkpoint,
+    open_client,
+)
+from airflow_kafka_offsets.cli.execution import REFUSED, UNCHECKED, print_result
+from airflow_kafka_offsets.cli.options import (
+    StrictCommand,
+    duration_option,
+    output_option,
+    refuse_unused,
+    reworded,
+    topics_option,
+)
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.model.drift import REPORT_VERSION, reports_json
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.parameters import LONGEST_GRACE
+from airflow_kafka_offsets.model.text import shorten
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.moves.drift_of_many import CheckedPipeline
+    from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+__all__ = ["drift"]
+
+
+class CheckCommand(StrictCommand):
+    """A command whose exit status tells what it has found from what it could not check."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; exit 3 after an error that is not of its usage."""
+        try:
+            return super().invoke(ctx)
+        except UsageError:
+            raise
+        except KafkaOffsetsError as error:
+            value: dict[str, Any] = {
+                "version": REPORT_VERSION,
+                "drifted": None,
+                "groups": [],
+                "error": str(error),
+            }
+            print_result(ctx.params["output"], value, ())
+            click.echo(f"Error: {error}", err=True)
+            raise SystemExit(UNCHECKED) from error
+
+
+def _load(_context: click.Context, _option: click.Parameter, file: Path | None) -> list[KafkaPipeline] | None:
+    """Return the pipelines of a file; its errors name the file's keys, not options."""
+    from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+    if file is None:
+        return None
+    try:
+        pipelines = KafkaPipeline.load(file)
+    except KafkaOffsetsError as error:
+        raise click.BadParameter(str(error)) from None
+    for number, pipeline in enumerate(pipelines, 1):
+        if not pipeline.checkpoint_location:
+            raise click.BadParameter(
+                f"{file}, entry {number} ({shorten(pipeline.group_id)}): checkpoint_location is missing, so "
+                "there is nothing to compare the group with"
+            )
+    return pipelines
+
+
+@click.command(cls=CheckCommand)
+@click.argument("uri", required=False)
+@click.argument("group_id", metavar="[GROUP]", required=False)
+@click.option(
+    "--pipelines",
+    callback=_load,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML or JSON file that lists pipelines, in place of URI and GROUP.",
+)
+@topics_option
+@checkpoint_conn_id_option
+@duration_option(
+    "--grace", "0s", "after the end of a batch in which it need not have been committed.", most=LONGEST_GRACE
+)
+@duration_option(
+    "--min-headroom",
+    None,
+    "that retention leaves the oldest unread record, at least. Default: it is not asked for.",
+    zero=False,
+)
+@broker_options
+@output_option
+def drift(
+    uri: str | None,
+    group_id: str | None,
+    pipelines: list[KafkaPipeline] | None,
+    topics: Sequence[str] | None,
+    checkpoint_conn_id: str | None,
+    grace: float,
+    min_headroom: float | None,
+    broker: Broker,
+    output: str,
+) -> None:
+    """
+    Compare GROUP with the checkpoint at URI, and both with the log.
+
+    Exit 1 if they have drifted, 3 if that could not be checked.
+
+    GROUP is a group, or JSON such as {"orders": "orders-etl", "source:1": "other"}. With --pipelines all
+    pipelines of a file are compared.
+    """
+    from airflow_kafka_offsets.moves.drift import pipeline_drift
+
+    how: dict[str, Any] = {"grace": timedelta(seconds=grace), "min_headroom": min_headroom}
+    if pipelines is not None:
+        if uri is not None:
+            raise UsageError("--pipelines replaces URI and GROUP: leave these out")
+        refuse_unused("with --pipelines, whose file names them", "topics", "checkpoint_conn_id")
+        _check_many(pipelines, broker, output, how)
+        return
+    if uri is None or group_id is None:
+        raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
+    groups = Groups.parse(group_id, topics)
+    checkpoint = open_checkpoint(uri, checkpoint_conn_id)
+    reports = pipeline_drift(broker.open(), checkpoint, groups, **how)
+    print_result(output, reports_json(reports), (reworded(report.table()) for report in reports))
+    if any(report.drifted for report in reports):
+        raise SystemExit(REFUSED)
+
+
+def _check_many(pipelines: Sequence[KafkaPipeline], broker: Broker, output: str, how: dict[str, Any]) -> None:
+    from airflow_kafka_offsets.moves.drift_of_many import pipelines_json
+
+    clients = _clients(pipelines, broker)
+    checked = [_check(pipeline, clients, how) for pipeline in pipelines]
+    print_result(output, pipelines_json(checked), _lines(checked))
+    failed = [one for one in checked if one.error is not None]
+    for one in failed:
+        click.echo(f"Error: {one.failures()[0]}", err=True)
+    if any(one.drifted for one in checked):
+        raise SystemExit(REFUSED)
+    if failed:
+        raise SystemExit(UNCHECKED)
+
+
+def _clients(pipelines: Sequence[KafkaPipeline], broker: Broker) -> Callable[[str], Any]:
+    """
+    Return what gives the client of a connection, and what gives its cluster's retention of offsets.
+
+    A broker that the command line names takes the place of the one connection that the file names.
+    """
+    names = dict.fromkeys(pipeline.kafka_config_id for pipeline in pipelines)
+    if broker.named_by and len(names) > 1:
+        raise UsageError(
+            f"the file of --pipelines has {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
+            f"{' and '.join(broker.named_by)} one broker for all: leave it out to use Airflow's connections, "
+            "or give each cluster a file of its own"
+        )
+
+    @cache
+    def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
+        if broker.named_by:
+            client = broker.open()
+        else:
+            client = open_client(connection_config(kafka_config_id, "--pipelines"), broker.timeout)
+        return client, cache(client.offsets_retention_minutes)
+
+    return cluster
+
+
+def _check(pipeline: KafkaPipeline, clients: Callable[[str], Any], how: dict[str, Any]) -> CheckedPipeline:
+    from airflow_kafka_offsets.moves.drift import pipeline_drift
+    from airflow_kafka_offsets.moves.drift_of_many import CheckedPipeline
+
+    try:
+        checkpoint = open_checkpoint(
+            str(pipeline.checkpoint_location), pipeline.checkpoint_conn_id, named_by="--pipelines"
+        )
+        client, retention = clients(pipeline.kafka_config_id)
+        groups = Groups.parse(pipeline.group_id, pipeline.topics)
+        reports = pipeline_drift(client, checkpoint, groups, retention=retention, **how)
+    except KafkaOffsetsError as error:
+        return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)
+    return CheckedPipeline(pipeline, tuple(reports))
+
+
+def _lines(checked: Sequence[CheckedPipeline]) -> Iterable[str]:
+    """Return a line for each group that is in step, the table of each that is not, and the sums."""
+    for one in checked:
+        for report in one.reports:
+            yield reworded(report.table()) if report.drifted or report.warnings else report.summary()
+    drifted = sum(one.drifted for one in checked)
+    failed = sum(one.error is not None for one in checked)
+    yield f"{len(checked)} pipelines: {drifted} drifted, {failed} could not be checked"

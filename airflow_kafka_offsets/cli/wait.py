@@ -1,0 +1,224 @@
+"""Commands that wait: the rules of the sensors, without Airflow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from airflow_kafka_offsets.cli.connections import (
+    CALL_TIMEOUT,
+    Broker,
+    checkpoint_option,
+    named_broker_options,
+    open_client,
+)
+from airflow_kafka_offsets.cli.execution import print_result
+from airflow_kafka_offsets.cli.options import (
+    CommandGroup,
+    Option,
+    choice_option,
+    combined,
+    duration_option,
+    output_option,
+    reworded,
+    topics_option,
+)
+from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.model.offsets import IsolationLevel
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text, iso_time
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.waits.progress import Progress
+    from airflow_kafka_offsets.waits.wait import Reading, Wait
+
+__all__ = ["wait"]
+
+
+@click.group(cls=CommandGroup)
+def wait() -> None:
+    """
+    Wait for a group, a checkpoint or a topic, as the sensors do.
+
+    Exit 0 when it is reached, 1 when it is not in time or cannot be, 2 for wrong usage.
+    """
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How a command waits: the broker, how often it asks, until when, and the form of its output."""
+
+    broker: Broker
+    every: float
+    give_up_after: float
+    output: str
+
+    def until(
+        self,
+        wait: Wait,
+        checkpoint: SparkCheckpoint | None = None,
+        freeze: Callable[[OffsetsClient], Wait] | None = None,
+    ) -> None:
+        """
+        Poll until the wait is over, and print the last reading; progress goes to standard error.
+
+        An error that may pass is shown and does not end the wait.
+
+        :param freeze: returns the wait to poll once the broker answers, where its target is to stay.
+        :raises KafkaOffsetsError: if its time is up or nothing moves.
+        """
+        from airflow_kafka_offsets.waits.progress import Progress
+
+        client = open_client(self.broker.config(), min(CALL_TIMEOUT, self.give_up_after), limited=False)
+        progress = Progress(wait.stalled_after)
+        last: Reading | None = None
+        end = time.monotonic() + self.give_up_after
+        while True:
+            try:
+                if freeze is not None:
+                    wait, freeze = freeze(client), None
+                last = progress.add(wait.poll(client, checkpoint))
+            except KafkaOffsetsError as error:
+                if not error.retriable:
+                    raise
+                if progress.is_new_trouble(error):
+                    _say(f"no answer this time: {error}")
+            else:
+                if last.done:
+                    print_result(self.output, last.as_json(), [last.text])
+                    return
+                if progress.news:
+                    _say(last.text)
+            left = end - time.monotonic()
+            if failure := progress.stalled or (self._too_late(progress) if left <= 0 else None):
+                if last is not None and self.output == "json":
+                    print_result(self.output, last.as_json(), ())
+                raise KafkaOffsetsError(failure)
+            time.sleep(min(self.every, left))
+
+    def _too_late(self, progress: Progress) -> str:
+        return f"not reached within {duration_text(self.give_up_after)}: {progress.summary}"
+
+
+def _say(text: str) -> None:
+    click.echo(f"{iso_time(int(time.time()) * 1000)} {reworded(text)}", err=True)
+
+
+waiting_options = combined(
+    "waiting",
+    Waiting,
+    duration_option("--every", "10s", "between two polls.", zero=False),
+    duration_option("--timeout", "1h", "after which it gives up.", parameter="give_up_after", zero=False),
+    named_broker_options,
+    output_option,
+)
+
+isolation_option = choice_option(
+    "--isolation-level",
+    IsolationLevel,
+    "read_uncommitted",
+    "Measure up to the high watermark, or up to the last stable offset.",
+)
+stalled_option = duration_option(
+    "--stalled-after", None, "without any movement after which it fails. Default: never.", zero=False
+)
+tolerance_option = click.option(
+    "--tolerance", metavar="N", help="A partition that is at most so many records behind counts as caught up."
+)
+
+
+def position_options(command: Any) -> Any:
+    """Add the options that name the position: a group's, or a checkpoint's."""
+    options: tuple[Option, ...] = (
+        click.argument("group_id", metavar="[GROUP]", required=False),
+        topics_option,
+        checkpoint_option(
+            "The checkpoint: the position without a GROUP, else it says which topics there are."
+        ),
+        click.option(
+            "--position",
+            type=click.Choice(["group", "checkpoint"]),
+            help="Whose position, where both are given. Default: the group's.",
+        ),
+        isolation_option,
+        stalled_option,
+        tolerance_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@wait.command("lag")
+@position_options
+@click.option("--max-lag", metavar="N", help="Records in all partitions together.")
+@click.option("--max-partition-lag", metavar="N", help="Records in each partition.")
+@duration_option("--max-time-lag", None, "since the oldest unread record was written, at most.")
+@duration_option(
+    "--min-headroom", None, "that retention leaves the oldest unread record, at least.", zero=False
+)
+@choice_option("--on-no-commit", MissingCommitPolicy, "fail", "What a partition without a commit counts as.")
+@waiting_options
+def wait_lag(checkpoint: SparkCheckpoint | None, waiting: Waiting, **values: Any) -> None:
+    """
+    Wait until the lag of GROUP, or of a checkpoint, is at or below thresholds.
+
+    All thresholds that are given have to hold. The lag is live: with a producer that never stops,
+    "wait reached" is the one that ends.
+    """
+    from airflow_kafka_offsets.waits.lag import LagWait
+
+    waiting.until(LagWait(**_given(values, checkpoint)), checkpoint)
+
+
+@wait.command("reached")
+@position_options
+@click.option(
+    "--target", metavar="latest|TIME|JSON", help="The log end of now, a time, offsets, or a receipt."
+)
+@waiting_options
+def wait_reached(checkpoint: SparkCheckpoint | None, waiting: Waiting, **values: Any) -> None:
+    """
+    Wait until the position of GROUP, or of a checkpoint, is at or past a target.
+
+    The target is looked up once and stays, so that the wait ends also with a producer that never stops.
+    """
+    from airflow_kafka_offsets.waits.reached import ReachedWait
+
+    reached = ReachedWait(**_given(values, checkpoint))
+    waiting.until(reached, checkpoint, lambda client: reached.freeze(client, checkpoint))
+
+
+@wait.command("topic")
+@topics_option
+@click.option("--target", metavar="TIME", help="The time, in ISO 8601; UTC without a zone.")
+@choice_option(
+    "--on-idle-partition",
+    Literal["wait", "ignore"],
+    "wait",
+    "For a partition without new records, while another of its topic has some.",
+)
+@duration_option("--idle-after", None, "without records after which it is idle. Default: 10m.", zero=False)
+@isolation_option
+@stalled_option
+@waiting_options
+def wait_topic(waiting: Waiting, **values: Any) -> None:
+    """Wait until every partition of topics holds a record at or after a time."""
+    from airflow_kafka_offsets.waits.topic import TopicWait
+
+    waiting.until(TopicWait(**_given(values)))
+
+
+def _given(values: dict[str, Any], checkpoint: SparkCheckpoint | None = None) -> dict[str, Any]:
+    """Return the parameters of a wait that are given."""
+    location = None if checkpoint is None else checkpoint.location
+    return {
+        name: value
+        for name, value in {**values, "checkpoint_location": location}.items()
+        if value is not None
+    }

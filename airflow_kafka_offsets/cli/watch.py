@@ -1,0 +1,84 @@
+"""Shows a reading again and again, until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import click
+
+from airflow_kafka_offsets.cli.execution import REFUSED, print_result
+from airflow_kafka_offsets.cli.options import Option
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.model.parameters import duration_text, iso_time, parse_interval
+
+
+class Reading(NamedTuple):
+    """What a command has read: plain JSON, the same as lines, and whether a part of it failed."""
+
+    value: dict[str, Any]
+    lines: list[str]
+    failed: bool = False
+
+
+def _interval(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+    try:
+        return parse_interval(value, "--watch")
+    except UsageError as error:
+        raise UsageError(f"{error}; what follows --watch is its DURATION: put GROUP before it") from None
+
+
+watch_option: Option = click.option(
+    "--watch",
+    is_flag=False,
+    flag_value="5s",
+    metavar="[DURATION]",
+    callback=_interval,
+    help="Show it again and again, every 5 seconds by default, until Ctrl-C.",
+)
+
+
+def show(read: Callable[[], Reading], output: str, every: float | None) -> None:
+    """
+    Print a reading, or one after the other.
+
+    An error that may pass does not end the readings. Ctrl-C does, with exit 0: that is how they end. As JSON
+    each is one line, with the time ``at``.
+
+    :param every: seconds between two readings; ``None`` for a single one.
+    """
+    if every is None:
+        found = read()
+        print_result(output, found.value, found.lines)
+        if found.failed:
+            raise SystemExit(REFUSED)
+        return
+    try:
+        while True:
+            _show_next(read, output, every)
+            time.sleep(every)
+    except KeyboardInterrupt:
+        return
+
+
+def _show_next(read: Callable[[], Reading], output: str, every: float) -> None:
+    try:
+        found = read()
+    except KafkaOffsetsError as error:
+        if not error.retriable:
+            raise
+        click.echo(f"{_now()} {error}; asked again in {duration_text(every)}", err=True)
+        return
+    if output == "json":
+        click.echo(json.dumps({"at": _now(), **found.value}, default=str))
+        return
+    if sys.stdout.isatty():
+        click.clear()
+    print_result(output, {}, [_now(), *found.lines])
+
+
+def _now() -> str:
+    return iso_time(int(time.time()) * 1000)

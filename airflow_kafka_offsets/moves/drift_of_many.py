@@ -1,0 +1,63 @@
+"""What a drift check has found out about each of many pipelines, as one report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, reports_json
+from airflow_kafka_offsets.model.drift_verdict import REMEDIES
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+
+@dataclass(frozen=True)
+class CheckedPipeline:
+    """
+    What was found out about one pipeline.
+
+    :param pipeline: its names.
+    :param reports: one for each group; none if it could not be checked.
+    :param error: why it could not be checked.
+    :param retriable: whether that may pass by itself.
+    """
+
+    pipeline: KafkaPipeline
+    reports: tuple[DriftReport, ...] = ()
+    error: str | None = None
+    retriable: bool = False
+
+    @property
+    def drifted(self) -> bool:
+        """Whether anything counts as drift."""
+        return any(report.drifted for report in self.reports)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON: the five names, ``drifted``, ``groups`` and ``error``."""
+        names = dict(self.pipeline)
+        if isinstance(self.pipeline.group_id, Mapping):
+            names["group_id"] = dict(self.pipeline.group_id)
+        return {**names, **reports_json(self.reports), "error": self.error, "retriable": self.retriable}
+
+    def failures(self) -> list[str]:
+        """Return a line for each group that has drifted, or why the pipeline could not be checked."""
+        if self.error is not None:
+            named = self.pipeline.group_id
+            groups = [named] if isinstance(named, str) else sorted({*named.values()})
+            names = ", ".join(repr(shorten(group)) for group in groups)
+            return [f"group {names} could not be checked: {self.error}"]
+        return [
+            "; ".join([report.summary(), *(f"{verdict}: {REMEDIES[verdict]}" for verdict in report.drift)])
+            for report in self.reports
+            if report.drifted
+        ]
+
+
+def pipelines_json(checked: Sequence[CheckedPipeline]) -> dict[str, Any]:
+    """Return the report on all pipelines as plain JSON."""
+    return {
+        "version": REPORT_VERSION,
+        "drifted": any(one.drifted for one in checked),
+        "pipelines": [one.as_json() for one in checked],
+    }

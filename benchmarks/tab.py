@@ -1,0 +1,196 @@
+"""
+What does the Offsets tab cost Airflow's API server? ``python benchmarks/tab.py`` measures it.
+
+It fills a database of its own, starts an API server of one process on it, and prints how long the tab's
+answers take, and how many times as long as alone Airflow's own list of DAGs takes while a hundred viewers ask
+for histories, or for receipts of 2,000 partitions. Needs the extra ``dev``, and no Kafka.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
+from airflow_kafka_offsets.local.process import SupervisedProcess
+
+VIEWERS = 100
+PARTITIONS = 2_000
+RECEIPTS = 100
+READY = 180.0
+DEADLINE = 300.0
+ROUNDS = 40
+
+_FILL = """
+import sys
+sys.path[:0] = {support!r}
+from datetime import datetime
+from airflow.sdk import DAG
+from airflow_metadata import Metadata
+from offsets_receipts import receipt
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+
+metadata = Metadata()
+for number in range({dags}):
+    name = f"pipeline_{{number}}"
+    with DAG(name, start_date=datetime(2026, 1, 1), schedule=None) as dag:
+        CommitOffsetsOperator(task_id="commit", group_id=name, offsets={{"orders": {{"0": 1}}}})
+        ResetOffsetsOperator(task_id="reset", group_id=name, to_offset="earliest")
+    metadata.add_dag(dag)
+    metadata.add_runs(name, {runs}, {{"commit": receipt(name, 40, 60)}})
+    metadata.add_run(name, {{"reset": receipt(name, 60, 10), "commit": receipt(name, 10, 20)}})
+numbers = {{str(number): 1_000_000 + number for number in range({partitions})}}
+columns = dict.fromkeys(("before", "after", "log_start", "log_end"), {{"orders": numbers}})
+with DAG("large", start_date=datetime(2026, 1, 1), schedule=None) as dag:
+    CommitOffsetsOperator(task_id="commit", group_id="large", offsets={{"orders": {{"0": 1}}}})
+metadata.add_dag(dag)
+metadata.add_runs("large", {receipts}, {{"commit": {{**receipt("large", 1, 2), **columns}}}})
+"""
+
+
+class Server:
+    """
+    An API server, and somebody who is logged in.
+
+    :param home: a directory of its own.
+    """
+
+    def __init__(self, home: Path, dags: int, runs: int) -> None:
+        (home / "dags").mkdir()
+        port = free_port()
+        self.url = f"http://{LOOPBACK}:{port}"
+        self.environment = {
+            **demo_environment(home, home / "dags", f"{LOOPBACK}:1"),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__HOST": LOOPBACK,
+            "AIRFLOW__API__PORT": str(port),
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        }
+        migrate_airflow(self.environment, home)
+        tests = Path(__file__).parents[1] / "tests"
+        fill = _FILL.format(
+            support=[str(tests / "support")], dags=dags, runs=runs, partitions=PARTITIONS, receipts=RECEIPTS
+        )
+        # Airflow keeps the file of a DAG.
+        file = home / "fill.py"
+        file.write_text(fill, encoding="utf-8")
+        with (home / "fill.log").open("w") as log:
+            done = subprocess.run(
+                [sys.executable, str(file)], env=self.environment, check=False, stdout=log, stderr=log
+            )
+        if done.returncode:
+            raise RuntimeError((home / "fill.log").read_text()[-2000:])
+        os.environ.update(self.environment)
+        command = [sys.executable, "-m", "airflow", "api-server"]
+        self._process = SupervisedProcess(command, home / "api-server.log", home)
+        end = time.monotonic() + READY
+        while not self._listens():
+            if time.monotonic() > end or self._process.status is not None:
+                raise RuntimeError(f"the API server does not start, see {home / 'api-server.log'}")
+            time.sleep(0.5)
+        token = httpx.get(f"{self.url}/auth/token", timeout=DEADLINE).json()["access_token"]
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    def _listens(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5).is_success
+        except httpx.TransportError:
+            return False
+
+    def end(self) -> None:
+        """End it."""
+        self._process.end_all()
+
+    def client(self) -> httpx.Client:
+        """Return a client that is logged in."""
+        limits = httpx.Limits(max_connections=VIEWERS)
+        return httpx.Client(base_url=self.url, headers=self._headers, timeout=DEADLINE, limits=limits)
+
+
+def seconds(client: httpx.Client, path: str) -> float:
+    """Return how long an answer takes."""
+    began = time.perf_counter()
+    client.get(path).raise_for_status()
+    return time.perf_counter() - began
+
+
+def own_list(client: httpx.Client) -> float:
+    """Return how long Airflow's own list takes."""
+    return seconds(client, "/api/v2/dags?limit=50")
+
+
+def under_load(server: Server, paths: Iterable[str]) -> tuple[list[float], list[float]]:
+    """Return how long Airflow's own list takes while viewers ask, and how long those wait."""
+    with server.client() as own, server.client() as viewers, ThreadPoolExecutor(VIEWERS) as at_once:
+        asked: list[Future[float]] = [at_once.submit(seconds, viewers, path) for path in paths]
+        found = []
+        while not all(each.done() for each in asked):
+            found.append(own_list(own))
+            time.sleep(0.05)
+        return found, [each.result() for each in asked]
+
+
+@click.command()
+@click.option("--dags", default=40, show_default=True, help="DAGs, each with a pipeline.")
+@click.option("--runs", default=200, show_default=True, help="Runs of each.")
+def main(dags: int, runs: int) -> None:
+    """Measure, and print."""
+    with tempfile.TemporaryDirectory() as home:
+        server = Server(Path(home), dags, runs)
+        try:
+            with server.client() as client:
+                _measure(server, client)
+        finally:
+            server.end()
+
+
+def _measure(server: Server, client: httpx.Client) -> None:
+    tab = "/kafka-offsets/api"
+    own_list(client)
+    alone = [own_list(client) for _ in range(ROUNDS)]
+    usual = statistics.median(alone)
+    say(f"Airflow's list of DAGs alone: {usual * 1000:.0f} ms, {max(alone) * 1000:.0f} ms at most")
+    cold = seconds(client, f"{tab}/pipelines")
+    warm = statistics.median(seconds(client, f"{tab}/pipelines") for _ in range(10))
+    listed = client.get(f"{tab}/pipelines").json()
+    say(f"The tab's list of {len(listed['pipelines'])} pipelines: {cold:.2f} s, again {warm * 1000:.0f} ms")
+    histories = [
+        f"{tab}/dags/{each['dag_id']}/pipelines/{each['key']}/history?batches=false"
+        for each in listed["pipelines"]
+    ]
+    receipts = [f"{tab}/dags/large/runs/many__{number}/tasks/commit/-1" for number in range(RECEIPTS)]
+    one = [histories[0]] * VIEWERS
+    for what, paths in (
+        ("100 histories of all pipelines", (histories * VIEWERS)[:VIEWERS]),
+        ("100 histories of one pipeline", one),
+        ("100 receipts of 2,000 partitions", receipts),
+        ("one receipt of 2,000 partitions, 100 times", receipts[:1] * VIEWERS),
+    ):
+        own, waits = under_load(server, paths)
+        say(
+            f"{what}: {statistics.median(waits):.1f} s, {max(waits):.1f} s at most. Airflow's list meanwhile "
+            f"{statistics.median(own) / usual:.1f} times as long, {max(own) / usual:.1f} times at most"
+        )
+
+
+say: Callable[[Any], None] = click.echo
+
+
+if __name__ == "__main__":
+    main()

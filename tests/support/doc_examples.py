@@ -1,0 +1,42 @@
+"""
+Writes code from ``dags_examples`` into the pages that show it, so that they can be read in the repository.
+
+A page names the file, and a section of it, in a comment before the code. Run this after an example has
+changed::
+
+    python tests/support/doc_examples.py
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SHOWN = re.compile(
+    r"(<!-- (dags_examples/[\w/]+\.py):(\w+) -->\n```python\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE
+)
+MARKER = re.compile(r"(\n*)\n *# --8<-- .*\n(\n*)")
+
+
+def with_examples(page: str) -> str:
+    """Return a page with the code that its comments name."""
+    return SHOWN.sub(lambda shown: shown[1] + _code(shown[2], shown[3]), page)
+
+
+def _code(path: str, section: str) -> str:
+    start, end = (rf"^ *# --8<-- \[{mark}:{section}\]\n" for mark in ("start", "end"))
+    source = (ROOT / path).read_text(encoding="utf-8")
+    found = re.search(f"{start}(.*?){end}", source, re.DOTALL | re.MULTILINE)
+    if found is None:
+        raise ValueError(f"{path} has no section {section!r}")
+    # The formatter puts blank lines around the markers of other sections, too.
+    code = MARKER.sub(lambda marker: "\n" + max(marker[1], marker[2]), "\n" + textwrap.dedent(found[1]))
+    return code.strip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    for file in PAGES:
+        file.write_text(with_examples(file.read_text(encoding="utf-8")), encoding="utf-8")

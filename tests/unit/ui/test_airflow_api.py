@@ -1,0 +1,153 @@
+"""Questions to Airflow's API: how they are asked, in turn, and what answers become."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, HTTPException, Request
+
+from airflow_kafka_offsets.ui import instances
+from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, FindAirflow, RefusedError, Turns
+
+HEADERS = [(b"authorization", b"Bearer ann's"), (b"cookie", b"_token=x"), (b"x-other", b"kept back")]
+
+
+def airflow(root_path="/team"):
+    app = FastAPI(root_path=root_path)
+    app.state.asked = []
+
+    @app.get("/api/v2/{path:path}")
+    async def answer(path: str, request: Request, limit: int = 100, offset: int = 0) -> Any:
+        assert request.app is app
+        app.state.asked.append((path, dict(request.headers), request.url.query))
+        if path.isdecimal():
+            raise HTTPException(int(path))
+        if path == "breaks":
+            raise ValueError("it breaks")
+        return {"rows": list(range(250))[offset : offset + min(limit, 40)], "total_entries": 250}
+
+    return app
+
+
+def as_user(app, user="ann", headers=HEADERS, turns=None):
+    """Return what asks for a request that has come through Airflow's app."""
+    scope = {"type": "http", "app": app, "root_path": app.root_path, "headers": headers}
+
+    async def mounted(scope, receive, send):
+        scope["app"] = "what is mounted"
+
+    asyncio.run(FindAirflow(mounted).__call__(scope, None, None))  # type: ignore[arg-type]
+    of = SimpleNamespace(get_id=lambda: user, get_name=lambda: user)
+    found = AsUser.of(Request(scope), of, turns or Turns())
+    # The middleware is the innermost one: what it passes on to is the router.
+    object.__setattr__(found, "app", app.build_middleware_stack())
+    return found
+
+
+def test_the_login_is_passed_on_and_nothing_else():
+    app = airflow()
+
+    found = asyncio.run(as_user(app).get("dags", "a b", "tasks", states=["x", "y"], none=None))
+
+    ((path, headers, query),) = app.state.asked
+    assert found["total_entries"] == 250
+    assert (path, query) == ("dags/a b/tasks", "states=x&states=y")
+    assert headers == {"authorization": "Bearer ann's", "cookie": "_token=x"}
+
+
+def test_a_list_is_read_to_its_end_also_where_airflow_gives_less_than_was_asked_for():
+    app = airflow()
+
+    assert asyncio.run(as_user(app).pages(1_000, "rows", of="rows")) == list(range(250))
+    assert asyncio.run(as_user(app).pages(90, "rows", of="rows")) == list(range(90))
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "text"),
+    [
+        ("401", RefusedError, "refuses it to your login"),
+        ("403", RefusedError, "refuses it to your login"),
+        ("500", AirflowError, "status 500"),
+        ("breaks", AirflowError, "ValueError"),
+    ],
+)
+def test_what_is_no_answer(step, error, text):
+    with pytest.raises(error, match=text):
+        asyncio.run(as_user(airflow()).get(step))
+
+
+@pytest.mark.parametrize("step", ["404", "", ".", "..", "a/b", "a\0b"])
+def test_what_there_is_not_and_what_is_no_name_is_none(step):
+    assert (
+        asyncio.run(as_user(airflow()).get("dags", step) if step != "404" else as_user(airflow()).get(step))
+        is None
+    )
+
+
+def test_two_users_are_two():
+    app = airflow()
+    other = [(b"authorization", b"Bearer bob's")]
+
+    identities = {as_user(app).identity, as_user(app, "bob").identity, as_user(app, headers=other).identity}
+
+    assert len(identities) == 3
+    assert as_user(app).identity in identities
+
+
+def test_questions_are_asked_one_at_a_time_and_leave_time_for_others():
+    async def ask():
+        turns, at_once, most = Turns(share=0.5, burst=0.0), 0, 0
+
+        async def question():
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            await asyncio.sleep(0.02)
+            at_once -= 1
+
+        began = time.monotonic()
+        await asyncio.gather(*(turns.take(question) for _ in range(5)))
+        return most, time.monotonic() - began
+
+    most, took = asyncio.run(ask())
+
+    assert most == 1
+    # Five questions, and four pauses as long.
+    assert took >= 0.17
+
+
+def test_of_the_iterations_of_a_loop_the_newest_is_shown():
+    row = {
+        "id": "1",
+        "dag_id": "d",
+        "dag_run_id": "r",
+        "task_id": "t",
+        "map_index": -1,
+        "state": "success",
+        "operator": "X",
+        "try_number": 1,
+        "rendered_fields": {},
+        "region_id": "q",
+        "region_index": 3,
+    }
+    asked = []
+
+    class Loop:
+        async def get(self, *steps, **parameters):
+            asked.append((steps[-1], parameters))
+            if steps[-1] == "t":
+                raise AirflowError("Airflow's API answered with status 400", 400)
+            return
+
+        async def pages(self, most, *steps, **parameters):
+            return [row]
+
+    left = asyncio.run(instances.find(Loop(), "d", "r", "t", -1))  # type: ignore[arg-type]
+
+    assert left is not None
+    assert asked[-1] == ("return_value", {"region_id": "q", "region_index": 3})
+    assert "newest iteration of a loop" in instances.read(left).problems[0]
