@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.drift import DriftReport
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-_MOST = 20
+_MOST = 8
 """Makers that are shown; thousands of partitions share a few."""
 
 

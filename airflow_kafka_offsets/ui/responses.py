@@ -79,7 +79,7 @@ class Totals(BaseModel):
     unknown_lag: int | None = None
     """Partitions that ``lag`` leaves out: without a commit and without a checkpoint, or without a log."""
     uncounted: int | None = None
-    """Records in the logs of these partitions: nobody knows how many of them are to be read."""
+    """Records in the logs of these partitions; a job may still read them."""
     over: str | None = None
     """Names the partitions, as :attr:`MoveResponse.over` does."""
 
@@ -281,10 +281,10 @@ class WaitResponse(BaseModel):
 
 
 class Since(BaseModel):
-    """What has become of a move, and the group's newest commit."""
+    """Where the groups of a move are now, and their newest commit."""
 
     state: str
-    """``in place``, ``taken back`` or ``gone on``."""
+    """``in place``, ``taken back`` or ``moved on``."""
     kind: str | None = None
     tool: str | None = None
     at: datetime | None = None

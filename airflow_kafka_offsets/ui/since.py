@@ -1,4 +1,4 @@
-"""What has become of a move: whether its groups are where it put them, were put back, or have gone on."""
+"""Compares a move with its groups now: in place, taken back, or moved on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Moved = Mapping[str, Sequence[Sequence[Any]]]
 
 def moved_partitions(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[list[Any]]]:
     """
-    Return what a receipt has changed, as plain JSON.
+    Return the partitions that a receipt has changed, as plain JSON.
 
     :param rows: group, topic, partition, before, after and more.
     """
@@ -32,7 +32,7 @@ def moved_partitions(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[list[Any
 
 def read_since(client: OffsetsClient, moved: Moved) -> dict[str, Any] | None:
     """
-    Return what has become of a move, see :class:`~airflow_kafka_offsets.ui.responses.Since`.
+    Compare a move with the commits now, see :class:`~airflow_kafka_offsets.ui.responses.Since`.
 
     :return: ``None`` if the move has changed nothing, or the commits cannot be read.
     """
@@ -46,13 +46,13 @@ def read_since(client: OffsetsClient, moved: Moved) -> dict[str, Any] | None:
         for tp, commit in commits.items():
             before, after = targets[tp]
             at = None if commit is None else commit.offset
-            places.add("in place" if at == after else "taken back" if at == before else "gone on")
+            places.add("in place" if at == after else "taken back" if at == before else "moved on")
             made = None if commit is None else CommitMetadata.parse(commit.metadata)
             if made is not None and (newest is None or (made.at or 0) > (newest.at or 0)):
                 newest = made
     if not places:
         return None
-    state = places.pop() if len(places) == 1 else "gone on"
-    # Who may see this receipt may not see every run.
+    state = places.pop() if len(places) == 1 else "moved on"
+    # The viewer may read this receipt, and perhaps not the run of the newest commit.
     by = {} if newest is None else {name: as_provenance(newest)[name] for name in ("kind", "tool", "at")}
     return {"state": state, **by}

@@ -1,4 +1,4 @@
-"""How fast records come in and are read, measured over the polls of the pages that are open."""
+"""Measures how fast records come in and are read, over the polls of the open pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST = 500
 
 @dataclass(frozen=True)
 class _Watched:
-    """What was seen of one pipeline, poll by poll."""
+    """The polls of one pipeline."""
 
     over: str | None
     at: float

@@ -1,4 +1,4 @@
-"""What the Offsets pages show at a glance: the worst first, what to do, and what has become of a move."""
+"""What the Offsets pages show at a glance: the worst first, what to do, and whether a move was taken back."""
 
 from __future__ import annotations
 
@@ -171,12 +171,12 @@ def test_states_are_badges_and_runs_are_times(browser, pages):
         ({"state": "in place"}, "The pipeline is where this move has put it."),
         ({"state": "taken back", "kind": "restore", "at": moment(95)}, "This was already taken back"),
         (
-            {"state": "gone on", "tool": "spark listener", "at": moment(95)},
-            "has gone on since. The newest commit",
+            {"state": "moved on", "tool": "spark listener", "at": moment(95)},
+            "has moved on since. The newest commit",
         ),
     ],
 )
-def test_what_has_become_of_a_move(browser, pages, since, text):
+def test_where_the_groups_of_a_move_are_now(browser, pages, since, text):
     address = "dags/orders/runs/r/tasks/reset/-1"
     times = {"before": [None, None], "after": [None, None]}
     pages.answers[address] = task_instance()

@@ -59,7 +59,7 @@ def test_a_narrow_window(visit, pages):
 def test_a_reset(visit, pages):
     give(pages)
     address = f"dags/orders/runs/{quote(RUN)}/tasks/reset_orders/-1"
-    assert "gone on since" in visit(address, "reset", at(BACK)[:10], whole=True)
+    assert "moved on since" in visit(address, "reset", at(BACK)[:10], whole=True)
 
 
 def test_a_broker_that_does_not_answer(visit, pages):

@@ -309,7 +309,7 @@ def give_reset(pages: OffsetsPages) -> None:
         "before": [at(RESET - 24 + number / 7) for number in range(PARTITIONS)],
         "after": [at(BACK + number / 60) for number in range(PARTITIONS)],
     }
-    since = {"state": "gone on", "kind": "commit", "tool": None, "at": at(NOW - 14)}
+    since = {"state": "moved on", "kind": "commit", "tool": None, "at": at(NOW - 14)}
     moved = move("reset", RESET, sum(after), run_id=RUN, task_id="reset_orders")
     pages.answers[address] = task_instance(receipt=receipt, move=moved, undo=undo)
     pages.answers[f"{address}/now"] = instance_now(read_at=at(NOW), times=times, since=since)

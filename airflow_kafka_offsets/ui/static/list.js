@@ -25,7 +25,7 @@ const topicsOf = ({ pipeline, now }) => pipeline.topics ?? (now?.topics?.length 
 function lag(now) {
   const { lag: known, uncounted } = now.totals ?? {};
   if (!uncounted) return count(known);
-  return h("span", { class: "warn", title: "records in partitions without a commit: nobody knows how many of them are to be read" },
+  return h("span", { class: "warn", title: "records in partitions without a commit: a job may still read them" },
     known ? `${count(known)} + ` : "", `${count(uncounted)} ?`);
 }
 

@@ -123,7 +123,7 @@ function receiptOf(receipt, move) {
   };
 }
 
-/** Tell what has become of a move. */
+/** Say where the groups of a move are now. */
 function sinceOf(since) {
   if (!since) return [];
   const by = since.tool ? [" by ", name(since.tool)] : [];
@@ -131,7 +131,7 @@ function sinceOf(since) {
   const [kind, text] = {
     "in place": ["good", "The pipeline is where this move has put it."],
     "taken back": ["warn", "This was already taken back: the pipeline is where it was before."],
-    "gone on": ["warn", "The pipeline has gone on since."],
+    "moved on": ["warn", "The pipeline has moved on since."],
   }[since.state] ?? ["warn", since.state];
   return [notice(kind, text, ...last)];
 }
@@ -209,7 +209,7 @@ export async function show(page, where) {
     ...(found.undo ? [h("section", {}, h("h2", {}, "Take it back"),
       h("p", {}, "This page changes nothing. To put back what was there before, run this where Airflow's connection is known, "
         + "such as on a worker. As it is, it only shows what it would do: add --execute after the word restore to do it. "
-        + "If the pipeline has gone on since, it says who followed and is refused, unless you add --allow-stale."),
+        + "If the pipeline has moved on since, it says who followed and is refused, unless you add --allow-stale."),
       copyable(found.undo),
       receipt?.checkpoint ? "" : h("p", { class: "quiet" }, "It moves the group only: a checkpoint stays where it is, and the "
         + "next commit of its offsets moves the group there again."))] : []),

@@ -53,7 +53,7 @@ export const KINDS = {
   late: [(number) => `${count(number)} late`, "warn"],
   alone: [(number) => `${count(number)} not compared`, "quiet"],
   good: [(number) => `${count(number)} in step`, "good"],
-  waiting: [(number) => `${count(number)} being read`, "quiet"],
+  waiting: [(number) => `${count(number)} loading`, "quiet"],
 };
 
 /**

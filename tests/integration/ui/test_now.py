@@ -237,7 +237,7 @@ def test_the_record_times_of_a_receipt(
     assert found["wait"] is None
 
 
-def test_what_has_become_of_a_move(instance, connected, make_topic, produce, new_group, broker):
+def test_where_the_groups_of_a_move_are_now(instance, connected, make_topic, produce, new_group, broker):
     topic, group = make_topic(2), new_group()
     produce(topic, {0: 10, 1: 10})
     value = receipt(group, 1, 2) | {
@@ -256,7 +256,7 @@ def test_what_has_become_of_a_move(instance, connected, make_topic, produce, new
         return ask()["since"]
 
     assert since({0: 2})["state"] == "taken back"
-    assert since({0: 7})["state"] == "gone on"
+    assert since({0: 7})["state"] == "moved on"
     by = CommitMetadata(run="secret", tool="airflow-kafka-offsets group reset", at=1_767_225_600)
     assert since({1: 3}, by) == {
         "state": "in place",
@@ -264,7 +264,7 @@ def test_what_has_become_of_a_move(instance, connected, make_topic, produce, new
         "tool": "airflow-kafka-offsets group reset",
         "at": "2026-01-01T00:00:00Z",
     }
-    assert since({0: 8, 1: 4})["state"] == "gone on"
+    assert since({0: 8, 1: 4})["state"] == "moved on"
 
 
 def test_record_times_that_cannot_be_read_are_left_out(instance):
