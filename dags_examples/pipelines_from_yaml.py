@@ -1,15 +1,18 @@
 """
-Many Spark jobs that run elsewhere, each with a checkpoint and a group: every ten minutes the groups follow.
+Many Spark jobs, each with a checkpoint and a group, listed in a file beside this one.
 
-The pipelines are listed in a file beside this one. A pipeline that cannot be committed fails alone, and is
-retried alone; the check then names it in one report with all the others.
+Where the jobs run elsewhere, every ten minutes the groups follow. Where Airflow starts them, each is followed
+by its commit. A pipeline that fails fails alone, and is retried alone; the check then names it in one report
+with all the others.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from airflow.sdk import DAG
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, task_group
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
@@ -28,3 +31,28 @@ with DAG("pipelines_from_yaml", schedule="*/10 * * * *", catchup=False, max_acti
     )
     commit >> check
 # --8<-- [end:yaml]
+
+# --8<-- [start:jobs]
+with DAG("jobs_from_yaml", schedule="@hourly", catchup=False, max_active_runs=1) as jobs:
+
+    @task_group
+    def pipeline(
+        group_id: Any, topics: Any, checkpoint_location: str, checkpoint_conn_id: str, kafka_config_id: str
+    ) -> None:
+        """One job with trigger(availableNow=True), and the commit of what it has read."""
+        job = SparkSubmitOperator(
+            task_id="job",
+            application="s3a://lake/jobs/copy.py",
+            application_args=[checkpoint_location],
+        )
+        job >> CommitOffsetsOperator(
+            task_id="commit",
+            group_id=group_id,
+            topics=topics,
+            checkpoint_location=checkpoint_location,
+            checkpoint_conn_id=checkpoint_conn_id,
+            kafka_config_id=kafka_config_id,
+        )
+
+    pipeline.expand_kwargs([dict(each) for each in pipelines])
+# --8<-- [end:jobs]

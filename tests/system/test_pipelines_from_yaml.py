@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -40,3 +41,31 @@ def test_of_many_pipelines_one_that_fails_fails_alone_and_is_named(
         (last, False),
     ]
     assert [each["error"] is None for each in report["pipelines"]] == [True, False, True]
+
+
+def test_each_job_of_a_file_is_followed_by_its_own_commit(
+    run_dag, make_topic, produce, new_group, bootstrap_servers, tmp_path
+):
+    """A script stands in for Spark: it fails for the second checkpoint."""
+    topic, good, bad = make_topic(1), new_group(), new_group()
+    produce(topic, {0: 5})
+    Query(tmp_path / "good").run(0, {topic: {0: 3}})
+    Query(tmp_path / "bad").run(0, {topic: {0: 3}})
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text('#!/bin/sh\ncase "$*" in *bad*) exit 1;; esac\n')
+    submit.chmod(0o755)
+    shutil.copy(EXAMPLE, tmp_path)
+    (tmp_path / "pipelines.yaml").write_text(
+        f"- {{group_id: {good}, checkpoint_location: {tmp_path}/good}}\n"
+        f"- {{group_id: {bad}, checkpoint_location: {tmp_path}/bad}}\n"
+    )
+    dag = tmp_path / "jobs.py"
+    dag.write_text(
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nfrom pipelines_from_yaml import jobs as dag\n"
+    )
+    told = run_dag(dag, variables={"PATH": f"{submit.parent}{os.pathsep}{os.environ['PATH']}"})
+    assert told["state"] == "failed"
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        assert client.committed_everywhere(good)[TopicPartition(topic, 0)].offset == 3
+        assert client.committed_everywhere(bad) == {}
