@@ -10,6 +10,8 @@ changed::
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -22,8 +24,10 @@ MARKER = re.compile(r"(\n*)\n *# --8<-- .*\n(\n*)")
 
 
 def with_examples(page: str) -> str:
-    """Return a page with the code that its comments name."""
-    return SHOWN.sub(lambda shown: shown[1] + _code(shown[2], shown[3]), page)
+    """Return a page with the code that its comments name, as ruff formats it."""
+    written = SHOWN.sub(lambda shown: shown[1] + _code(shown[2], shown[3]), page)
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", "docs/page.md", "-"]
+    return subprocess.run(command, input=written, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def _code(path: str, section: str) -> str:

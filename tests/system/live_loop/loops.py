@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from airflow.sdk import DAG, task, task_group
+from airflow.sdk import DAG, task
+from airflow.sdk import task_group as make_group
 
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 
+task_group: Any = make_group
+"""Its ``loop`` came with Airflow 3.4."""
 TOPIC = os.environ["LOOP_TOPIC"]
 ITERATIONS = 3
 RETRIED: Any = {"retries": 1, "retry_delay": 0.1}
@@ -60,7 +63,7 @@ with DAG("windows", schedule=None, is_paused_upon_creation=False):
         read(plan.output) >> commit
 
     @task
-    def told(*, ti):
+    def told(*, ti: Any = None):
         return list(ti.xcom_pull(task_ids="batch.read"))
 
     batch.loop(max_iterations=ITERATIONS, until=third) >> told()
