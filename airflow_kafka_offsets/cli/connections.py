@@ -50,9 +50,9 @@ class Broker:
         source = click.get_current_context().get_parameter_source
         typed = {name for name in _VARIABLES if source(name) is ParameterSource.COMMANDLINE}
         if typed:
-            others = {"kafka_config_id"}
-            others = {*_VARIABLES} - others if typed & others else others
-            values |= dict.fromkeys(others - typed)
+            connection = {"kafka_config_id"}
+            contradict = {*_VARIABLES} - connection if typed & connection else connection
+            values |= dict.fromkeys(contradict - typed)
         return cls(**values)
 
     @property
@@ -120,10 +120,12 @@ def _open_admin_client(**values: Any) -> OffsetsClient:
     context.with_resource(started_early())
     broker = Broker.read(**values)
     config = broker.config()
+    # First, since it refuses an address with a password in it.
+    client = open_client(config, broker.timeout)
     if "execute" in context.params and (variables := {*broker.named_by} & {*_VARIABLES.values()}):
         # Who types the command does not see which cluster it moves offsets on.
         click.echo(f"On {config[SERVERS]}, as {' and '.join(sorted(variables))} says.", err=True)
-    return open_client(config, broker.timeout)
+    return client
 
 
 @contextmanager

@@ -174,9 +174,9 @@ class ResetOffsetsOperator(MovingOperator):
                 f"with {', '.join(given)}, which does not start from a commit", on_no_commit="fail"
             )
 
-    def may_be_nothing(self, name: str, template: object) -> bool:  # noqa: ARG002
+    def may_be_nothing(self, name: str, template: object) -> bool:
         """Whether it is a scenario: a DAG's ``params`` fill in one of them, see :func:`exactly_one`."""
-        return name in SCENARIOS
+        return name in SCENARIOS or super().may_be_nothing(name, template)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the group, and return the receipt."""

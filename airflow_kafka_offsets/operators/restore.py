@@ -153,7 +153,8 @@ class RestoreOffsetsOperator(MovingOperator):
 
     def may_be_nothing(self, name: str, template: object) -> bool:
         """Whether it is the output of a reset that was skipped, and so has none."""
-        return name == "receipt" and isinstance(template, XComArg) and self.receipt is None
+        skipped = name == "receipt" and isinstance(template, XComArg) and self.receipt is None
+        return skipped or super().may_be_nothing(name, template)
 
     def prepare_template(self) -> None:
         """Check the whole DAG, which Airflow has read when it calls this."""

@@ -173,6 +173,8 @@ def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch):
     monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "127.0.0.1:1")
     assert run(*command)[1].startswith(f"On 127.0.0.1:1, as {PREFIX}BOOTSTRAP_SERVER says.\n")
     assert run(*command, "--bootstrap-server", "127.0.0.1:2")[1].startswith("Error: ")
+    monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "user:hunter2@127.0.0.1:1")
+    assert "hunter2" not in run(*command)[1]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
 from inspect import signature
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task_group
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import Groups
@@ -516,3 +517,34 @@ def test_a_restore_with_a_receipt_that_is_null_is_refused():
 def test_a_restore_that_always_restores_needs_something_to_restore():
     with pytest.raises(UsageError, match="^task t: nothing to restore: give receipt"):
         RestoreOffsetsOperator(task_id="t", when="always", **ORDERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "refused"),
+    [
+        ("topics", None, False),
+        ("checkpoint_conn_id", None, False),
+        ("topics", "None", True),
+        ("group_id", None, True),
+    ],
+)
+def test_a_name_that_an_entry_of_a_mapped_task_group_leaves_out_has_its_default(name, value, refused):
+    names = {"group_id": "g", "topics": None, "checkpoint_conn_id": None}
+    with DAG("d") as dag:
+
+        @task_group
+        def pipeline(group_id, topics, checkpoint_conn_id):
+            CommitOffsetsOperator(
+                task_id="t",
+                group_id=group_id,
+                topics=topics,
+                checkpoint_conn_id=checkpoint_conn_id,
+                checkpoint_location="/cp",
+            )
+
+        pipeline.expand_kwargs([names])
+    task: Any = dag.get_task("pipeline.t")
+    task._templates = {name: getattr(task, name)}
+    setattr(task, name, value)
+    with pytest.raises(UsageError, match="is nothing") if refused else nullcontext():
+        task.check_given()
