@@ -18,7 +18,7 @@ from airflow_kafka_offsets.ui.pipelines import (
     read_pipelines,
 )
 from airflow_kafka_offsets.ui.receipts import Move
-from airflow_kafka_offsets.ui.task_instances import Moves, Row, newest, past
+from airflow_kafka_offsets.ui.task_instances import Moves, Row, newest, past, with_fields
 
 _LOOKS = ("drift", "wait")
 """Kinds of tasks that move nothing."""
@@ -70,7 +70,7 @@ async def find_pipelines(ask: AsUser, moves: Moves, dag_id: str) -> Found:
     instances = await newest(ask, tasks)
     for task in tasks:
         rows = instances[task.task_id]
-        rendered = list(_rendered(task, rows))
+        rendered = list(_rendered(task, await with_fields(ask, rows)))
         # What only looks moves nothing.
         newest_moves = [] if rendered and task.kind in _LOOKS else await _newest_moves(ask, moves, task, rows)
         found.last_moves += newest_moves
@@ -95,7 +95,7 @@ async def _newest_moves(ask: AsUser, moves: Moves, task: NamedTask, rows: Sequen
                 return found
     if not found and rows:
         # The newest have failed, or left nothing.
-        for row in await past(ask, task, None, _MOST_TRIED):
+        for row in (await past(ask, task, None, _MOST_TRIED))[len(rows) :]:
             if (move := await moves.of(ask, row, task.kind)) is not None:
                 return [move]
     return found

@@ -29,7 +29,7 @@ from airflow_kafka_offsets.ui.responses import (
     ReceiptTotals,
     TaskInstanceResponse,
 )
-from airflow_kafka_offsets.ui.task_instances import Row, begun, instance_of, left_at, result
+from airflow_kafka_offsets.ui.task_instances import UNTOLD, Row, begun, instance_of, left_at, result
 
 _MOST_IN_COMMAND = 100_000
 """Characters of a receipt that is put into a command."""
@@ -86,8 +86,7 @@ async def find(ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: i
     try:
         row = await ask.get("dags", dag_id, "dagRuns", run_id, "taskInstances", task_id, *index)
     except AirflowError as error:
-        # In a loop (Airflow 3.4) a task has several instances in a run, which an address does not tell apart.
-        if error.status not in (400, 409):
+        if error.status not in UNTOLD:
             raise
         of_run = await begun(ask, dag_id, 1, run_id, task_id=task_id)
         row, iterations = (of_run[0] if of_run else None), True

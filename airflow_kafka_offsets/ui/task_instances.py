@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from airflow_kafka_offsets.ui.airflow_api import AsUser, in_thread
+from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, in_thread
 from airflow_kafka_offsets.ui.pipelines import NamedTask
 from airflow_kafka_offsets.ui.receipts import Instance, Move, own_value, read_move
 
@@ -18,6 +18,9 @@ RESULT = "return_value"
 # Those that may have rendered their fields and left a value.
 BEGUN = ("success", "failed", "running", "deferred", "up_for_retry", "up_for_reschedule", "restarting")
 _ENDED = ("success", "failed")
+
+UNTOLD = (400, 409)
+"""In a loop (Airflow 3.4) a task has several instances in a run, which an address does not tell apart."""
 
 _KEPT = 20_000
 _MOST_INDEXES = 2_000
@@ -136,6 +139,32 @@ async def newest(ask: AsUser, tasks: Sequence[NamedTask]) -> dict[str, list[Row]
             found[task.task_id] = await begun(
                 ask, task.dag_id, _MOST_INDEXES, run_id=its[0]["dag_run_id"], task_id=task.task_id
             )
+    return found
+
+
+async def with_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row]:
+    """
+    Return task instances of one task with what they have rendered.
+
+    :param rows: the newest first. Airflow 3.1 leaves the fields out of its lists.
+    """
+    if not rows or any(row["rendered_fields"] for row in rows):
+        return rows
+    of_run = [row for row in rows if row["dag_run_id"] == rows[0]["dag_run_id"]]
+    found = [await one(ask, row) for row in of_run[:_MOST_NAMED]]
+    return [row for row in found if row is not None]
+
+
+async def one(ask: AsUser, row: Row) -> Row | None:
+    """Return a task instance as its own address has it."""
+    index = [] if row["map_index"] < 0 else [str(row["map_index"])]
+    steps = ("dags", row["dag_id"], "dagRuns", row["dag_run_id"], "taskInstances", row["task_id"], *index)
+    try:
+        found: Row | None = await ask.get(*steps)
+    except AirflowError as error:
+        if error.status in UNTOLD:
+            return None
+        raise
     return found
 
 

@@ -58,8 +58,7 @@ def add_pipeline(metadata):
             offsets = None if "checkpoint_location" in names else {"t": {"0": 1}}
             CommitOffsetsOperator(task_id="commit", offsets=offsets, **names)
         metadata.add_dag(dag)
-        if results:
-            metadata.add_run(dag_id, results)
+        metadata.add_run(dag_id, results)
         return dag_id
 
     return add
@@ -466,6 +465,7 @@ def test_forty_pipelines_and_two_thousand_partitions(
             )
     broker.commit(f"{prefix}-all", {TopicPartition(topic, each): 0 for each in range(2_000)})
     metadata.add_dag(dag)
+    metadata.add_run("wide")
     pipelines = connected.get("/api/pipelines").json()["pipelines"]
     paths = [f"/api/dags/wide/pipelines/{each['key']}/now" for each in pipelines]
     wide = next(
