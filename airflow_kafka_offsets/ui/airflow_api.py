@@ -82,7 +82,7 @@ class Turns:
     :param burst: seconds.
     """
 
-    def __init__(self, share: float = 0.5, burst: float = 2.0) -> None:
+    def __init__(self, share: float = 0.5, burst: float = 1.0) -> None:
         self._share = share
         self._burst = burst
         self._turn = asyncio.Lock()
