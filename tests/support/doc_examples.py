@@ -1,8 +1,8 @@
 """
 Writes code from ``dags_examples`` into the pages that show it, so that they can be read in the repository.
 
-A page names the file, and a section of it, in a comment before the code. Run this after an example has
-changed::
+A page names the file, and a section of it unless it shows all of it, in a comment before the code. Run this
+after an example has changed::
 
     python tests/support/doc_examples.py
 """
@@ -18,7 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHOWN = re.compile(
-    r"(<!-- (dags_examples/[\w/]+\.py):(\w+) -->\n```python\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILINE
+    r"(<!-- (dags_examples/[\w/]+\.\w+)(?::(\w+))? -->\n```(?:python|yaml)\n)(.*?)(?=^```$)",
+    re.DOTALL | re.MULTILINE,
 )
 MARKER = re.compile(r"(\n*)\n *# --8<-- .*\n(\n*)")
 
@@ -30,9 +31,11 @@ def with_examples(page: str) -> str:
     return subprocess.run(command, input=written, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def _code(path: str, section: str) -> str:
-    start, end = (rf"^ *# --8<-- \[{mark}:{section}\]\n" for mark in ("start", "end"))
+def _code(path: str, section: str | None) -> str:
     source = (ROOT / path).read_text(encoding="utf-8")
+    if section is None:
+        return source
+    start, end = (rf"^ *# --8<-- \[{mark}:{section}\]\n" for mark in ("start", "end"))
     found = re.search(f"{start}(.*?){end}", source, re.DOTALL | re.MULTILINE)
     if found is None:
         raise ValueError(f"{path} has no section {section!r}")
