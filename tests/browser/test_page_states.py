@@ -254,7 +254,8 @@ def test_what_is_open_and_focused_stays_when_the_numbers_come_again(browser, pag
         page.locator("summary", has_text="Table: records per batch").click()
         page.get_by_role("region", name="Moves and waits").get_by_role("link").first.focus()
         before = sum("/now" in address for address in pages.asked)
-        page.clock.run_for(11_000)
+        with page.expect_response(lambda response: "/now" in response.url):
+            page.clock.run_for(11_000)
         expect(page.locator("details[open]")).to_have_count(1)
         assert sum("/now" in address for address in pages.asked) == before + 1
         assert page.evaluate("document.activeElement.tagName") == "A"
@@ -269,9 +270,9 @@ def test_a_hidden_page_asks_nothing(browser, pages):
         page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
         page.clock.run_for(60_000)
         assert sum("/now" in address for address in pages.asked) == 1
-        page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
-        page.clock.run_for(100)
-        page.wait_for_timeout(200)
+        with page.expect_response(lambda response: "/now" in response.url):
+            page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+            page.clock.run_for(100)
         assert sum("/now" in address for address in pages.asked) == 2
 
 
