@@ -337,7 +337,12 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
     except Exception as error:
         if not isinstance(error, (OSError, TypeError, ValueError)) and refusal(error) is None:
             raise
+        remedy = "check the scheme, and give the storage's connection (checkpoint_conn_id) if it needs one"
+        if scheme == "dbfs":  # no Airflow provider has a storage for it
+            remedy = (
+                "set FSSPEC_DBFS_INSTANCE (the workspace's host) and FSSPEC_DBFS_TOKEN in the environment, "
+                "or give the location in the cloud's own storage"
+            )
         raise CheckpointError(
-            f"{scheme}:// cannot be opened ({type(error).__name__}: {shorten(str(error))}): check the "
-            "scheme, and give the storage's connection (checkpoint_conn_id) if it needs one"
+            f"{scheme}:// cannot be opened ({type(error).__name__}: {shorten(str(error))}): {remedy}"
         ) from error

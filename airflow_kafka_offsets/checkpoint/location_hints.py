@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsspec import AbstractFileSystem
+from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.storage import list_names
@@ -51,7 +52,10 @@ def _describe_empty(fs: AbstractFileSystem, root: str, parent: str) -> str:
     what = "an empty directory" if fs.isdir(root) else "nothing"
     neighbours = sorted(name for name in list_names(fs, parent) or [] if name) if parent else []
     checkpoints = _checkpoints(fs, parent, neighbours)
-    return f"{what}, but beside it checkpoints ({_some(checkpoints)})" if checkpoints else what
+    if checkpoints:
+        return f"{what}, but beside it checkpoints ({_some(checkpoints)})"
+    # A path without a scheme may be one of Spark's default file system, or of a volume of Databricks.
+    return f"{what} on this machine" if what == "nothing" and isinstance(fs, LocalFileSystem) else what
 
 
 def _checkpoints(fs: AbstractFileSystem, root: str, names: list[str]) -> list[str]:

@@ -60,8 +60,8 @@ def storage_of(
         scheme = location.partition(":")[0]
         raise CheckpointError(
             f"no storage for {scheme}:// with connection {conn_id!r} ({error}): install the Airflow provider "
-            "of that storage (amazon for s3a, google for gs, microsoft-azure for abfss), or leave "
-            f"{conn_parameter} out"
+            "of that storage (amazon for s3a, google for gs, microsoft-azure for abfss; none has dbfs), or "
+            f"leave {conn_parameter} out"
         ) from error
     except Exception as error:  # those of the provider, and of the driver that it sets up
         raise storage_error(error, location, "read", source) from error

@@ -63,7 +63,8 @@ REMEDIES: Mapping[Verdict, str] = {
     "records lost": (
         "retention deleted records before they were read, and Kafka no longer has them: raise the topic's "
         "retention or run the query more often, get the records from where they came from, and move the "
-        "checkpoint and the group on to the log start"
+        "checkpoint and the group on: a reset to current with on_out_of_range='clamp' moves these partitions "
+        "to their log start and leaves the others where they are"
     ),
     "expiring": (
         "retention soon deletes records that were not read: run the query now, or raise retention.ms of the "
@@ -72,7 +73,8 @@ REMEDIES: Mapping[Verdict, str] = {
     "headroom unknown": "remove the reason, or leave min_headroom out for this pipeline and watch its lag",
     "no commit": (
         "run the task that commits; if it has run, Kafka has forgotten the offsets of a group that nobody "
-        "joins, or the group was deleted"
+        "joins, or the group was deleted; a topic that the task leaves out with topics= is to be left out "
+        "here too"
     ),
     "partition added": (
         "run the query once: Spark reads a new partition from its start; then commit. A partition that the "

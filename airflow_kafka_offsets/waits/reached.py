@@ -131,7 +131,7 @@ class ReachedWait(Wait):
             for tp, end in target.items()
             if (at := lowest[tp]) is not None and (gone := min(end, logs[tp].start) - at) > 0
         }
-        unknown = "" if short else says_unknown(self.unknown_groups(client, positions))
+        unknown = says_unknown(self.unknown_groups(client, positions))
         value = self.base_value(
             reached=not short and not unknown,
             target=self.target,

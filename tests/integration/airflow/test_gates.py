@@ -249,12 +249,17 @@ def test_a_group_that_has_never_committed_is_an_error_on_an_empty_topic(policy, 
     sensor._close()
 
 
-def test_a_target_is_not_reached_by_a_group_that_has_never_committed(group, make_topic, commit):
+@pytest.mark.parametrize("records", [0, 3])
+def test_a_target_is_not_reached_by_a_group_that_has_never_committed(
+    records, group, make_topic, produce, commit, capsys
+):
     topic = make_topic(partitions=1)
+    produce(topic, {0: records})
     sensor = OffsetsReachedSensor(task_id="gate", group_id=group, topics=topic, target="latest")
     done, reading = reading_of(sensor)
     assert (done, reading["reached"]) == (False, False)
-    commit(group, topic, {0: 0})
+    assert f"group '{group}' has committed nothing on this broker" in capsys.readouterr().out
+    commit(group, topic, {0: records})
     assert sensor.poke({}).is_done is True
     sensor._close()
 

@@ -206,7 +206,7 @@ def not_found(location: Path) -> str:
 
 
 def test_a_directory_that_is_not_there_is_nothing(tmp_path: Path) -> None:
-    assert not_found(tmp_path / "missing" / "cp") == "nothing"
+    assert not_found(tmp_path / "missing" / "cp") == "nothing on this machine"
 
 
 def test_a_misspelt_directory_is_told_of_the_checkpoints_beside_it(checkpoint: Callable[..., Path]) -> None:

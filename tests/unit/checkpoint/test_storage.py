@@ -93,8 +93,8 @@ def test_a_missing_driver_is_named_with_what_to_install(
         open_location(location)
 
 
-def test_a_driver_that_needs_a_connection_says_so() -> None:
-    with pytest.raises(CheckpointError, match="checkpoint_conn_id"):
+def test_dbfs_for_which_airflow_has_no_connection_names_the_variables_that_it_needs() -> None:
+    with pytest.raises(CheckpointError, match="FSSPEC_DBFS_INSTANCE .* and FSSPEC_DBFS_TOKEN"):
         open_location("dbfs:/jobs/cp")
 
 

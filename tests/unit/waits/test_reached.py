@@ -29,6 +29,9 @@ class Broker:
     def offsets_for_time(self, partitions: Iterable[TopicPartition], _: int) -> dict[TopicPartition, None]:
         return dict.fromkeys(partitions)
 
+    def committed_everywhere(self, _: str) -> dict[TopicPartition, int]:
+        return {TopicPartition("payments", 0): 1}
+
 
 def frozen(target: datetime) -> object:
     wait = ReachedWait(group_id="etl", topics=["orders"], target=target.isoformat())
