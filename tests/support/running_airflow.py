@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import sqlite3
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 READY = 180.0
 DEADLINE = 90.0
+TRIES = 5
 TICK = 0.5
 LINES, WIDTH = 40, 400
 
@@ -216,7 +218,13 @@ class RunningAirflow:
             token = httpx.get(f"{self.url}/auth/token", timeout=DEADLINE).json()["access_token"]
             headers = {"Authorization": f"Bearer {token}"}
             self._client = httpx.Client(base_url=f"{self.url}/api/v2/", headers=headers, timeout=DEADLINE)
-        answer = self._client.request(method, path, **parameters)
+        for _ in range(TRIES):
+            answer = self._client.request(method, path, **parameters)
+            # SQLite refuses a write after a read that is old by now, whatever its timeout: nothing was
+            # changed.
+            if answer.status_code != 500 or "Database error" not in answer.text:
+                break
+            time.sleep(1)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         if method != "GET":
             self._wait_for_its_commit()
