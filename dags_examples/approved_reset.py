@@ -30,9 +30,10 @@ with DAG(
         task_id="approve",
         subject="Move orders-etl to {{ params.to_datetime }}?",
         body="{{ ti.xcom_pull(task_ids='plan') | tojson(indent=2) }}",
+        retries=0,  # another try would show the text of the first one
     )
 
-    # The offsets of the plan that was approved, and not those of a new one.
+    # The offsets of the plan that was shown. For another plan trigger a new run: do not clear this one.
     reset = ResetOffsetsOperator(
         task_id="reset",
         to_offset="{{ ti.xcom_pull(task_ids='plan')['after'] | tojson }}",
