@@ -8,11 +8,13 @@ credential::
     ├── OffsetsFormatError            not Spark's offsets JSON, Kafka's CSV or a store's row (a ValueError)
     ├── UsageError                    parameters that contradict each other or are missing (a ValueError)
     ├── SetupError                    this machine lacks something: Java, a jar, a free port, a package
+    ├── StorageError                  no driver, credentials, right or directory, or not a small text file
+    │   └── StorageUnavailableError   the storage did not answer, or files went meanwhile (retriable)
     ├── CheckpointError
     │   ├── CheckpointNotFoundError   no such directory, or nothing of a checkpoint in it
     │   ├── CheckpointFormatError     a file is cut off, not JSON, or of a version that is not known
-    │   ├── CheckpointUnavailableError the storage did not answer, or files went meanwhile (retriable)
-    │   └── CheckpointMovedError      somebody moved the checkpoint while it was used (retriable)
+    │   └── CheckpointMovedError      another process moved the checkpoint while it was used (retriable)
+    ├── GroupMovedError               another process moved a group between read and write (retriable)
     ├── WindowReadError               a window's log is another one, or records of it are gone or not there
     ├── NoCommitError                 a lag is undefined: the group has no committed offset there
     ├── PlanRefusedError              a plan was refused before its first write
@@ -78,6 +80,16 @@ class SetupError(KafkaOffsetsError):
     """Something is missing on this machine, or has the wrong version."""
 
 
+class StorageError(KafkaOffsetsError):
+    """A storage of files refuses, lacks a driver, or holds something else than a file that can be read."""
+
+
+class StorageUnavailableError(StorageError):
+    """The storage did not answer, or a running query removed files while they were read."""
+
+    retriable = True
+
+
 class CheckpointError(KafkaOffsetsError):
     """A Spark checkpoint cannot be used."""
 
@@ -90,14 +102,14 @@ class CheckpointFormatError(CheckpointError):
     """A file of the checkpoint has an unknown format."""
 
 
-class CheckpointUnavailableError(CheckpointError):
-    """The storage did not answer, or a running query removed files while they were read."""
+class CheckpointMovedError(CheckpointError):
+    """Another process moved the checkpoint meanwhile."""
 
     retriable = True
 
 
-class CheckpointMovedError(CheckpointError):
-    """Another process moved the checkpoint or its groups meanwhile."""
+class GroupMovedError(KafkaOffsetsError):
+    """Another process moved a group between the read of its offsets and the commit."""
 
     retriable = True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from urllib.parse import quote
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import parse_group_id
+from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.names import SPARK_CONF_KEY, check_group
 from airflow_kafka_offsets.model.parameters import parse_text
 from airflow_kafka_offsets.model.text import shorten
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset
 
 KAFKA_GROUP_SCHEME = "kafka-group"
-
-_PASSWORD = re.compile(r"(?i:s3[an]?)://[^/@:]*:[^@]*@|[A-Za-z0-9+.-]+://[^/@:]*:[^/@]*@")
-"""Old Hadoop wrote ``s3a://KEY:SECRET@bucket``, and such a secret may hold slashes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +63,8 @@ class KafkaPipeline(Mapping[str, Any]):
     def load(cls, file: str | os.PathLike[str]) -> list[KafkaPipeline]:
         """
         Read a file that lists pipelines by the five names, as YAML or, if it is called ``.json``, as JSON.
+
+        What they share is under ``defaults``, with the list under ``pipelines``.
 
         ``.expand_kwargs([dict(pipeline) for pipeline in KafkaPipeline.load(...)])``,
         ``CheckOffsetDriftOperator(pipelines=KafkaPipeline.load(...))``.
@@ -201,7 +200,7 @@ def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:
 
 
 def parse_location(value: object, parameter: str, conn_parameter: str | None = "checkpoint_conn_id") -> str:
-    """Read a location, see :func:`check_location`."""
+    """Read a location, see :func:`~airflow_kafka_offsets.model.location.check_location`."""
     location = parse_text(value, parameter)
     check_location(location, parameter, conn_parameter)
     return location
@@ -228,26 +227,3 @@ def group_uri(kafka_config_id: str, group_id: str) -> str:
     """
     group = quote(check_group(group_id), safe="")
     return f"{KAFKA_GROUP_SCHEME}://{quote(kafka_config_id, safe='')}/{group}"
-
-
-def check_location(
-    location: object,
-    parameter: str = "checkpoint_location",
-    conn_parameter: str | None = "checkpoint_conn_id",
-) -> None:
-    """
-    Refuse a location with a password in it.
-
-    :param parameter: what the location was given as, for the error text.
-    :param conn_parameter: what names the connection of its storage, ``None`` if nothing does.
-    :raises UsageError: without repeating the password.
-    """
-    if isinstance(location, str) and _PASSWORD.match(location):
-        scheme = location.partition(":")[0]
-        where = "the configuration of the storage's driver"
-        if conn_parameter is not None:
-            where = f"an Airflow connection and name it with {conn_parameter}"
-        raise UsageError(
-            f"{parameter} ({scheme}://...) holds a password, which logs and the UI would show: put the "
-            f"credentials into {where}"
-        )

@@ -55,13 +55,13 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": integration,
                 "python-modules": [
+                    "airflow_kafka_offsets.operators.check_drift",
                     "airflow_kafka_offsets.operators.commit",
                     "airflow_kafka_offsets.operators.commit_window",
-                    "airflow_kafka_offsets.operators.drift",
+                    "airflow_kafka_offsets.operators.plan_window",
                     "airflow_kafka_offsets.operators.reset",
                     "airflow_kafka_offsets.operators.restore",
                     "airflow_kafka_offsets.operators.spark_submit",
-                    "airflow_kafka_offsets.operators.window",
                 ],
             }
         ],

@@ -1,7 +1,7 @@
 """
 Files on any storage that fsspec reaches: open, list, read, replace.
 
-Each call raises :class:`CheckpointError` if the storage refuses or does not answer.
+Each call raises :class:`StorageError` if the storage refuses or does not answer.
 The location is the URI exactly as the Spark job has it. Hadoop and fsspec spell some storages differently
 (``s3a://`` and ``s3n://`` are ``s3://``, ``wasbs://`` is ``abfs://``); the rest of the URI is the same.
 """
@@ -26,10 +26,9 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.errors import (
-    CheckpointError,
-    CheckpointFormatError,
-    CheckpointUnavailableError,
     KafkaOffsetsError,
+    StorageError,
+    StorageUnavailableError,
     UsageError,
 )
 from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing_new_directories
@@ -84,7 +83,7 @@ def open_location(
     :param fs: the file system, if it is there already; by default fsspec makes one for the scheme.
     :param storage_options: what fsspec's driver needs: endpoint, credentials. Only without ``fs``.
     :raises UsageError: if the location is empty, holds a password, or is a file on another machine.
-    :raises CheckpointError: if the driver is not installed, or cannot be set up.
+    :raises StorageError: if the driver is not installed, or cannot be set up.
     """
     check_location_text(location)
     scheme, rest = "file", location
@@ -120,7 +119,7 @@ def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:
         except FileNotFoundError:
             return None
         except NotADirectoryError:
-            raise CheckpointFormatError(f"{_named(fs, path)}: is a file; expected a directory") from None
+            raise StorageError(f"{_named(fs, path)}: is a file; expected a directory") from None
 
 
 def may_list_late(fs: AbstractFileSystem) -> bool:
@@ -143,7 +142,7 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
     with plain_errors(fs, path):
         try:
             if isinstance(fs, LocalFileSystem) and not _has_an_end(path):
-                raise CheckpointFormatError(f"{_named(fs, path)}: is a pipe or a device; expected a file")
+                raise StorageError(f"{_named(fs, path)}: is a pipe or a device; expected a file")
             if not listed and may_list_late(fs):
                 fs.invalidate_cache(path.rpartition("/")[0])
             data: bytes = fs.cat_file(path, **_plain_read(fs))
@@ -151,7 +150,7 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
     if size > MAX_SIZE:
-        raise CheckpointFormatError(too_large(_named(fs, path), size))
+        raise StorageError(too_large(_named(fs, path), size))
     return data
 
 
@@ -177,7 +176,7 @@ def decode(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise CheckpointFormatError(
+        raise StorageError(
             f"{name}: found bytes that are not UTF-8 text (at byte {error.start} of {len(data)}); expected a "
             "text file"
         ) from None
@@ -271,7 +270,7 @@ def note_credentials(fs: AbstractFileSystem, source: str) -> None:
 @contextmanager
 def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iterator[None]:
     """
-    Turn whatever a storage's driver raises into a :class:`CheckpointError` that names the location.
+    Turn whatever a storage's driver raises into a :class:`StorageError` that names the location.
 
     It belongs around calls of the driver and nothing else: here every error counts as the storage's.
     """
@@ -280,7 +279,7 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
     except KafkaOffsetsError:
         raise
     except FileNotFoundError as error:
-        raise CheckpointError(
+        raise StorageError(
             f"{_named(fs, path)}: cannot be {'read' if doing == 'read' else 'written'}, a directory or "
             "bucket above it is not there: correct the location, or create it"
         ) from error
@@ -290,20 +289,20 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
         raise storage_error(error, _named(fs, path), doing, _credentials.get(fs, _OWN)) from cause
 
 
-def storage_error(error: Exception, location: str, doing: str, credentials: str) -> CheckpointError:
+def storage_error(error: Exception, location: str, doing: str, credentials: str) -> StorageError:
     """Return what an error of a storage's driver means; ``credentials`` says where they come from."""
     text, why = shorten(_QUERY.sub("?...", str(error))), refusal(error)
     reason = f"{type(error).__name__}: {text}"
     if why == "no permission":
-        return CheckpointError(
+        return StorageError(
             f"{location}: {why} to {doing} it ({text}) with the credentials of {credentials}: allow them to "
             f"list the directory and {doing} its files, or correct them"
         )
     if why is not None:
-        return CheckpointError(
+        return StorageError(
             f"{location}: {why} to {doing} it ({reason}); they come from {credentials}: correct them there"
         )
-    return CheckpointUnavailableError(
+    return StorageUnavailableError(
         f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check "
         f"that it is reachable from here and that the credentials of {credentials} are valid"
     )
@@ -331,7 +330,7 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
         driver = _DRIVER.get(scheme)
         missing = driver is not None and importlib.util.find_spec(driver) is None
         remedy = f"pip install {driver}" if missing else "install what the message names"
-        raise CheckpointError(
+        raise StorageError(
             f"{scheme}:// needs a driver that is not installed here ({shorten(str(error))}): {remedy}"
         ) from error
     except Exception as error:
@@ -343,6 +342,6 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
                 "set FSSPEC_DBFS_INSTANCE (the workspace's host) and FSSPEC_DBFS_TOKEN in the environment, "
                 "or give the location in the cloud's own storage"
             )
-        raise CheckpointError(
+        raise StorageError(
             f"{scheme}:// cannot be opened ({type(error).__name__}: {shorten(str(error))}): {remedy}"
         ) from error

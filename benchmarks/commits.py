@@ -16,9 +16,9 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.reset_scenarios import ToOffset
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.apply import apply
+from airflow_kafka_offsets.moves.apply import apply_groups
 from airflow_kafka_offsets.moves.group_reset import plan_resets
 
 OURS = "ours"
@@ -176,10 +176,10 @@ def _resets(cluster: Cluster, client: OffsetsClient, python: KafkaPython, size: 
         plans = plan_resets(
             client,
             {groups[OURS]: TopicScope.parse(topic)},
-            ToOffset("earliest"),
+            Place("earliest"),
             now=datetime.now(tz=timezone.utc),
         )
-        apply(client, PipelinePlan(plans), METADATA)
+        apply_groups(client, PipelinePlan(plans), METADATA)
 
     task = _task(size)
     return [

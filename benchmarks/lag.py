@@ -10,9 +10,9 @@ from peers import BareClient, KafkaPython, described_lag
 from raw import RawClient
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.readings.positions import group_positions, lag_of
 
 OURS = "ours"
 OURS_OF_TOPIC = "ours, the topic's partitions looked up each time"

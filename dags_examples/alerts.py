@@ -20,7 +20,7 @@ from airflow.sdk.definitions.deadline import (  # type: ignore[attr-defined]
 )
 from airflow.timetables.interval import CronDataIntervalTimetable
 
-from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 
 ON_CALL = "data-on-call@example.com"

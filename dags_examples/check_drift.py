@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 orders = KafkaPipeline(

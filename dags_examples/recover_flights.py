@@ -27,8 +27,8 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, Param, task
 from airflow.timetables.interval import CronDataIntervalTimetable
 
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
-from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator

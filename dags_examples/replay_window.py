@@ -15,8 +15,8 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Param
 
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
-from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.spark import spark_py_files
 
 HOME = Path(

@@ -21,6 +21,8 @@ from spark_connect import connect, connect_url  # noqa: F401
 from spark_session import spark, spark_settings  # noqa: F401
 from workers import BySharing, is_in_charge, rank
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -184,6 +186,13 @@ def wait_for_topic(bootstrap_servers: str) -> Callable[[str, int], None]:
 
 
 @pytest.fixture(scope="session")
+def broker(bootstrap_servers: str) -> Iterator[OffsetsClient]:
+    """A client that sees what tests have done, and prepares their groups."""
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
 def _created_topics(bootstrap_servers: str) -> Iterator[dict[str, list[str]]]:
     """Topics by broker; those on the user's broker are deleted at the end of the session."""
     topics: dict[str, list[str]] = {}
@@ -255,3 +264,30 @@ def produce(bootstrap_servers: str) -> Callable[..., None]:
         assert left == 0, f"{left} records were not acknowledged within {DEADLINE:.0f} s"
 
     return send
+
+
+@pytest.fixture
+def recreate(
+    bootstrap_servers: str, broker: OffsetsClient, wait_for_topic: Callable[[str, int], None]
+) -> Callable[[str, int], None]:
+    """recreate(topic, partitions) deletes a topic and creates another one of its name."""
+
+    def delete_and_create(topic: str, partitions: int) -> None:
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        before = broker.log_ids([topic]).topics
+        admin.delete_topics([topic])[topic].result(DEADLINE)
+        deadline = time.monotonic() + DEADLINE
+        # It may not be gone yet.
+        while (
+            error := admin.create_topics([NewTopic(topic, partitions)])[topic].exception(DEADLINE)
+        ) is not None:
+            assert "TOPIC_ALREADY_EXISTS" in repr(error), error
+            assert time.monotonic() < deadline, error
+        wait_for_topic(topic, partitions)
+        # The controller knows of both before the broker does.
+        while broker.log_ids([topic]).topics == before:
+            assert time.monotonic() < deadline, f"{topic} is still the one that was deleted"
+            time.sleep(0.1)
+        wait_for_topic(topic, partitions)
+
+    return delete_and_create

@@ -16,13 +16,15 @@ from datetime import datetime, timezone
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archive, write_archive
 from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.guards import take_survey
+from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerError,
     CheckpointError,
     CheckpointMovedError,
-    CheckpointUnavailableError,
     PlanRefusedError,
+    StorageError,
+    StorageUnavailableError,
 )
 from airflow_kafka_offsets.model.checkpoint_plan import QUIET_PERIOD, CheckpointPlan, Step, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -55,7 +57,8 @@ def apply_checkpoint_plan(
     :param commit: commits the groups, after the checkpoint was moved. The move is over when it returns.
     :raises PlanRefusedError: if the plan must not be carried out, or the query is running; nothing was
         written.
-    :raises CheckpointError: if the storage fails, or what is read back is not what was planned.
+    :raises CheckpointError: if what is read back is not what was planned.
+    :raises StorageError: if the storage fails.
     """
     check_plans([checkpoint_plan])
     quiet_period = parse_quiet_period(quiet_period)
@@ -69,11 +72,13 @@ def apply_checkpoint_plan(
             for step in (*(Step(path, None) for path in checkpoint_plan.derived), *checkpoint_plan.steps):
                 _carry_out(checkpoint, step)
             verify_checkpoint(checkpoint, checkpoint_plan)
-        except CheckpointError as error:
+        except (CheckpointError, StorageError) as error:
             raise error.append(f"the checkpoint may be moved in part: {remedy}") from error.__cause__
         log.info(
             "Moved and read back: checkpoint %s, archive %s", checkpoint.location, checkpoint_plan.archive
         )
+    else:
+        _refuse_unfinished(checkpoint, checkpoint_plan)
     if commit is not None:
         try:
             commit()
@@ -89,10 +94,17 @@ def apply_checkpoint_plan(
             mark_done(checkpoint, checkpoint_plan.archive)
         if checkpoint_plan.undoes is not None:
             mark_undone(checkpoint, checkpoint_plan.undoes, checkpoint_plan.archive or "nothing to change")
-    except CheckpointError as error:
+    except (CheckpointError, StorageError) as error:
         raise error.append(
             "everything was moved, which could not be noted: running it again notes it"
         ) from error.__cause__
+
+
+def _refuse_unfinished(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPlan) -> None:
+    """Refuse a plan without a change where another move was begun and not finished."""
+    newest = unfinished_move(checkpoint)
+    if newest is not None and newest.name not in (checkpoint_plan.archive, checkpoint_plan.undoes):
+        raise unfinished_refusal(checkpoint, newest)
 
 
 def _check_not_taken_back(checkpoint: SparkCheckpoint, name: str) -> None:
@@ -117,7 +129,7 @@ def verify_checkpoint(checkpoint: SparkCheckpoint, checkpoint_plan: CheckpointPl
     # A batch that was to go and is there still does not change the offsets of the one before it.
     for step in checkpoint_plan.steps:
         if checkpoint.read_file(step.path) != step.data:
-            raise CheckpointUnavailableError(
+            raise StorageUnavailableError(
                 f"{checkpoint.name(step.path)}: read back after the move, it is "
                 f"{'still there' if step.data is None else 'not as it was written'}: the storage did not "
                 f"carry that out, or the query is running; {kept}"
@@ -166,7 +178,7 @@ def _give_up(checkpoint: SparkCheckpoint, archive: str, claim: Claim) -> None:
 def _nothing_changed() -> Iterator[None]:
     try:
         yield
-    except CheckpointError as error:
+    except (CheckpointError, StorageError) as error:
         raise error.append("nothing of the checkpoint was changed") from error.__cause__
 
 

@@ -36,7 +36,12 @@ from airflow_kafka_offsets.checkpoint.archive_names import (
     number_of,
 )
 from airflow_kafka_offsets.checkpoint.log import is_query_id
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, OffsetsFormatError
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    CheckpointFormatError,
+    OffsetsFormatError,
+    StorageError,
+)
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
@@ -261,7 +266,7 @@ def read_archive(checkpoint: SparkCheckpoint, name: str) -> Archive | None:
     done, undone = (checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None for mark in (DONE, UNDONE))
     try:
         return _archive(name, load_json(decode(data, what), what, show=kind_of), done=done, undone=undone)
-    except (_NotOursError, CheckpointFormatError, OffsetsFormatError) as error:
+    except (_NotOursError, StorageError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
             f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of "
             f"version {VERSION} as this package writes it: move its directory away, and give offsets from a "

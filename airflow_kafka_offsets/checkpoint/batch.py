@@ -8,13 +8,16 @@ partitions are not in.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from airflow_kafka_offsets.checkpoint.guards import take_survey, unfinished_refusals
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import SPARK_FORM
-from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.offsets import Offsets, summarize
 from airflow_kafka_offsets.model.text import kind_of
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.storage import decode
 
 _INITIAL = b"\0v1\n"
@@ -102,6 +105,38 @@ def ends_of_finished(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str, Of
     if refusals := unfinished_refusals(take_survey(checkpoint), batch_id):
         raise PlanRefusedError(refusals)
     return checkpoint.entry(batch_id).kafka_offsets
+
+
+def sources_at_batch(
+    batch_id: int,
+    ends: Mapping[str, Offsets],
+    newest: Mapping[str, Offsets],
+    scope: TopicScope,
+) -> dict[str, Offsets]:
+    """
+    Return where the partitions of the newest batch were at the end of an earlier one.
+
+    :param ends: source -> where the earlier batch ends. What only this batch has is passed over.
+    :param newest: source -> where the newest batch ends. Partitions outside the scope stay there.
+    :raises PlanRefusedError: if a partition of the scope was added after the earlier batch.
+    """
+    added = {
+        tp
+        for source, offsets in newest.items()
+        for tp in offsets
+        if tp in scope and tp not in ends.get(source, {})
+    }
+    if added:
+        raise PlanRefusedError(
+            [
+                f"batch {batch_id} has no offset of {summarize(added)}, which the query has read only since: "
+                "leave it out with topics=, or give a later batch"
+            ]
+        )
+    return {
+        source: {tp: ends[source][tp] if tp in scope else offset for tp, offset in offsets.items()}
+        for source, offsets in newest.items()
+    }
 
 
 def _kafka_sources(entry: OffsetLogEntry) -> dict[str, Offsets | None]:

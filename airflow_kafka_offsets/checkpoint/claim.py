@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.checkpoint.archive import read_archive
 from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, DIRECTORY, archive_names, number_of
 from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, unfinished_refusal
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError
+from airflow_kafka_offsets.errors import CheckpointMovedError, StorageError
 from airflow_kafka_offsets.storage import list_names
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Claim:
 
     def withdraw(self) -> None:
         """Give the checkpoint up to others; a claim that stays on a failing storage is in nobody's way."""
-        with suppress(CheckpointError):
+        with suppress(StorageError):
             self._checkpoint.remove_file(self._file)
 
     @property

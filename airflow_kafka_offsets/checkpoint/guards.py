@@ -9,7 +9,7 @@ from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sinks import newest_recorded
 from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
 from airflow_kafka_offsets.model.checkpoint_plan import RECORDING_SINKS, SINKS, CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
 
@@ -144,7 +144,9 @@ def _sink_refusals(
         ]
     try:
         recorded = newest_recorded(checkpoint, survey.state.query_id, sink, location, first)
-    except CheckpointFormatError as error:
+    except (CheckpointFormatError, StorageError) as error:
+        if error.retriable:
+            raise
         return [f"{doing}: whether the sink has recorded batch {first} cannot be known: {error}; {_FINISH}"]
     if recorded is None:
         return [

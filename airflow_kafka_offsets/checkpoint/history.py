@@ -22,7 +22,7 @@ from airflow_kafka_offsets.checkpoint.archive import Archive, digest, read_archi
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, check_commit_log, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointUnavailableError
+from airflow_kafka_offsets.errors import StorageUnavailableError
 from airflow_kafka_offsets.model.checkpoint_plan import sources_json
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.storage import decode, modified
@@ -117,7 +117,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
         not keep the process alive.
     :raises CheckpointNotFoundError: if there is no checkpoint.
     :raises CheckpointFormatError: if a file is not in a form that is known; names the file.
-    :raises CheckpointUnavailableError: if the storage does not answer, or not in time.
+    :raises StorageUnavailableError: if the storage does not answer, or not in time.
     """
     end = monotonic() + within
     listed = _together(checkpoint, {("listed", ""): partial(_listed, checkpoint)}, within, end)
@@ -220,7 +220,7 @@ def _together(
         for future in done:
             future.result()
         if late:
-            raise CheckpointUnavailableError(
+            raise StorageUnavailableError(
                 f"{checkpoint.location}: the storage answered {len(done)} of {len(calls)} requests within "
                 f"{within:g} s: {'ask for fewer batches, or ' if done else ''}try again"
             )

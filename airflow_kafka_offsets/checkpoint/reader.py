@@ -21,7 +21,7 @@ from airflow_kafka_offsets.checkpoint.log import (
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointNotFoundError,
-    CheckpointUnavailableError,
+    StorageUnavailableError,
 )
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
@@ -171,7 +171,7 @@ class SparkCheckpoint:
 
         :raises CheckpointNotFoundError: if there is no checkpoint; says what is there instead.
         :raises CheckpointFormatError: if a file is not in a form that is known; names the file.
-        :raises CheckpointUnavailableError: if the storage does not answer, or a running query removes files
+        :raises StorageUnavailableError: if the storage does not answer, or a running query removes files
             faster than they can be read. Worth another try.
         """
         return self.read_batches().state
@@ -191,7 +191,7 @@ class SparkCheckpoint:
         Return when a batch was finished: when its commit was written.
 
         :return: ``None`` if the batch has no commit, or the storage does not know when files were written.
-        :raises CheckpointUnavailableError: if the storage does not answer.
+        :raises StorageUnavailableError: if the storage does not answer.
         """
         return modified(self.fs, f"{self.root}/commits/{batch_id}")
 
@@ -201,7 +201,7 @@ class SparkCheckpoint:
 
         :raises CheckpointError: if it is not there: Spark does not keep it any more.
         :raises CheckpointFormatError: if its file is not in a form that is known.
-        :raises CheckpointUnavailableError: if the storage does not answer.
+        :raises StorageUnavailableError: if the storage does not answer.
         """
         try:
             return parse_offset_log(*self._batch_file("offsets", batch_id))
@@ -320,7 +320,7 @@ class SparkCheckpoint:
         return f"{self.location.rstrip('/')}/{path}"
 
 
-class _FileGoneError(CheckpointUnavailableError):
+class _FileGoneError(StorageUnavailableError):
     """A file was listed and then not there: Spark removes old batches while it runs."""
 
     def __init__(self, name: str) -> None:

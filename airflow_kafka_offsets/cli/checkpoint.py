@@ -19,9 +19,11 @@ from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     allow_stale_option,
     new_cluster_option,
+    no_commit_option,
     out_of_range_option,
     output_option,
-    scenario_options,
+    place_options,
+    refuse_unused,
     topics_option,
 )
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -31,7 +33,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.reset_scenarios import Scenario
+    from airflow_kafka_offsets.model.place import Place
 
 __all__ = ["checkpoint"]
 
@@ -65,19 +67,19 @@ def checkpoint_show(checkpoint: SparkCheckpoint, output: str) -> None:
 @checkpoint.command("seek")
 @checkpoint_argument
 @topics_option
-@scenario_options
+@place_options
 @out_of_range_option
+@no_commit_option
 @new_cluster_option
 @move_options
 @admin_client_options
 def checkpoint_seek(
     checkpoint: SparkCheckpoint,
     topics: Sequence[str] | None,
-    scenario: Scenario,
-    on_out_of_range: Any,
-    allow_new_cluster: bool,
+    place: Place,
     execution: Execution,
     client: OffsetsClient,
+    **policies: Any,
 ) -> None:
     """
     Make the query of the checkpoint at URI continue from other offsets.
@@ -87,17 +89,18 @@ def checkpoint_seek(
     """
     from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek
 
+    if not place.asks_on_no_commit(with_checkpoint=True):
+        refuse_unused("where no commit is needed", "on_no_commit")
     plan = plan_checkpoint_seek(
         client,
         checkpoint,
-        scenario,
+        place,
         scope=TopicScope.parse(topics),
         now=datetime.now(tz=timezone.utc),
-        on_out_of_range=on_out_of_range,
         policy=execution.policy,
-        allow_new_cluster=allow_new_cluster,
+        **policies,
     )
-    execution.finish(plan, client, checkpoint)
+    execution.move(plan, client, checkpoint)
 
 
 @checkpoint.command("truncate")
@@ -115,7 +118,7 @@ def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: E
     from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 
     plan = PipelinePlan((), plan_truncate(checkpoint, to_batch, execution.policy))
-    execution.finish(plan, checkpoint=checkpoint)
+    execution.move_checkpoint(plan, checkpoint)
 
 
 @checkpoint.command("undo")
@@ -146,4 +149,4 @@ def checkpoint_undo(
         by=execution.metadata,
         allow=allow_stale,
     )
-    execution.finish(plan, checkpoint=checkpoint)
+    execution.move_checkpoint(plan, checkpoint)

@@ -35,8 +35,8 @@ from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.moves.drift_of_many import CheckedPipeline
     from airflow_kafka_offsets.pipeline import KafkaPipeline
+    from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline
 
 __all__ = ["drift"]
 
@@ -122,7 +122,7 @@ def drift(
     GROUP is a group, or JSON such as {"orders": "orders-etl", "source:1": "other"}. With --pipelines all
     pipelines of a file are compared.
     """
-    from airflow_kafka_offsets.moves.drift import pipeline_drift
+    from airflow_kafka_offsets.readings.drift import pipeline_drift
 
     how: dict[str, Any] = {"grace": timedelta(seconds=grace), "min_headroom": min_headroom}
     if pipelines is not None:
@@ -142,7 +142,7 @@ def drift(
 
 
 def _check_many(pipelines: Sequence[KafkaPipeline], broker: Broker, output: str, how: dict[str, Any]) -> None:
-    from airflow_kafka_offsets.moves.drift_of_many import pipelines_json
+    from airflow_kafka_offsets.readings.drift_of_many import pipelines_json
 
     clients = _clients(pipelines, broker)
     checked = [_check(pipeline, clients, how) for pipeline in pipelines]
@@ -182,8 +182,8 @@ def _clients(pipelines: Sequence[KafkaPipeline], broker: Broker) -> Callable[[st
 
 
 def _check(pipeline: KafkaPipeline, clients: Callable[[str], Any], how: dict[str, Any]) -> CheckedPipeline:
-    from airflow_kafka_offsets.moves.drift import pipeline_drift
-    from airflow_kafka_offsets.moves.drift_of_many import CheckedPipeline
+    from airflow_kafka_offsets.readings.drift import pipeline_drift
+    from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline
 
     try:
         checkpoint = open_checkpoint(

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-    from airflow_kafka_offsets.moves.known_moves import KnownMoves
 
 
 REFUSED = 1
@@ -76,23 +75,21 @@ class Execution:
     def finish(
         self,
         plan: PipelinePlan,
-        client: OffsetsClient | None = None,
-        checkpoint: SparkCheckpoint | None = None,
+        apply: Callable[[PipelinePlan], dict[str, Any]],
         *,
-        metadata: CommitMetadata | None = None,
-        known_moves: KnownMoves | None = None,
+        client: OffsetsClient | None = None,
         save: Path | None = None,
         export: bool = False,
     ) -> None:
         """
-        Show a plan, carry it out if asked to, and print the receipt; see
-        :func:`airflow_kafka_offsets.moves.apply.apply`.
+        Show a plan, carry it out if asked to, and print the receipt.
 
-        :param client: needed where groups move.
+        :param apply: checks a plan and carries it out, see :mod:`airflow_kafka_offsets.moves.apply`.
+        :param client: looks up the times of records for the tables, where a broker is asked.
         :param save: file for the groups' offsets that will be overwritten, as Kafka's CSV.
         :param export: print the groups' planned offsets as Kafka's CSV, and no table.
         """
-        from airflow_kafka_offsets.moves.apply import apply, look_up_times
+        from airflow_kafka_offsets.readings.record_times import look_up_times
 
         if client is not None and not export:
             plan = look_up_times(client, plan)
@@ -104,19 +101,28 @@ class Execution:
             self.show(*plan.tables())
         if not plan.refused:
             save_offsets(save, {group.group_id: group.before for group in plan.groups}, execute=self.execute)
-        receipt = apply(
-            client,
-            plan,
-            metadata or self.metadata,
-            checkpoint=checkpoint,
-            quiet_period=self.quiet_period,
-            known_moves=known_moves,
-            plan_only=not self.execute,
-        )
+        plan.check()
+        receipt = apply(plan) if self.execute else plan.receipt(plan_only=True)
         if self.execute and not export:
             saved = [f"what was overwritten is saved in {save}"] if save else []
             self.show(*outcome(receipt), *saved)
         self.conclude(None if export else receipt, "the offsets were moved")
+
+    def move(
+        self, plan: PipelinePlan, client: OffsetsClient, checkpoint: SparkCheckpoint | None, **shown: Any
+    ) -> None:
+        """Finish a plan of groups and checkpoint; ``shown`` goes to :meth:`finish`."""
+        from airflow_kafka_offsets.moves.apply import apply_pipeline
+
+        how = self.metadata, checkpoint, self.quiet_period
+        self.finish(plan, lambda plan: apply_pipeline(client, plan, *how), client=client, **shown)
+
+    def move_checkpoint(self, plan: PipelinePlan, checkpoint: SparkCheckpoint) -> None:
+        """Finish a plan of a checkpoint alone."""
+        from airflow_kafka_offsets.moves.apply import apply_checkpoint
+
+        how = self.metadata, checkpoint, self.quiet_period
+        self.finish(plan, lambda plan: apply_checkpoint(plan, *how))
 
     def show(self, *lines: str) -> None:
         """Print the lines of a plan, unless the output is JSON."""
@@ -144,13 +150,10 @@ def save_offsets(save: Path | None, groups: Mapping[str, Positions], *, execute:
     """
     if save is None:
         return
-    committed = {
-        name: {tp: at for tp, at in group.items() if at is not None} for name, group in groups.items()
-    }
     try:
         if execute:
             with save.open("x", encoding="utf-8") as file:
-                file.write(format_csv(committed))
+                file.write(format_csv(groups))
         elif save.exists():
             raise FileExistsError
     except FileExistsError:

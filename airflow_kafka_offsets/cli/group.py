@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,11 @@ from airflow_kafka_offsets.cli.options import (
     topics_option,
 )
 from airflow_kafka_offsets.cli.watch import Reading, show, watch_option
-from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
+from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION
 from airflow_kafka_offsets.model.table import align, offset_cell
 from airflow_kafka_offsets.model.text import printable
@@ -93,7 +94,7 @@ def group_lag(
 def _lag_of_one(
     client: OffsetsClient, name: str, scope: TopicScope, isolation_level: IsolationLevel, headroom: bool
 ) -> Reading:
-    from airflow_kafka_offsets.kafka.positions import group_positions, lag_of
+    from airflow_kafka_offsets.readings.positions import group_positions, lag_of
 
     positions = group_positions(client, name, scope)
     lag = lag_of(client, name, positions, isolation_level=isolation_level, headroom=headroom)
@@ -103,7 +104,7 @@ def _lag_of_one(
 def _lags_of_many(
     client: OffsetsClient, names: Sequence[str] | None, isolation_level: IsolationLevel
 ) -> Reading:
-    from airflow_kafka_offsets.kafka.positions import lags_of_groups
+    from airflow_kafka_offsets.readings.positions import lags_of_groups
 
     lags = lags_of_groups(client, names, isolation_level=isolation_level)
     rows: list[tuple[str, ...]] = [("GROUP", "PARTITIONS", "LAG", "MAX-PARTITION-LAG", "LOST")]
@@ -169,26 +170,21 @@ def group_delete(
 
     Without --execute it shows what it would delete and changes nothing.
     """
-    from airflow_kafka_offsets.kafka.groups import name_members
-    from airflow_kafka_offsets.kafka.positions import lag_of
+    from airflow_kafka_offsets.moves.deletion import plan_deletion
+    from airflow_kafka_offsets.moves.write import delete_groups
+    from airflow_kafka_offsets.readings.positions import lag_of
 
-    groups = client.settled_groups(group_ids)
-    there = [name for name, found in groups.items() if found.state != "Dead"]
-    before = {name: _committed(client, name) for name in there if not groups[name].other}
+    before, refusals = plan_deletion(client, group_ids)
     lags = {name: lag_of(client, name, positions) for name, positions in before.items()}
-    execution.show(*(f"{groups[name].state} group {lag.table()}" for name, lag in lags.items()))
-    refusals = [f"there is no group {name!r}: correct its name" for name in groups if name not in there]
-    refusals += [
-        found.other
-        or f"group {name!r} is {found.state} with {len(found.members)} members "
-        f"({name_members(found.members)}): only a group without members can be deleted; stop them first"
-        for name, found in groups.items()
-        if found.active
-    ]
+    execution.show(*(f"Empty group {lag.table()}" for lag in lags.values()))
     if refusals:
-        raise PlanRefusedError(refusals)
-    save_offsets(save, before, execute=execution.execute)
-    errors = client.delete_groups(before) if execution.execute else {}
+        raise PlanRefusedError([*refusals.values()])
+    keep = partial(save_offsets, save, execute=execution.execute)
+    errors: dict[str, str | None] = {}
+    if execution.execute:
+        errors = delete_groups(client, before, keep)
+    else:
+        keep(before)
     execution.show(*(f"{printable(name)}: {error or 'deleted'}" for name, error in errors.items()))
     receipts = [
         {
@@ -204,16 +200,3 @@ def group_delete(
     execution.conclude({"version": RECEIPT_VERSION, "groups": receipts}, "groups were deleted")
     if any(errors.values()):
         raise SystemExit(REFUSED)
-
-
-def _committed(client: OffsetsClient, group_id: str) -> Positions:
-    """Return all that a group has committed, ``{}`` for nothing."""
-    from airflow_kafka_offsets.kafka.positions import group_positions
-
-    try:
-        return group_positions(client, group_id, TopicScope())
-    except NoCommitError:
-        # There may be commits on topics that this user may not see, and they cannot be saved.
-        if client.sees_all_topics():
-            return {}
-        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ from airflow_kafka_offsets.cli.options import (
     group_argument,
     groups_argument,
     new_cluster_option,
+    no_commit_option,
     out_of_range_option,
+    place_options,
     refuse_unused,
     save_option,
-    scenario_options,
     topics_option,
 )
 from airflow_kafka_offsets.errors import (
@@ -36,10 +38,10 @@ from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.names import check_group
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, RestoreMissingCommitPolicy
+from airflow_kafka_offsets.model.parameters import RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import FromFile, Scenario, ShiftBy, ToBatch, ToOffset
 from airflow_kafka_offsets.model.text import kind_of
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -70,6 +72,7 @@ def commit(
 
     GROUP may be JSON as {topic: group}. Without --execute it shows what it would do and changes nothing.
     """
+    from airflow_kafka_offsets.moves.apply import apply_position
     from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
 
     for attempt in until_unmoved():
@@ -77,7 +80,8 @@ def commit(
             plan, metadata, known_moves = plan_checkpoint_commit(
                 client, checkpoint, groups, execution.metadata, **policies
             )
-            execution.finish(plan, client, metadata=metadata, known_moves=known_moves)
+            apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
+            execution.finish(plan, apply, client=client)
 
 
 @click.command(cls=StrictCommand)
@@ -85,15 +89,10 @@ def commit(
 @click.option("--all-groups", is_flag=True, help="Every group of the cluster.")
 @topics_option
 @click.option("--all-topics", is_flag=True, help="All partitions of the topics that the group has committed.")
-@scenario_options
+@place_options
 @out_of_range_option
 @new_cluster_option
-@choice_option(
-    "--on-no-commit",
-    MissingCommitPolicy,
-    "fail",
-    "Where a partition without a commit starts, for --shift-by and --to-current.",
-)
+@no_commit_option
 @move_options
 @click.option("--export", is_flag=True, help="Print the planned offsets as Kafka's CSV, and no table.")
 @save_option
@@ -104,7 +103,7 @@ def reset(
     all_groups: bool,
     topics: Sequence[str] | None,
     all_topics: bool,
-    scenario: Scenario,
+    place: Place,
     execution: Execution,
     export: bool,
     save: Path | None,
@@ -114,36 +113,35 @@ def reset(
 ) -> None:
     """Move the offsets of each GROUP. Without --execute it shows what it would do and changes nothing."""
     from airflow_kafka_offsets.moves.group_reset import plan_resets
-    from airflow_kafka_offsets.moves.log_checks import LogCheck
     from airflow_kafka_offsets.moves.reset import plan_reset
+    from airflow_kafka_offsets.readings.log_checks import LogCheck
 
     if bool(group_ids) == all_groups:
         raise UsageError("give the groups to move, or --all-groups")
     if topics and all_topics:
         raise UsageError("--topic and --all-topics contradict each other: give one of them")
-    if isinstance(scenario, ToBatch) and not checkpoint:
+    if place.batch_id is not None and not checkpoint:
         raise UsageError("--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well")
-    named = scenario.named is not None or isinstance(scenario, FromFile)
-    if named:
+    if place.names_partitions:
         refuse_unused("with offsets that name their partitions", "all_topics")
-    if not (topics or all_topics or checkpoint or named):
+    if not (topics or all_topics or checkpoint or place.names_partitions):
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if checkpoint and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')
+    unused = () if place.asks_on_no_commit(with_checkpoint=bool(checkpoint)) else ("on_no_commit",)
     if checkpoint:
         refuse_unused(
-            "with --checkpoint, which names the partitions and where they start", "all_topics", "on_no_commit"
+            "with --checkpoint, which names the partitions and where they start", "all_topics", *unused
         )
     else:
         refuse_unused("without --checkpoint", *CHECKPOINT_OPTIONS)
-        if not (isinstance(scenario, ShiftBy) or (isinstance(scenario, ToOffset) and scenario.from_commits)):
-            refuse_unused("without --shift-by or --to-current", "on_no_commit")
+        refuse_unused("where no commit is needed", *unused)
     if export and execution.output == "json":
         raise UsageError("--export prints CSV, and --output json contradicts it: give one of them")
     policies["now"] = datetime.now(tz=timezone.utc)
     if checkpoint:
         groups = Groups.parse(group_ids[0], topics)
-        plan = plan_reset(client, checkpoint, groups, scenario, policy=execution.policy, **policies)
+        plan = plan_reset(client, checkpoint, groups, place, policy=execution.policy, **policies)
     else:
         names = [check_group(name, "GROUP") for name in group_ids]
         if all_groups and not (names := [found.group_id for found in client.list_groups()]):
@@ -153,8 +151,8 @@ def reset(
             )
         scopes = dict.fromkeys(names, TopicScope.parse(topics))
         log_check = LogCheck(policies.pop("allow_new_cluster"))
-        plan = PipelinePlan(plan_resets(client, scopes, scenario, log_check=log_check, **policies))
-    execution.finish(plan, client, checkpoint, save=save, export=export)
+        plan = PipelinePlan(plan_resets(client, scopes, place, log_check=log_check, **policies))
+    execution.move(plan, client, checkpoint, save=save, export=export)
 
 
 @click.command(cls=StrictCommand)
@@ -214,7 +212,7 @@ def restore(
         raise UsageError(
             "--archive names a move of a checkpoint: give its location with --checkpoint as well"
         )
-    execution.finish(replace(plan, may_be_empty=True), client, checkpoint)
+    execution.move(replace(plan, may_be_empty=True), client, checkpoint)
 
 
 def _read_receipt(uri: str) -> Any:

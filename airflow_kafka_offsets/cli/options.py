@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import click
 from click.core import ParameterSource
@@ -17,14 +17,13 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.parameters import (
     LONGEST,
+    MissingCommitPolicy,
     OutOfRangePolicy,
     exactly_one,
     is_nothing,
     parse_seconds,
 )
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.model.reset_scenarios import Scenario
+from airflow_kafka_offsets.model.place import RESETS, Place
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
@@ -54,8 +53,9 @@ _OF_PYTHON = (
 
 _SECTIONS = {
     "Where to move": (
-        *("to_earliest", "to_latest", "to_current", "to_offset", "to_datetime", "shift_by", "by_duration"),
-        *("to_batch", "from_file", "receipt", "archive"),
+        *("to_earliest", "to_latest", "to_current"),
+        *RESETS,
+        *("receipt", "archive"),
     ),
     "Checkpoint": (
         *("uri", "checkpoint_conn_id", "pending_batch", "sink", "sink_location", "allow_state"),
@@ -232,8 +232,8 @@ def duration_option(
     )
 
 
-def _read_scenario(**options: Any) -> Scenario:
-    from airflow_kafka_offsets.moves.scenario import parse_scenario
+def _read_place(**options: Any) -> Place:
+    from airflow_kafka_offsets.readings.places import read_place
 
     given = {
         f"--{name.replace('_', '-')}": None if value is False else value for name, value in options.items()
@@ -243,8 +243,8 @@ def _read_scenario(**options: Any) -> Scenario:
             raise UsageError(f"{option} {value}: expected a value")
     option, value = exactly_one(given)
     if value is True:
-        return parse_scenario("to_offset", option.removeprefix("--to-"))
-    return parse_scenario(option.removeprefix("--").replace("-", "_"), value)
+        return read_place("to_offset", option.removeprefix("--to-"))
+    return read_place(option.removeprefix("--").replace("-", "_"), value)
 
 
 output_option = choice_option("--output", Literal["table", "json"], "table", "Form of the output.")
@@ -269,18 +269,23 @@ save_option = click.option(
     "Kafka's CSV.",
 )
 
-scenario_options = combined(
-    "scenario",
-    _read_scenario,
+no_commit_option = choice_option(
+    "--on-no-commit",
+    MissingCommitPolicy,
+    "fail",
+    "Where to move a partition from whose commit is needed, and missing.",
+)
+
+place_options = combined(
+    "place",
+    _read_place,
     click.option("--to-earliest", is_flag=True, help="To the log start."),
     click.option("--to-latest", is_flag=True, help="To the log end."),
     click.option("--to-current", is_flag=True, help="To the current offsets, which are committed again."),
-    click.option("--to-offset", metavar="N", help="To one offset for every partition, or Spark's JSON."),
-    click.option("--to-datetime", metavar="TIME", help="To a time in ISO 8601; UTC without a zone."),
-    click.option("--shift-by", type=int, metavar="N", help="By this many offsets; negative for back."),
-    click.option("--by-duration", metavar="DURATION", help="To a time ago, such as 2h."),
-    click.option("--to-batch", metavar="N", help="To the end of a batch of the checkpoint that is moved."),
-    click.option("--from-file", metavar="FILE", help="To Kafka's CSV: [group,]topic,partition,offset lines."),
+    *(
+        click.option(f"--{name.replace('_', '-')}", metavar=one.metavar, help=one.text)
+        for name, one in RESETS.items()
+    ),
 )
 
 new_cluster_option = click.option(

@@ -6,8 +6,8 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from fsspec import AbstractFileSystem
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointError, UsageError
-from airflow_kafka_offsets.pipeline import check_location
+from airflow_kafka_offsets.errors import StorageError, UsageError
+from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.storage import note_credentials, storage_error
 
 
@@ -18,7 +18,7 @@ def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoi
     :param location: URI exactly as the Spark job has it.
     :param conn_id: Airflow connection of the storage, resolved by ``ObjectStoragePath``; without it
         fsspec's own defaults (environment, instance profile) are used.
-    :raises CheckpointError: if no installed provider knows the storage.
+    :raises StorageError: if no installed provider knows the storage.
     :raises UsageError: if there is no such connection, or the location is not text.
     """
     if not isinstance(location, str):
@@ -38,7 +38,7 @@ def storage_of(
 
     :param location: URI of something there.
     :param conn_parameter: what names the connection, for the error text.
-    :raises CheckpointError: if no installed provider knows the storage.
+    :raises StorageError: if no installed provider knows the storage.
     :raises UsageError: if there is no such connection.
     """
     if not conn_id:
@@ -58,7 +58,7 @@ def storage_of(
         fs: AbstractFileSystem = ObjectStoragePath(location, conn_id=conn_id).fs
     except (ImportError, ValueError) as error:
         scheme = location.partition(":")[0]
-        raise CheckpointError(
+        raise StorageError(
             f"no storage for {scheme}:// with connection {conn_id!r} ({error}): install the Airflow provider "
             "of that storage (amazon for s3a, google for gs, microsoft-azure for abfss; none has dbfs), or "
             f"leave {conn_parameter} out"

@@ -17,22 +17,25 @@ from airflow_kafka_offsets.errors import SetupError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import client_config as check_config
-from airflow_kafka_offsets.kafka.positions import (
+from airflow_kafka_offsets.model.drift import parse_grace, reports_json
+from airflow_kafka_offsets.model.formats import format_csv, log_json, offsets_json
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.kafka_security import SERVERS
+from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
+from airflow_kafka_offsets.model.parameters import parse_interval, parse_time
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.moves.deletion import plan_deletion
+from airflow_kafka_offsets.moves.write import delete_groups
+from airflow_kafka_offsets.readings.drift import pipeline_drift
+from airflow_kafka_offsets.readings.places import offsets_at
+from airflow_kafka_offsets.readings.positions import (
     check_partitions,
     group_positions,
     lag_of,
     log_ranges,
     partitions_in,
 )
-from airflow_kafka_offsets.model.drift import parse_grace, reports_json
-from airflow_kafka_offsets.model.formats import log_json, offsets_json
-from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.kafka_security import SERVERS
-from airflow_kafka_offsets.model.offsets import IsolationLevel
-from airflow_kafka_offsets.model.parameters import parse_interval, parse_time, timestamp_ms
-from airflow_kafka_offsets.model.reset_targets import offsets_at_time
-from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.drift import pipeline_drift
 
 CALL_TIMEOUT = 30.0
 """Seconds within which a call answers or fails."""
@@ -166,11 +169,10 @@ class KafkaOffsetsHook(KafkaBaseHook):
 
         :param time: a datetime or ISO 8601 text; without a zone it is UTC.
         """
-        moment = timestamp_ms(parse_time(time, "time"))
+        place = Place("time", parse_time(time, "time"))
         with self.get_offsets_client() as client:
             partitions = partitions_in(client, TopicScope.parse(topics))
-            first = client.offsets_for_time(partitions, moment)
-            return offsets_json(offsets_at_time(first, client.log_ranges(partitions)))
+            return offsets_json(offsets_at(client, place, partitions, client.log_ranges(partitions)))
 
     def check_drift(
         self,
@@ -210,9 +212,17 @@ class KafkaOffsetsHook(KafkaBaseHook):
             return [listing.as_json() for listing in client.list_groups(states)]
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
-        """Delete groups; ``None`` for each that was deleted, else why it was not."""
+        """
+        Delete groups; ``None`` for each that was deleted, else why it was not.
+
+        The offsets that go with them are logged first, in the form that ``group restore --from-file`` reads.
+        """
         with self.get_offsets_client() as client:
-            return client.delete_groups(group_ids)
+            before, refusals = plan_deletion(client, group_ids)
+            return {**refusals, **delete_groups(client, before, self._log_offsets)}
+
+    def _log_offsets(self, groups: Mapping[str, Positions]) -> None:
+        self.log.info("Deleting group %s, with these offsets:\n%s", ", ".join(groups), format_csv(groups))
 
 
 def _provider_changed(found: str) -> SetupError:

@@ -10,13 +10,28 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
-from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import OCCUPIED, RETRIABLE, UNKNOWN_PARTITION, Failed, Failure
+from airflow_kafka_offsets.kafka.commits import Texts
+from airflow_kafka_offsets.kafka.explain import Call, Right
+from airflow_kafka_offsets.kafka.failures import (
+    OCCUPIED,
+    RETRIABLE,
+    UNKNOWN_PARTITION,
+    Causes,
+    Failed,
+    Failure,
+)
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing, check_states
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.model.names import check_known_groups
-from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
 from airflow_kafka_offsets.model.text import printable
+
+FIRST_ATTEMPT = 2.0
+"""
+Seconds of the first attempt, with the start of the process. The client waits in vain for a coordinator that
+was away when it asked.
+"""
+_EACH_GROUP = 0.002
 
 _SETTLED = 1.0
 """Seconds after which a topic that a broker does not know does not exist."""
@@ -38,19 +53,21 @@ class Admin:
         self._process.close()
 
     def commits(
-        self, wanted: Mapping[str, Sequence[TopicPartition] | None], call: Call
+        self, wanted: Mapping[str, Sequence[TopicPartition] | None], call: Call, needs: Right = "Describe"
     ) -> dict[str, dict[TopicPartition, Commit] | BrokerError]:
         """
         Return the commits of groups, or why a group has no answer.
 
         :param wanted: the partitions to read of each group; ``None``: all that it has.
+        :param needs: the right to name where one is missing.
         """
         arguments = {group_id: _by_topic(partitions) for group_id, partitions in wanted.items()}
         found: dict[str, tuple[Any, Failure | None]] = {}
         unanswered: BrokerError | None = None
         try:
             # The client dies of a coordinator that has just moved, and there is one for many groups.
-            self._each(call, "commits", arguments, RETRIABLE, found, most_crashes=math.inf)
+            options = {"most_crashes": math.inf, "first_attempt": _first_attempt(arguments)}
+            self._each(call, "commits", arguments, RETRIABLE, found, **options)
         except BrokerError as error:
             if not found:
                 raise
@@ -58,15 +75,34 @@ class Admin:
         results: dict[str, dict[TopicPartition, Commit] | BrokerError] = {}
         for group_id, (value, failure) in found.items():
             about = call.about(f"reading the offsets of group {group_id!r}")
-            results[group_id] = _commits(value) if failure is None else about.explain(failure)
+            results[group_id] = _commits(value) if failure is None else about.explain(failure, needs)
         if unanswered is not None:
             results |= {group_id: copy(unanswered) for group_id in wanted.keys() - found.keys()}
         return results
 
+    def commit(
+        self, group_id: str, parts: Sequence[Offsets], texts: Texts, call: Call, causes: Causes
+    ) -> dict[TopicPartition, Failure | None]:
+        """
+        Send the parts of a commit together, once, and wait for all responses.
+
+        :param texts: topic -> the metadata of its commits.
+        :return: partition -> ``None`` if it was committed, else why not.
+        :raises Failed: if there is no response.
+        :raises ClientCrashedError: if the admin process died. In both cases it may be committed.
+        """
+        sent = [[(*tp, offset) for tp, offset in part.items()] for part in parts]
+        arguments = {"group_id": group_id, "parts": sent, "texts": dict(texts)}
+        refused = self._process.once(call, "commit", arguments, causes)
+        failures = {name: self._process.failure(failure) for name, (_, failure) in refused.items()}
+        return {tp: failures.get(str(tp)) for part in parts for tp in part}
+
     def describe(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
         """Return state and members of groups; a group that does not exist is ``Dead``."""
         described: dict[str, GroupDescription] = {}
-        for group_id, (value, failure) in self._groups(call, "describ", group_ids).items():
+        wanted = check_known_groups(group_ids)
+        first = _first_attempt(wanted)
+        for group_id, (value, failure) in self._groups(call, "describ", wanted, first_attempt=first).items():
             if failure is None:
                 described[group_id] = GroupDescription.of(value)
             elif failure.code == "GROUP_ID_NOT_FOUND":
@@ -173,11 +209,10 @@ class Admin:
         return int(minutes) if minutes is not None and minutes.isdecimal() else None
 
     def _groups(
-        self, call: Call, verb: str, group_ids: Iterable[str]
+        self, call: Call, verb: str, wanted: Sequence[str], **options: float
     ) -> dict[str, tuple[Any, Failure | None]]:
-        wanted = check_known_groups(group_ids)
         call = call.about(f"{verb}ing group {', '.join(map(printable, wanted[:5]))}")
-        return self._each(call, f"{verb}e", dict.fromkeys(wanted), RETRIABLE)
+        return self._each(call, f"{verb}e", dict.fromkeys(wanted), RETRIABLE, None, **options)
 
     def _each(
         self,
@@ -214,6 +249,10 @@ class Admin:
         except Failed as error:
             raise call.explain(error.failure) from None
         return found
+
+
+def _first_attempt(groups: Collection[str]) -> float:
+    return FIRST_ATTEMPT + len(groups) * _EACH_GROUP
 
 
 def _by_topic(partitions: Sequence[TopicPartition] | None) -> list[tuple[str, list[int]]] | None:

@@ -1,8 +1,18 @@
-"""Runs the admin worker in a child process, so that this process survives a crash of the client."""
+"""
+Runs the admin worker in a child process, so that this process survives a crash of the client.
+
+The reasons are librdkafka's issues 4605 (a group call that timed out aborts the process when the connection
+opens later) and 5040 (``OffsetFetch`` answered with ``NOT_COORDINATOR`` ends it by SIGSEGV). When both are
+fixed in the oldest confluent-kafka that is supported, remove this module,
+:mod:`~airflow_kafka_offsets.kafka.worker`, :class:`~airflow_kafka_offsets.errors.ClientCrashedError`, and
+``respond``, ``main`` and ``read_lines`` of the worker: :class:`~airflow_kafka_offsets.kafka.admin.Admin` then
+calls what is in ``CALLS`` itself.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
 import threading
@@ -15,7 +25,7 @@ from airflow_kafka_offsets.errors import BrokerAuthenticationError, ClientCrashe
 from airflow_kafka_offsets.kafka.config import scrubber
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
-from airflow_kafka_offsets.kafka.retry import until
+from airflow_kafka_offsets.kafka.retry import FIRST_ATTEMPT, until
 from airflow_kafka_offsets.kafka.worker import GRACE, MODULE, Worker, take
 from airflow_kafka_offsets.model.text import shorten
 
@@ -49,19 +59,28 @@ class AdminProcess:
             finally:
                 self._lock.release()
 
-    def run(self, call: Call, name: str, arguments: Any = None, *, most_crashes: float = _CRASHES) -> Any:
+    def run(
+        self,
+        call: Call,
+        name: str,
+        arguments: Any = None,
+        *,
+        first_attempt: float = math.inf,
+        most_crashes: float = _CRASHES,
+    ) -> Any:
         """
         Make one of the worker's ``CALLS``; again if the worker dies or the error passes.
 
+        :param first_attempt: seconds of the first attempt; each later one may take twice as long.
         :param most_crashes: how often the worker may die before that is the error.
         """
-        causes = Causes(self._scrub)
+        causes = Causes()
         crashes: list[str] = []
 
-        def attempt(_: float) -> Any:
-            # A worker takes long to start, so that it gets all the time there is.
+        def attempt(seconds: float) -> Any:
+            within = call.within(first_attempt * seconds / FIRST_ATTEMPT)
             try:
-                return self._attempt(call, name, arguments, causes)
+                return self.once(within, name, arguments, causes)
             except ClientCrashedError as error:
                 crashes.append(str(error))
                 if len(crashes) > most_crashes:
@@ -81,7 +100,14 @@ class AdminProcess:
         """Return a failure that the worker has sent, without credentials in it; ``None`` for none."""
         return Failure(*values).scrubbed(self._scrub) if values else None
 
-    def _attempt(self, call: Call, name: str, arguments: Any, causes: Causes) -> Any:
+    def once(self, call: Call, name: str, arguments: Any, causes: Causes) -> Any:
+        """
+        Make one of the worker's ``CALLS``, once.
+
+        :param causes: takes in what happened in the background.
+        :raises Failed: with the error.
+        :raises ClientCrashedError: if the worker died; what it was asked for may be done.
+        """
         with self._alone(call) as worker:
             # Both processes have the same clock, and the worker may take long to start.
             end = time.monotonic() + max(0.5, call.left)
@@ -106,7 +132,7 @@ class AdminProcess:
             if response["last"]:
                 self._end()
         causes.clear()
-        causes.add(Failure(*cause) for cause in response["causes"])
+        causes.add(Failure(*cause).scrubbed(self._scrub) for cause in response["causes"])
         if (failure := self.failure(response["failure"])) is not None:
             raise Failed(failure)
         return response["result"]

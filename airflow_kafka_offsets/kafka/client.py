@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import BrokerError, ClientCrashedError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import check_commit
-from airflow_kafka_offsets.kafka.fenced import FencedCommit, compare
+from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at, read_logs
@@ -31,7 +29,6 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.model.window import OffsetWindow
 
 if TYPE_CHECKING:
     from typing import Self
@@ -45,8 +42,8 @@ class OffsetsClient:
 
     Each method ends within ``timeout`` seconds, asks again after errors that pass, and raises a
     :class:`~airflow_kafka_offsets.errors.BrokerError` that names cause and remedy. Connections are kept
-    between calls, and so is the admin process: a child process, started when groups are first described,
-    listed, deleted or read together. Calls of several threads wait for each other. Use it as a context
+    between calls, and so is the admin process: a child process, started with the first question about groups.
+    Calls of several threads wait for each other. Use it as a context
     manager, or call :meth:`close`.
 
     :param config: librdkafka's configuration; see :func:`~airflow_kafka_offsets.kafka.config.client_config`.
@@ -133,17 +130,8 @@ class OffsetsClient:
 
         :param group_id: the group; it need not exist.
         """
-        wanted = dict.fromkeys(partitions)  # as a set, and still in order
-        session = self._session
-        if session.connections.crowded(group_id) and len(wanted) <= session.chunk_size:
-            # One of many groups: a connection for each would cost 10 to 30 ms.
-            with suppress(ClientCrashedError):  # a Consumer does not die of the same answer
-                found = self.committed_groups({group_id: wanted}, within=session.timeout / 2)[group_id]
-                if isinstance(found, BrokerError):
-                    raise found
-                return {tp: found.get(tp) for tp in sorted(wanted)}
-        with session.asking(f"reading the offsets of group {group_id!r}") as call:
-            return GroupCommits(session, self._admin, group_id).read(call, wanted)
+        with self._session.calling(f"reading the offsets of group {group_id!r}") as call:
+            return GroupCommits(self._session, self._admin, group_id).read(call, partitions)
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """
@@ -278,33 +266,22 @@ class OffsetsClient:
         with self._session.asking(f"seeing whether group {group_id!r} may be committed to") as call:
             GroupCommits(self._session, self._admin, group_id).prove(call, topics)
 
-    def commit_window(
+    def commit_fenced(
         self,
         group_id: str,
-        window: OffsetWindow,
-        metadata: str | Mapping[str, str] = "",
-        *,
-        fenced: bool = True,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str | Mapping[str, str],
+        left: Callable[[Commits], Offsets],
     ) -> Offsets:
         """
-        Commit a window's end to a group that is at its start, see :mod:`airflow_kafka_offsets.kafka.fenced`.
+        Commit offsets as a member of the group, see :mod:`airflow_kafka_offsets.kafka.fenced`.
 
-        :param window: the ranges; where the group is at the end already, there is nothing to do.
-        :param metadata: as in :meth:`commit`.
-        :param fenced: join the group, so that comparing and writing are one step. Without it another commit
-            could come between the two; what is at the end already is written again, since Kafka counts the
-            age of such a commit from its last write.
-        :return: what has moved: the ends of the partitions in which the group was at the start.
-        :raises WindowMismatchError: if the group is elsewhere; nothing was written.
+        :param left: given the group's commits, returns what is left to write; what it raises ends the commit.
+        :return: what was written, and read back.
         :raises GroupActiveError: if the group has other members.
         """
-        if fenced:
-            with self._session.calling(f"committing a window to group {group_id!r}") as call:
-                return FencedCommit(self._session, self._admin, group_id, window, metadata).run(call)
-        moves: list[Offsets] = []
-        check = partial(compare, window, group_id)
-        self.commit(group_id, window.end, metadata, check=lambda found: moves.append(check(found)))
-        return moves[-1] if moves else {}
+        with self._session.calling(f"committing a window to group {group_id!r}") as call:
+            return FencedCommit(self._session, self._admin, group_id, offsets, metadata, left).run(call)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return state and members of groups; one that does not exist is ``Dead``."""

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ OWN_GROUP = "airflow-kafka-offsets"
 """Group of the Consumers that read logs; nothing is ever committed to it."""
 
 MAX_KEPT = 8
-"""Consumers kept by one client: each has about four threads and eight sockets."""
+"""Consumers that ask at once: each has about four threads, and a socket for each broker."""
 
 _FAR = 0.015
 """Seconds of a response: fewer from a broker that is near, also where 500 partitions were asked for."""
@@ -46,8 +46,8 @@ _DEFAULTS = {
 }
 _DRAIN = 20
 
-_Key = tuple[str, IsolationLevel, int]
-"""Group, isolation level, and number among the connections of these."""
+_Key = tuple[IsolationLevel, int]
+"""Isolation level, and number among the connections of this level."""
 
 
 class Connection:
@@ -144,31 +144,21 @@ class Connection:
 
 
 class Connections:
-    """
-    At most :data:`MAX_KEPT` Connections.
+    """Connections of one group that are kept, at most :data:`MAX_KEPT` of an isolation level."""
 
-    Further connections of one group are made while there is room. They make room for the first one of another
-    group, and then does the one that was not used for longest.
-    """
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], group_id: str = OWN_GROUP) -> None:
         self._config = dict(config)
+        self._group_id = group_id
         self._kept: dict[_Key, Connection] = {}
         self._closing: list[threading.Thread] = []
 
-    def get(
-        self, group_id: str = OWN_GROUP, isolation_level: IsolationLevel = "read_uncommitted"
-    ) -> Connection:
-        """Return the connection of a group, a new one if there is none."""
-        return self._get((group_id, isolation_level, 0))
-
-    def several(self, chunks: int, group_id: str) -> list[Connection]:
+    def several(self, requests: int, isolation_level: IsolationLevel) -> list[Connection]:
         """
-        Return a connection of a group for each chunk, at most :data:`MAX_KEPT`.
+        Return a connection for each request, at most :data:`MAX_KEPT`.
 
         A Consumer makes one call at a time, so that over a network each would cost a round trip.
         """
-        return self._most([(group_id, "read_uncommitted", number) for number in range(chunks)])
+        return [self.get(isolation_level, number) for number in range(min(requests, MAX_KEPT))]
 
     @property
     def far(self) -> bool:
@@ -176,43 +166,16 @@ class Connections:
         fastest = min((connection.fastest for connection in self._kept.values()), default=math.inf)
         return _FAR < fastest < math.inf
 
-    def crowded(self, group_id: str) -> bool:
-        """Return whether another group's only connection would have to be closed for one of this group."""
-        firsts = {group for group, _, number in self._kept if not number}
-        return len(firsts) >= MAX_KEPT and group_id not in firsts
-
-    def for_logs(self, chunks: int, requests: int, isolation_level: IsolationLevel) -> list[Connection]:
-        """
-        Return a connection for each chunk, or for each request as far as they are open, at most
-        :data:`MAX_KEPT`.
-
-        The logs can be asked over any connection, so that those of groups are used first.
-        """
-        keys: list[_Key] = [(OWN_GROUP, isolation_level, number) for number in range(chunks)]
-        kept = [key for key in reversed(self._kept) if key[1] == isolation_level and key not in keys]
-        count = max(len(keys), min(requests, 1 + len(kept)))
-        return self._most([keys[0], *kept, *keys[1:]][:count])
-
-    def _most(self, keys: Sequence[_Key]) -> list[Connection]:
-        first, *others = keys[:MAX_KEPT]
-        found = [self._get(first)]
-        # Making room for them would only have others opened again.
-        found += [self._get(key) for key in others if key in self._kept or len(self._kept) < MAX_KEPT]
-        return found
-
-    def _get(self, key: _Key) -> Connection:
-        if key not in self._kept and len(self._kept) >= MAX_KEPT:
-            further = (kept for kept in self._kept if kept[2])
-            self.discard(self._kept[next(further, next(iter(self._kept)))])
+    def get(self, isolation_level: IsolationLevel = "read_uncommitted", number: int = 0) -> Connection:
+        """Return a connection, a new one if there is none or the kept one is of no use any more."""
+        key = isolation_level, number
         connection = self._kept.get(key)
         if connection is not None and not connection.reuse():
             self.discard(connection)
             connection = None
         if connection is None:
             # What it sees from here on are causes of this call, also what it sees before the call begins.
-            connection = Connection(self._config, key[0], key[1])
-        self._kept.pop(key, None)
-        self._kept[key] = connection
+            connection = self._kept[key] = Connection(self._config, self._group_id, isolation_level)
         return connection
 
     def discard(self, connection: Connection) -> None:

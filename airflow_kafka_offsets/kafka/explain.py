@@ -33,7 +33,9 @@ Right = Literal["Describe", "DescribeConfigs", "Read", "Delete"]
 """What a call needs on a group or on topics: Describe to read, Read to commit and to fetch records."""
 
 _INCLUDED = {
-    "GROUP_AUTHORIZATION_FAILED": " (Read includes it, and is needed to commit)",
+    "GROUP_AUTHORIZATION_FAILED": (
+        " (Read includes it, and is needed to commit; Delete includes it, and is needed to delete)"
+    ),
     "TOPIC_AUTHORIZATION_FAILED": " (Read includes it, and is needed to commit and for the times of records)",
 }
 _REMEDIES = {

@@ -1,9 +1,9 @@
 """
-Commits a window so that nobody can write between the comparison and the commit.
+Commits offsets so that nobody can write between the comparison and the commit.
 
 This uses Kafka's own means: the committer joins the group first. While a group has members the broker refuses
 the commits of everybody else, and a member's commit carries the *generation* of its membership, which changes
-as soon as anybody joins or leaves. So in one generation: join, check that the window's partitions were
+as soon as anybody joins or leaves. So in one generation: join, check that the partitions were
 assigned to this member and to no other, read the group's commits, compare, commit, read back, leave. A member
 never reads records here. It takes 0.1 s, or the broker's ``group.initial.rebalance.delay.ms`` (3 s by
 default).
@@ -11,7 +11,7 @@ default).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
@@ -22,8 +22,9 @@ from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, check_c
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call, active_group, explain_commit
 from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, OCCUPIED, Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.group_commits import GroupCommits
 from airflow_kafka_offsets.kafka.groups import COMMITTER
-from airflow_kafka_offsets.kafka.requests import missing_partitions, read_commits, send_commit
+from airflow_kafka_offsets.kafka.requests import missing_partitions, send_commit
 from airflow_kafka_offsets.kafka.retry import until
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import (
@@ -32,10 +33,8 @@ from airflow_kafka_offsets.model.offsets import (
     Offsets,
     TopicPartition,
     committed_offsets,
-    committed_texts,
     summarize,
 )
-from airflow_kafka_offsets.model.window import OffsetWindow
 
 SESSION_TIMEOUT_MS = 10_000
 """How long a member that died keeps others out of the group. The broker's least is 6 s by default."""
@@ -45,23 +44,23 @@ _POLL = 0.01
 _CLOSE = 5.0
 
 
-def compare(window: OffsetWindow, group_id: str, commits: Commits) -> Offsets:
-    """Return what is left to commit of a window; refuse a group that is elsewhere."""
-    return window.to_commit(f"group {group_id!r}", committed_offsets(commits), committed_texts(commits))
-
-
 class FencedCommit:
-    """One window's commit to one group, which is described before it is joined."""
+    """
+    One commit to one group, which is described before it is joined.
+
+    :param left: given the group's commits, returns what is left to write; refuses a group that is elsewhere.
+    """
 
     def __init__(
         self,
         session: Session,
         admin: Admin,
         group_id: str,
-        window: OffsetWindow,
+        offsets: Mapping[TopicPartition, int],
         metadata: str | Mapping[str, str],
+        left: Callable[[Commits], Offsets],
     ) -> None:
-        self._texts = check_commit(group_id, window.end, metadata)
+        self._texts = check_commit(group_id, offsets, metadata)
         self._session = session
         self._config = {
             **session.config,
@@ -71,7 +70,8 @@ class FencedCommit:
         }
         self._admin = admin
         self._group_id = group_id
-        self._window = window
+        self._offsets = offsets
+        self._left = left
         self._todo: Offsets = {}
         self._written: Offsets = {}
         self._uncertain = False
@@ -79,7 +79,7 @@ class FencedCommit:
 
     def run(self, call: Call) -> Offsets:
         """Compare and commit; return what was written."""
-        if not self._window.ranges:
+        if not self._offsets:
             return {}
         try:
             until(call, lambda _: self._attempt(call), lambda: self._causes, also=_AGAIN)
@@ -88,7 +88,7 @@ class FencedCommit:
         except PlanRefusedError as error:
             if not self._written:
                 raise
-            left = [tp for tp in self._window.ranges if tp not in self._written]
+            left = [tp for tp in self._offsets if tp not in self._written]
             raise CommitError(
                 f"{call.what}: {self._outcome()}, and then the rest was refused: {'; '.join(error.refusals)}",
                 failed=dict.fromkeys(left, "WINDOW_MISMATCH"),
@@ -98,25 +98,25 @@ class FencedCommit:
 
     def _attempt(self, call: Call) -> None:
         self._refuse_members(call)
-        connections = Connections(self._config)
+        connections = Connections(self._config, self._group_id)
         try:
-            connection = connections.get(self._group_id)
+            connection = connections.get()
             self._causes = connection.causes
             member = _Member(connection)
-            member.join(sorted({tp.topic for tp in self._window.ranges}), call)
-            member.check(self._window.ranges)
-            commits = self._read(connection, call)
+            member.join(sorted({tp.topic for tp in self._offsets}), call)
+            member.check(self._offsets)
+            commits = self._read(call)
             # What the attempts before have done, also where a response was lost, and nobody else.
             mine = {tp: Commit(end, self._texts[tp.topic]) for tp, end in self._todo.items()}
             self._written = {tp: each.offset for tp, each in mine.items() if commits[tp] == each}
             self._uncertain = False
-            todo = self._compare(commits)
+            todo = self._left(commits)
             self._todo |= todo
             for part in commit_chunks(self._group_id, todo, self._texts):
                 member.check(part)
                 self._commit(connection, part, call)
             # After others were let in the group may be anywhere, and the broker has confirmed each partition.
-            if todo and not member.over and self._compare(self._read(connection, call)):
+            if todo and not member.over and self._left(self._read(call)):
                 raise Failed(Failure("_RETRY", "the offsets read back are not those that were committed"))
         finally:
             connections.close(_CLOSE)
@@ -129,18 +129,12 @@ class FencedCommit:
         if group.active:
             raise active_group(self._group_id, group.members, self._outcome())
 
-    def _read(self, connection: Connection, call: Call) -> Commits:
-        commits: dict[TopicPartition, Commit | None] = {}
-        for chunk in self._session.chunks(sorted(self._window.ranges)):
-            commits.update(read_commits(connection, chunk, max(0.1, call.left)))
-        return commits
-
-    def _compare(self, commits: Commits) -> Offsets:
-        return compare(self._window, self._group_id, commits)
+    def _read(self, call: Call) -> Commits:
+        return GroupCommits(self._session, self._admin, self._group_id).read(call, self._offsets)
 
     def _commit(self, connection: Connection, part: Offsets, call: Call) -> None:
         def read_back(offsets: Offsets) -> list[TopicPartition]:
-            found = committed_offsets(self._read(connection, call))
+            found = committed_offsets(self._read(call))
             return [tp for tp, offset in offsets.items() if found[tp] == offset]
 
         progress = CommitProgress(part, read_back)
@@ -159,7 +153,7 @@ class FencedCommit:
         if progress.refused:
             raise explain_commit(
                 self._group_id,
-                self._window.end,
+                self._offsets,
                 sorted(self._written),
                 progress.failures,
                 lambda failure: call.explain(failure, "Read", self._causes),
@@ -182,7 +176,7 @@ class FencedCommit:
         if not self._written:
             return "nothing was written"
         return (
-            f"{len(self._written)} of {len(self._window.ranges)} partitions were written "
+            f"{len(self._written)} of {len(self._offsets)} partitions were written "
             f"({summarize(self._written)}), and committing the window again finishes it"
         )
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
-    CheckpointMovedError,
+    ClientCrashedError,
+    GroupMovedError,
     PlanRefusedError,
     SetupError,
 )
-from airflow_kafka_offsets.kafka.admin import Admin
+from airflow_kafka_offsets.kafka.admin import FIRST_ATTEMPT, Admin
 from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, Texts, check_commit, commit_chunks
-from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.explain import Call, Right, explain_commit
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
@@ -23,19 +22,14 @@ from airflow_kafka_offsets.kafka.failures import (
     TOPIC_HIDDEN,
     UNCERTAIN,
     UNKNOWN_PARTITION,
+    Causes,
     Failed,
     Failure,
 )
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
-from airflow_kafka_offsets.kafka.requests import (
-    OFFSETS_TOPIC,
-    missing_partitions,
-    read_commits,
-    send_commit,
-    send_commits,
-)
+from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, missing_partitions
 from airflow_kafka_offsets.kafka.retry import until
-from airflow_kafka_offsets.kafka.session import Session, ask_each
+from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.names import check_group
 from airflow_kafka_offsets.model.offsets import (
@@ -51,12 +45,6 @@ log = logging.getLogger(__name__)
 
 _DESCRIBE = 10.0
 """Seconds that the look-up of a group's members may take when a commit was refused."""
-
-_MANY = 20_000
-"""Partitions in all topics from which on a group's commits are cheaper to read in a process of their own."""
-
-_AT_ONCE = 10.0
-"""Seconds for that; the client's time grows with the square of the commits: 10,000 take 0.25 s."""
 
 _NO_PARTITION = 2**31 - 1
 """The highest number that a partition could have; no topic has so many."""
@@ -81,40 +69,24 @@ class GroupCommits:
         """Return the commits of partitions; ``None`` where there is none, or no such partition."""
         wanted = sorted(dict.fromkeys(partitions))
         check_partitions(wanted)
-        found: dict[TopicPartition, Commit | None] = {}
-        session = self._session
-
-        def question(timeout: float) -> Commits:
-            chunks = session.chunks([tp for tp in wanted if tp not in found] if found else wanted)
-            for _, commits in ask_each(connections, chunks, partial(read_commits, timeout=timeout)):
-                found.update(commits)
-            return found
-
-        if not wanted:
-            return {}
-        connections = session.connections.several(len(session.chunks(wanted)), self._group_id)
-        return session.ask_over(connections, call, question, needs)
+        found = self._ask(call, wanted, needs) if wanted else {}
+        return {tp: found.get(tp) for tp in wanted}
 
     def read_all(self, call: Call, topics: Topics) -> dict[TopicPartition, Commit]:
         """Return the commits in all topics that the user may see."""
         on_broker = topics.all(call)
-        if sum(map(len, on_broker.values())) > _MANY and (found := self._at_once(call)) is not None:
-            return {tp: commit for tp, commit in sorted(found.items()) if tp.topic in on_broker}
-        wanted = [TopicPartition(topic, number) for topic, numbers in on_broker.items() for number in numbers]
-        if not wanted and not topics.sees_all:
+        if not on_broker and not topics.sees_all:
             self._refuse_blind(call)
-        commits = self.read(call, wanted)
-        return {tp: commit for tp, commit in sorted(commits.items()) if commit is not None}
+        found = self._ask(call, None)
+        return {tp: commit for tp, commit in sorted(found.items()) if tp.topic in on_broker}
 
-    def _at_once(self, call: Call) -> dict[TopicPartition, Commit] | None:
-        """Return all that the group has; ``None`` without an answer: then each partition is asked for."""
-        try:
-            wanted = {self._group_id: None}
-            found = self._admin.commits(wanted, call.within(min(_AT_ONCE, call.left / 2)))[self._group_id]
-        except (BrokerError, SetupError, OSError) as error:
-            log.debug("Could not read all commits of group %r at once: %s", self._group_id, error)
-            return None
-        return None if isinstance(found, BrokerError) else found
+    def _ask(
+        self, call: Call, wanted: Sequence[TopicPartition] | None, needs: Right = "Describe"
+    ) -> dict[TopicPartition, Commit]:
+        found = self._admin.commits({self._group_id: wanted}, call, needs)[self._group_id]
+        if isinstance(found, BrokerError):
+            raise found
+        return found
 
     def commit(
         self,
@@ -125,7 +97,6 @@ class GroupCommits:
     ) -> None:
         """Commit offsets, in as many requests as needed; ``check`` is given what they will overwrite."""
         # Most refusals show here, before the first write: they are the same for all partitions of a topic.
-        # And a commit that still looks for its coordinator keeps the client from closing for a minute.
         one_each = {tp.topic: tp for tp in offsets}.values()
         try:
             found = self.read(call, one_each if check is None else offsets, "Read")
@@ -152,21 +123,29 @@ class GroupCommits:
         """Check the right to commit for some topics; nothing is written."""
         wanted = {TopicPartition(topic, _NO_PARTITION): 0 for topic in sorted(set(topics))}
         texts = check_commit(self._group_id, wanted, "")
+        causes = Causes()
 
-        def question(connection: Connection, timeout: float) -> None:
-            for failure in send_commit(connection, wanted, texts, timeout).values():
+        def attempt(seconds: float) -> None:
+            for failure in self._send(call, wanted, texts, causes, seconds).values():
                 if failure is not None and failure.code not in UNKNOWN_PARTITION:
                     raise Failed(failure)
 
         try:
-            # Read first for the same reason as in a commit.
-            self.read(call, wanted, "Read")
-            self._session.ask(call, question, self._connection(), "Read")
-        except BrokerError as error:
-            raise error.append("nothing was changed") from None
+            until(call, attempt, lambda: causes)
+        except Failed as error:
+            raise call.explain(error.failure, "Read", causes).append("nothing was changed") from None
 
-    def _connection(self) -> Connection:
-        return self._session.connections.get(self._group_id)
+    def _send(
+        self, call: Call, offsets: Offsets, texts: Texts, causes: Causes, seconds: float
+    ) -> dict[TopicPartition, Failure | None]:
+        """Send a commit once; raises :class:`Failed` where it is not known what was done."""
+        parts = list(commit_chunks(self._group_id, offsets, texts))
+        try:
+            within = call.within(min(ATTEMPT, FIRST_ATTEMPT * seconds))
+            return self._admin.commit(self._group_id, parts, texts, within, causes)
+        except ClientCrashedError as error:
+            # It also dies of a coordinator that has just moved.
+            raise Failed(Failure("_RETRY", str(error))) from None
 
     def _refuse_blind(self, call: Call) -> None:
         """Name the missing right to a user who may see no topic."""
@@ -193,43 +172,43 @@ class GroupCommits:
             return [tp for tp, offset in offsets.items() if commits[tp] == Commit(offset, texts[tp.topic])]
 
         progress = CommitProgress(offsets, read_back)
-        connection = self._connection()
+        causes = Causes()
 
-        def attempt(_: float) -> None:
-            nonlocal connection
+        def attempt(seconds: float) -> None:
             progress.look_up()
             if not progress.pending:
                 return
             if check is not None and progress.last:
                 # Others had time to commit since the last look.
                 check({**found, **self.read(reading, progress.pending)})
-            connection = self._connection()
-            parts = list(commit_chunks(self._group_id, progress.pending, texts))
             try:
-                results = send_commits(connection, parts, texts, min(ATTEMPT, call.left), call)
+                results = self._send(call, progress.pending, texts, causes, seconds)
             except Failed as error:
                 progress.fail(error.failure, uncertain=True)
-                # Its response may still come, and would be taken for that of the next commit.
-                self._session.connections.discard(connection)
                 raise
             progress.done([tp for tp, failure in results.items() if failure is None])
             # The broker refuses a whole request with these.
             if any(failure and failure.code in ACTIVE_GROUP for failure in results.values()):
                 unanswered = any(failure and failure.code in UNCERTAIN for failure in results.values())
                 self._wait_if_occupied(call, progress, uncertain=unanswered)
-            progress.take(results, lambda unknown: missing_partitions(connection, unknown, call.left))
+            progress.take(results, lambda unknown: self._missing(unknown, call))
 
         try:
-            until(call, attempt, lambda: connection.causes, also=[OCCUPIED])
+            until(call, attempt, lambda: causes, also=[OCCUPIED])
         except Failed as error:
-            progress.reason = call.explain(error.failure, "Read", connection.causes)
-        except (CheckpointMovedError, PlanRefusedError) as error:
+            progress.reason = call.explain(error.failure, "Read", causes)
+        except (GroupMovedError, PlanRefusedError) as error:
             if progress.written:
                 error.append(f"written before: {summarize(progress.written)}")
             raise
         except BrokerError as error:
             progress.reason = error
         return progress
+
+    def _missing(self, partitions: Sequence[TopicPartition], call: Call) -> list[TopicPartition]:
+        if not partitions:
+            return []
+        return missing_partitions(self._session.connections.get(), partitions, call.left)
 
     def _wait_if_occupied(self, call: Call, progress: CommitProgress, *, uncertain: bool) -> None:
         group = self._described(call)

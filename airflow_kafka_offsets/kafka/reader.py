@@ -6,8 +6,18 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from airflow_kafka_offsets.errors import BrokerError
-from airflow_kafka_offsets.kafka.log_ids import LogIdsReader
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel, LogRange, TopicPartition
+
+
+class LogIdsReader(Protocol):
+    """The questions about the identity of logs, which every client answers."""
+
+    def cluster_id(self) -> str:
+        """Return the id of the cluster; empty if the broker does not say."""
+
+    def log_ids(self, topics: Iterable[str]) -> LogIds:
+        """Return the ids of the cluster and of topics."""
 
 
 class PositionsReader(LogIdsReader, Protocol):

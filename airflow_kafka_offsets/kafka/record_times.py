@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_END, TIMESTAMP_NOT_AVAILABLE, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
-from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
+from airflow_kafka_offsets.kafka.connection import Connection, Connections
 from airflow_kafka_offsets.kafka.failures import (
     FINAL,
     RETRIABLE,
@@ -133,7 +133,7 @@ class RecordTimes:
         connection = None
         keep = False
         try:
-            connection = self._connections.get(OWN_GROUP, isolation_level)
+            connection = self._connections.get(isolation_level)
             self._find_leaders(connection, positions, isolation_level, deadline)
             times, late = _fetch_all(connection, positions, deadline)
             connection.ask(methodcaller("unassign"))

@@ -12,8 +12,8 @@ from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection
-from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, Deadline, Failed, Failure
-from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, Failed, Failure
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -103,19 +103,6 @@ def _list_topics(connection: Connection, topic: str | None, timeout: float) -> C
     return connection.ask(lambda consumer: consumer.list_topics(*named, timeout=timeout))
 
 
-def read_commits(connection: Connection, partitions: Sequence[TopicPartition], timeout: float) -> Commits:
-    """Return the commits of the connection's group; ``None`` where it has none."""
-    wanted = [ClientPartition(*tp) for tp in partitions]
-    found = connection.ask_timed(lambda consumer: consumer.committed(wanted, timeout=timeout))
-    return {tp: _commit(each) for tp, each in zip(partitions, found, strict=True)}
-
-
-def _commit(found: ClientPartition) -> Commit | None:
-    if found.error is not None:
-        raise Failed(_about(f"{found.topic}-{found.partition}", found.error))
-    return None if found.offset < 0 else Commit(found.offset, read_metadata(found))
-
-
 def read_metadata(found: ClientPartition) -> str | None:
     """Return a commit's text, ``None`` if it cannot be read."""
     try:
@@ -158,61 +145,34 @@ def read_offsets(
 def send_commit(
     connection: Connection, offsets: Offsets, texts: Mapping[str, str], timeout: float
 ) -> dict[TopicPartition, Failure | None]:
-    """Send one commit, see :func:`send_commits`."""
-    return send_commits(connection, [offsets], texts, timeout)
-
-
-def send_commits(
-    connection: Connection,
-    parts: Sequence[Offsets],
-    texts: Mapping[str, str],
-    timeout: float,
-    deadline: Deadline | None = None,
-) -> dict[TopicPartition, Failure | None]:
     """
-    Send the parts of a commit, which do not wait for one another, and wait for all responses.
+    Send a commit of the connection's group, and wait for its response.
 
     :param texts: topic -> the metadata of its commits.
-    :param timeout: seconds for each next response.
-    :param deadline: for all of them.
-    :return: partition -> ``None`` if it was committed, else why not. If one partition of a part was refused,
-        the client reports its error for the whole part.
+    :return: partition -> ``None`` if it was committed, else why not. If one partition was refused, the client
+        reports its error for all.
     :raises Failed: if there was no response in time; discard the connection then, because it may still come.
     """
     connection.commit_responses.clear()
-    for part in parts:
-        wanted = [ClientPartition(*tp, offset, texts[tp.topic]) for tp, offset in part.items()]
-        connection.ask(methodcaller("commit", offsets=wanted, asynchronous=True))
-    numbers = {tp: number for number, part in enumerate(parts) for tp in part}
-    left = set(range(len(parts)))
-    results: dict[TopicPartition, Failure | None] = {}
+    wanted = [ClientPartition(*tp, offset, texts[tp.topic]) for tp, offset in offsets.items()]
+    connection.ask(methodcaller("commit", offsets=wanted, asynchronous=True))
     end, pause = time.monotonic() + timeout, _SHORTEST_POLL
-    while left:
-        now = time.monotonic()
-        if now >= end or (deadline and not deadline.left) or connection.causes.final is not None:
+    while not connection.commit_responses:
+        left = end - time.monotonic()
+        if left <= 0 or connection.causes.final is not None:
             raise Failed(Failure("_TIMED_OUT", "no answer to the commit"))
         # The client's poll does not end with the response, only when its time is up.
-        connection.drain(min(pause, end - now))
+        connection.drain(min(pause, left))
         pause = min(pause * 1.5, _LONGEST_POLL)
-        while connection.commit_responses:
-            found, answered = _response(*connection.commit_responses.pop(0), numbers)
-            results |= found
-            left -= answered
-            end, pause = time.monotonic() + timeout, _SHORTEST_POLL
-    missing = Failure("_TIMED_OUT", "no answer for this partition")
-    return {tp: results.get(tp, missing) for part in parts for tp in part}
-
-
-def _response(
-    error: KafkaError | None, partitions: Sequence[ClientPartition], numbers: Mapping[TopicPartition, int]
-) -> tuple[dict[TopicPartition, Failure | None], set[int]]:
-    """Return the results in one response, and the parts that they belong to."""
+    error, partitions = connection.commit_responses.pop()
     whole = None if error is None else Failure.of(error)
-    results: dict[TopicPartition, Failure | None] = {}
-    for partition in partitions:
-        failed = whole if partition.error is None else Failure.of(partition.error)
-        results[TopicPartition(partition.topic, partition.partition)] = failed
-    return results, {numbers[tp] for tp in results if tp in numbers}
+    results: dict[TopicPartition, Failure | None] = dict.fromkeys(
+        offsets, Failure("_TIMED_OUT", "no answer for this partition")
+    )
+    for each in partitions:
+        failed = whole if each.error is None else Failure.of(each.error)
+        results[TopicPartition(each.topic, each.partition)] = failed
+    return results
 
 
 def _about(what: str, error: KafkaError) -> Failure:

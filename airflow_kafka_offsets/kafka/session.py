@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.config import client_config
 from airflow_kafka_offsets.kafka.connection import MAX_KEPT, Connection, Connections
-from airflow_kafka_offsets.kafka.explain import Call, Right
+from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import Causes, Failed
 from airflow_kafka_offsets.kafka.requests import Leaders
 from airflow_kafka_offsets.kafka.retry import until
@@ -103,23 +103,16 @@ class Session:
         with self.calling(what) as call, self.alone(call):
             yield call
 
-    def ask(
-        self,
-        call: Call,
-        question: Callable[[Connection, float], T],
-        connection: Connection | None = None,
-        needs: Right = "Describe",
-    ) -> T:
+    def ask(self, call: Call, question: Callable[[Connection, float], T]) -> T:
         """Ask until there is an answer; ``question`` makes one attempt, in so many seconds."""
-        connection = connection or self.connections.get()
-        return self.ask_over([connection], call, lambda timeout: question(connection, timeout), needs)
+        connection = self.connections.get()
+        return self.ask_over([connection], call, lambda timeout: question(connection, timeout))
 
     def ask_over(
         self,
         connections: Sequence[Connection],
         call: Call,
         question: Callable[[float], T],
-        needs: Right = "Describe",
     ) -> T:
         """Ask over several connections until there is an answer."""
 
@@ -136,7 +129,7 @@ class Session:
                 if connection.causes.final is not None:
                     # The client reports some of them only once, such as a coordinator that must not be asked.
                     self.connections.discard(connection)
-            raise call.explain(error.failure, needs, causes()) from None
+            raise call.explain(error.failure, causes=causes()) from None
 
     def chunks(self, partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
         """

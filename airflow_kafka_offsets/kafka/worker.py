@@ -148,10 +148,12 @@ def _end(
             # This process is a copy of the one that started the worker.
             return 0, ""
         try:
-            process.wait(patience)
-        except subprocess.TimeoutExpired:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+        finally:
+            # Also where a signal interrupts the wait.
             process.kill()
-        status = process.wait()
+            status = process.wait()
         errors.seek(0)
         return status, errors.read().decode("utf-8", "replace")
 

@@ -22,6 +22,7 @@ from airflow_kafka_offsets.local.jars import silent
 from airflow_kafka_offsets.local.process import end_processes
 from airflow_kafka_offsets.local.tools import run_tool
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.moves.write import commit_offsets, delete_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -187,8 +188,8 @@ class EmbeddedKafka:
                     socket.create_connection((LOOPBACK, port), timeout=1).close()
                 # A client that asked too early may stay confused for long.
                 with OffsetsClient({**self.client_config(), "log_level": 0}, timeout=_ATTEMPT) as client:
-                    client.commit(_READY, {TopicPartition("__consumer_offsets", 0): 0})
-                    client.delete_groups([_READY])
+                    commit_offsets(client, _READY, {TopicPartition("__consumer_offsets", 0): 0}, "")
+                    delete_groups(client, {_READY: {}}, save=len)
             except (OSError, BrokerError) as error:
                 failure = str(error)
                 time.sleep(0.05)

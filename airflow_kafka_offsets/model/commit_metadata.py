@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commits, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
@@ -246,6 +247,18 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
             "query id, and a job without checkpointLocation has a new checkpoint at each start)"
         )
     return None
+
+
+def check_follows(group_id: str, commits: Commits, query: str, now: LogIds) -> None:
+    """
+    Refuse, with a PlanRefusedError, a group that does not follow a query, or its logs.
+
+    :param query: the query that commits; empty if it may take over the group of another one.
+    :param now: the logs to which the connection leads; unknown ones compare with everything.
+    """
+    other = foreign_query(group_id, commits, query) if query else None
+    if refusals := [other] if other else foreign_logs(group_id, commits, now):
+        raise PlanRefusedError(refusals)
 
 
 def log_ids_of(commits: Commits, now: LogIds) -> LogIds:

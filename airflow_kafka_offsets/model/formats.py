@@ -39,6 +39,9 @@ _CSV_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _PYTHON = re.compile(r"\s*[\[({][\s\[({]*'")
 """The beginning of a dict, a list or a tuple that Python wrote, and not a JSON writer."""
 
+_JSON_OBJECT = re.compile(r'\s*\{\s*["}]')
+"""Where a line of CSV begins with a quoted name, its quotation mark is the first character."""
+
 
 def parse_offsets(value: object, what: str = "offsets", *, show: Show = shorten) -> Offsets:
     """
@@ -117,6 +120,12 @@ def parse_csv(text: str, group_id: str | None = None) -> dict[str, Offsets]:
 
     :raises OffsetsFormatError: naming the line and what was expected.
     """
+    if _JSON_OBJECT.match(text):
+        raise OffsetsFormatError(
+            "the file begins as JSON; expected lines of topic,partition,offset. A receipt's before is put "
+            "back by RestoreOffsetsOperator(receipt=...) or 'group restore --receipt', and its after is "
+            "given as to_offset"
+        )
     rows = _csv_rows(text)
     first = next(rows, None)
     if first is None:
@@ -178,13 +187,16 @@ def _csv_offset(number: int, row: list[str], columns: int) -> tuple[TopicPartiti
     return TopicPartition(topic, partition), int(offset)
 
 
-def format_csv(groups: Mapping[str, Mapping[TopicPartition, int]]) -> str:
-    """Write Kafka's CSV: three columns for one group, four for several, as ``--export`` does."""
+def format_csv(groups: Mapping[str, Mapping[TopicPartition, int | None]]) -> str:
+    """
+    Write Kafka's CSV: three columns for one group, four for several, as ``--export`` does.
+
+    A partition without an offset is left out.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for group, offsets in groups.items():
-        for tp, offset in sorted(offsets.items()):
-            row: tuple[object, ...] = (*tp, offset)
+        for row in ((*tp, offset) for tp, offset in sorted(offsets.items()) if offset is not None):
             writer.writerow(row if len(groups) == 1 else (group, *row))
     return out.getvalue()
 

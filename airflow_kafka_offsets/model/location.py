@@ -10,6 +10,8 @@ from airflow_kafka_offsets.model.text import is_plain, shorten
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Line feeds and the like, and what turns the text after it around: logs and errors show locations."""
 _NO_FILE_HERE = re.compile(r"(?:file|local):(?!/(?:[^/]|$)|///)", re.IGNORECASE)
+_PASSWORD = re.compile(r"(?i:s3[an]?)://[^/@:]*:[^@]*@|[A-Za-z0-9+.-]+://[^/@:]*:[^/@]*@")
+"""Old Hadoop wrote ``s3a://KEY:SECRET@bucket``, and such a secret may hold slashes."""
 
 
 def check_location_text(location: str) -> None:
@@ -39,4 +41,27 @@ def check_file_uri(location: str) -> None:
         raise UsageError(
             f"the location {shorten(location)} names a host, or has no whole path; expected file:///path: "
             "three slashes and a path that begins at the root"
+        )
+
+
+def check_location(
+    location: object,
+    parameter: str = "checkpoint_location",
+    conn_parameter: str | None = "checkpoint_conn_id",
+) -> None:
+    """
+    Refuse a location with a password in it.
+
+    :param parameter: what the location was given as, for the error text.
+    :param conn_parameter: what names the connection of its storage, ``None`` if nothing does.
+    :raises UsageError: without repeating the password.
+    """
+    if isinstance(location, str) and _PASSWORD.match(location):
+        scheme = location.partition(":")[0]
+        where = "the configuration of the storage's driver"
+        if conn_parameter is not None:
+            where = f"an Airflow connection and name it with {conn_parameter}"
+        raise UsageError(
+            f"{parameter} ({scheme}://...) holds a password, which logs and the UI would show: put the "
+            f"credentials into {where}"
         )

@@ -8,10 +8,11 @@ offsets mean the same number, so they are compared and copied as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.text import shorten
 
 MAX_OFFSET = 2**63 - 1
@@ -70,6 +71,11 @@ def committed_texts(commits: Commits) -> dict[TopicPartition, str | None]:
     return {tp: None if commit is None else commit.metadata for tp, commit in commits.items()}
 
 
+def beyond(positions: Mapping[TopicPartition, int | None], targets: Mapping[TopicPartition, int]) -> Offsets:
+    """Return the positions that are after their targets: a commit of these would take them backwards."""
+    return {tp: at for tp, target in targets.items() if (at := positions.get(tp)) is not None and at > target}
+
+
 class LogRange(NamedTuple):
     """What a partition's log holds: the offsets in the half-open range [start, end)."""
 
@@ -103,6 +109,38 @@ class OffsetRange(NamedTuple):
 
 OffsetRanges = dict[TopicPartition, OffsetRange]
 """A range of offsets for each partition."""
+
+
+def starting_points(
+    committed: Positions, logs: Logs, on_no_commit: MissingCommitPolicy, known: Collection[str] = ()
+) -> Offsets:
+    """
+    Return where each partition starts from, those without a commit as the policy says.
+
+    :param on_no_commit: under ``skip`` they are left out, and also under ``fail``, which the caller refuses.
+    :param known: topics that have a commit: a partition without one was added since, and starts at its log
+        start whatever the policy.
+    """
+    found = {tp: offset for tp, offset in committed.items() if offset is not None}
+    for tp in committed.keys() - found:
+        if tp.topic in known or on_no_commit == "earliest":
+            found[tp] = logs[tp].start
+        elif on_no_commit == "latest":
+            found[tp] = logs[tp].end
+    return {tp: found[tp] for tp in committed if tp in found}
+
+
+def offsets_at_time(first_at_or_after: Positions, logs: Logs) -> Offsets:
+    """
+    Return each partition's offset at a time: its first record at or after, else its log end.
+
+    A partition that is empty, or whose last record is older, has nothing at or after the time: its log end
+    is the exact answer.
+    """
+    return {
+        tp: logs[tp].end if offset is None else max(offset, logs[tp].start)
+        for tp, offset in first_at_or_after.items()
+    }
 
 
 def is_topic_name(name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
@@ -38,11 +38,15 @@ class PipelinePlan:
     What moves together: a plan for each group, and the checkpoint's, ``None`` where only groups move.
 
     With ``may_be_empty`` it may be carried out also if nothing is left to write.
+
+    :param connections: the ids of the Airflow connections that it was made with, by the names that the
+        receipt has for them; empty outside Airflow.
     """
 
     groups: Sequence[OffsetPlan]
     checkpoint: CheckpointPlan | None = None
     may_be_empty: bool = False
+    connections: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def make(cls, groups: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
@@ -70,6 +74,11 @@ class PipelinePlan:
         return bool(self.groups) and not moves and not any(plan.after for plan in self.groups)
 
     @property
+    def to_write(self) -> list[OffsetPlan]:
+        """The groups of which something is to be committed."""
+        return [plan for plan in self.groups if plan.after and not plan.done]
+
+    @property
     def refused(self) -> bool:
         """Whether it must not be carried out, or a part of it must not."""
         refusals = [
@@ -84,8 +93,12 @@ class PipelinePlan:
         return [*checkpoint, *(plan.table(refused=self.refused) for plan in self.groups)]
 
     def receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
-        """Return the groups' receipt, with the checkpoint's part under ``checkpoint`` where there is one."""
-        value = receipt(self.groups, plan_only=plan_only, verified=verified)
+        """
+        Return the groups' receipt, with the ids of the Airflow connections.
+
+        The checkpoint's part is under ``checkpoint`` where there is one.
+        """
+        value = {**receipt(self.groups, plan_only=plan_only, verified=verified), **self.connections}
         return value if self.checkpoint is None else {**value, "checkpoint": self.checkpoint.receipt()}
 
     def stamped(self, metadata: CommitMetadata) -> CommitMetadata:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -18,41 +18,70 @@ _KINDS = {
     "topics": "text or a list of texts",
     "group_id": "text, or an object {topic: group} of texts",
 }
+_OWN = ("group_id", "checkpoint_location")
+"""Keys that no two pipelines share."""
+
+Readers: TypeAlias = Mapping[str, Callable[[Any, str], object]]
+"""Checks the value of each key that an entry may have."""
 
 
-def read_pipelines(
-    text: str, file: str, readers: Mapping[str, Callable[[Any, str], object]]
-) -> list[dict[str, Any]]:
+def read_pipelines(text: str, file: str, readers: Readers) -> list[dict[str, Any]]:
     """
-    Return the entries of a file as plain values that were checked.
+    Return the entries of a file as plain values that were checked, each with the file's defaults.
+
+    The file is a list of entries, or has it under ``pipelines`` beside ``defaults``. An entry without
+    ``checkpoint_location`` does not get the default ``checkpoint_conn_id``.
 
     :param text: the file's content.
     :param file: its name, which decides between JSON (``.json``) and YAML, and is in error texts.
-    :param readers: check the value of each key that an entry may have.
     :raises UsageError: naming the file, the entry and the key.
     """
     try:
-        entries = load_json(text, file) if file.endswith(".json") else _load_yaml(text, file)
+        content = load_json(text, file) if file.endswith(".json") else _load_yaml(text, file)
     except OffsetsFormatError as error:
         raise UsageError(str(error)) from None
+    defaults: dict[str, Any] = {}
+    entries, where = content, file
+    if isinstance(content, dict):
+        _check_keys(content, file, ("defaults", "pipelines"), "a list of pipelines, or ")
+        entries, where = content.get("pipelines"), f"{file}, pipelines"
+        if "defaults" in content:
+            shared = {name: reader for name, reader in readers.items() if name not in _OWN}
+            defaults = _checked(content["defaults"], f"{file}, defaults", shared)
     if not isinstance(entries, list) or not entries:
         found = "nothing" if entries is None else kind_of(entries)
-        raise UsageError(f"{file}: found {found}; expected a list of pipelines, with one in it at least")
-    return [_entry(entry, f"{file}, entry {number}", readers) for number, entry in enumerate(entries, 1)]
+        raise UsageError(f"{where}: found {found}; expected a list of pipelines, with one in it at least")
+    checked = [_entry(entry, f"{file}, entry {number}", readers) for number, entry in enumerate(entries, 1)]
+    return [_with_defaults(entry, defaults) for entry in checked]
 
 
-def _entry(entry: object, where: str, readers: Mapping[str, Callable[[Any, str], object]]) -> dict[str, Any]:
-    names = ", ".join(readers)
-    if not isinstance(entry, dict):
-        raise UsageError(f"{where}: found {kind_of(entry)}; expected an object with keys of {names}")
-    if isinstance(group := entry.get("group_id"), str):
+def _with_defaults(entry: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    unused = () if "checkpoint_location" in entry else ("checkpoint_conn_id",)
+    return {**{key: value for key, value in defaults.items() if key not in unused}, **entry}
+
+
+def _entry(entry: object, where: str, readers: Readers) -> dict[str, Any]:
+    if isinstance(entry, dict) and isinstance(group := entry.get("group_id"), str):
         where = f"{where} ({shorten(group, 60)})"
-    if unknown := sorted(set(entry) - set(readers)):
-        found = ", ".join(shorten(key, 40) for key in unknown)
-        raise UsageError(f"{where}: found the key {found}; expected keys of {names}")
-    if "group_id" not in entry:
+    checked = _checked(entry, where, readers)
+    if "group_id" not in checked:
         raise UsageError(f"{where}: group_id is missing: name the consumer group")
-    for key, value in entry.items():
+    return checked
+
+
+def _check_keys(found: Mapping[str, Any], where: str, names: Iterable[str], instead: str = "") -> None:
+    if unknown := sorted(set(found) - set(names)):
+        keys = ", ".join(shorten(key, 40) for key in unknown)
+        raise UsageError(f"{where}: found the key {keys}; expected {instead}keys of {', '.join(names)}")
+
+
+def _checked(found: object, where: str, readers: Readers) -> dict[str, Any]:
+    """Return an object of the file whose keys and values are what their readers take."""
+    if not isinstance(found, dict):
+        kind = "nothing" if found is None else kind_of(found)
+        raise UsageError(f"{where}: found {kind}; expected an object with keys of {', '.join(readers)}")
+    _check_keys(found, where, readers)
+    for key, value in found.items():
         parts = _texts(key, value)
         if value is None or any(not part.strip() for part in parts or ()):
             raise UsageError(f"{where}: {key} is empty: give a value, or leave the key out")
@@ -64,7 +93,7 @@ def _entry(entry: object, where: str, readers: Mapping[str, Callable[[Any, str],
             readers[key](value, key)
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
-    return entry
+    return found
 
 
 def _texts(key: str, value: object) -> list[str] | None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from airflow_kafka_offsets.errors import CheckpointMovedError, CommitError, PlanRefusedError
+from airflow_kafka_offsets.errors import CommitError, GroupMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
     Offsets,
     Positions,
     TopicPartition,
+    beyond,
     committed_offsets,
     summarize,
 )
@@ -34,6 +35,10 @@ from airflow_kafka_offsets.model.table import (
     time_cell,
 )
 from airflow_kafka_offsets.model.text import printable
+
+LOST_REMEDY = (
+    "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
+)
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,7 @@ class OffsetPlan:
         refusals: Sequence[str] = (),
         notes: Sequence[str] = (),
         log_ids: LogIds = UNKNOWN_LOGS,
+        lost_remedy: str = LOST_REMEDY,
     ) -> OffsetPlan:
         """
         Lay the targets beside the committed offsets and the logs, and apply the policies.
@@ -121,18 +127,17 @@ class OffsetPlan:
         :param clamped: partitions whose target is an end of their log because the log does not reach to the
             time that was asked for.
         :param refusals: reasons that were found before, kept with those found here; ``notes`` likewise.
+        :param lost_remedy: what to do about an offset below the log start, for the refusal.
         """
         found, remarks = [*refusals], [*notes]
         asked: dict[TopicPartition, int | None] = dict.fromkeys(clamped)
         moves: list[PartitionMove] = []
-        backwards: list[TopicPartition] = []
-        goes_back: list[TopicPartition] = []
         for tp, target in sorted(targets.items()):
             log, current = logs[tp], before[tp]
             if target not in log:
                 text = f"offset {target} of {tp} is outside its log, which holds {log.start} to {log.end}"
                 if on_out_of_range == "fail":
-                    found.append(f"{text}: {_outside_remedy(target, log)}")
+                    found.append(f"{text}: {_outside_remedy(target, log, lost_remedy)}")
                 elif on_out_of_range == "skip":
                     remarks.append(f"{text}: left alone")
                     continue
@@ -140,22 +145,22 @@ class OffsetPlan:
                     asked[tp] = target
                     target = min(max(target, log.start), log.end)
                     remarks.append(f"{text}: moved to {target}")
-            if current is not None and target < current and not allow_rewind:
-                (goes_back if tp in may_go_back else backwards).append(tp)
             moves.append(PartitionMove(tp, current, target, log))
-        if goes_back:
+        positions = {move.topic_partition: move.before for move in moves}
+        after = {move.topic_partition: move.after for move in moves}
+        passed = {} if allow_rewind else beyond(positions, after)
+        if goes_back := passed.keys() & set(may_go_back):
             remarks.append(
                 "was committed from the checkpoint before it was moved, and goes back with it: "
                 f"{summarize(goes_back)}"
             )
-        if backwards:
+        if backwards := passed.keys() - goes_back:
             first = next(move for move in moves if move.topic_partition in backwards)
             found.append(
                 f"group {group_id!r} would go backwards on {summarize(backwards)} ({first.topic_partition}: "
                 f"{first.before} to {first.after}): the group was moved by somebody else, or the checkpoint "
                 "is not the one it follows; check both, then set allow_rewind=True"
             )
-        positions = {move.topic_partition: move.before for move in moves}
         return cls(
             group_id,
             tuple(moves),
@@ -223,33 +228,16 @@ class OffsetPlan:
         return replace(self, notes=(*self.notes, f"{remark}: {summarize(names)}")) if names else self
 
     def check_unmoved(self, commits: Commits) -> None:
-        """Refuse, with a CheckpointMovedError, a group that is not where it was when the plan was made."""
+        """Refuse, with a GroupMovedError, a group that is not where it was when the plan was made."""
         now = committed_offsets(commits)
         moved = [tp for tp, offset in self.found.items() if tp in now and now[tp] != offset]
         if moved:
             commit = commits[min(moved)]
             by = CommitMetadata.parse(commit.metadata) if commit is not None else None
-            raise CheckpointMovedError(
+            raise GroupMovedError(
                 f"group {self.group_id!r} was committed on {summarize(moved)} while its move was being "
                 f"prepared{f' (by {by})' if by else ''}; nothing was changed there; running it again "
                 "plans from where it is"
-            )
-
-    def verify(self, committed: Mapping[TopicPartition, int | None]) -> None:
-        """Refuse, with a CommitError, what was read back after the write if it is not what was planned."""
-        differs = {
-            tp: f"planned {after}, read back {committed.get(tp)}"
-            for tp, after in self.after.items()
-            if committed.get(tp) != after
-        }
-        if differs:
-            first = next(iter(differs))
-            raise CommitError(
-                f"group {self.group_id!r}: the offsets read back after the commit differ from those "
-                f"committed on {summarize(differs)} ({first}: {differs[first]}): another process commits to "
-                "this group; give each pipeline a group of its own",
-                failed=differs,
-                written=[tp for tp in self.after if tp not in differs],
             )
 
     def table(self, *, refused: bool = False) -> str:
@@ -277,6 +265,24 @@ class OffsetPlan:
         return plan_text(heading, rows, remarks, self.refusals, refused=refused)
 
 
+def check_read_back(group_id: str, planned: Offsets, found: Mapping[TopicPartition, int | None]) -> None:
+    """Refuse, with a CommitError, what was read back after a commit if it is not what was planned."""
+    differs = {
+        tp: f"planned {offset}, read back {found.get(tp)}"
+        for tp, offset in planned.items()
+        if found.get(tp) != offset
+    }
+    if differs:
+        first = next(iter(differs))
+        raise CommitError(
+            f"group {group_id!r}: the offsets read back after the commit differ from those committed on "
+            f"{summarize(differs)} ({first}: {differs[first]}): another process commits to this group; give "
+            "each pipeline a group of its own",
+            failed=differs,
+            written=[tp for tp in planned if tp not in differs],
+        )
+
+
 class Refusable(Protocol):
     """A plan of whatever kind."""
 
@@ -293,15 +299,12 @@ def check_plans(plans: Iterable[Refusable]) -> None:
         raise PlanRefusedError(refusals)
 
 
-def _outside_remedy(target: int, log: LogRange) -> str:
+def _outside_remedy(target: int, log: LogRange, lost_remedy: str) -> str:
     if target < log.start:
         found = f"{log.start - target} records were deleted by retention before they were asked for"
         if target < 0:
             found = "no offset is below 0"
-        return (
-            f"{found}; set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the "
-            "partition alone"
-        )
+        return f"{found}; {lost_remedy}"
     return (
         "the topic was recreated, or the offset belongs to another cluster or another system; check the "
         "connection and the topic, leave it out with topics=, or set on_out_of_range='clamp' or 'skip'"

@@ -22,6 +22,9 @@ from airflow_kafka_offsets.model.table import times_json
 from airflow_kafka_offsets.model.text import Show, excess, printable, shorten
 
 RECEIPT_VERSION = 1
+CONNECTION_IDS = ("kafka_config_id", "checkpoint_conn_id")
+"""Keys of the Airflow connections' ids, in the receipt of a task: each is there if the task has named one."""
+
 _SURELY_READABLE = 10_000
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, WindowMismatchError
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import committer
 from airflow_kafka_offsets.model.formats import (
     load_json,
@@ -31,6 +32,7 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     summarize,
 )
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.text import Show, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -40,6 +42,39 @@ WINDOW_CONF_KEY = "spark.kafka_offsets.window"
 Under which a Spark job finds the window that its DAG planned: the window's JSON, or the URI of a file with
 it.
 """
+
+
+def check_bounds(start: Place, end: Place, now: datetime | None = None) -> None:
+    """Refuse a window without length, that ends before it starts, or that ends after ``now``."""
+    begins, ends = start.time, end.time
+    refusals = []
+    if begins is not None and begins == ends:
+        refusals.append(
+            f"start and end are both {begins.isoformat()}, a window without length: in Airflow 3 a plain "
+            "cron string gives data intervals of no length; set schedule=CronDataIntervalTimetable('0 0 * * "
+            "*', timezone='UTC') (from airflow.timetables.interval), or give other times"
+        )
+    if begins is not None and ends is not None and begins > ends:
+        refusals.append(
+            f"start={begins.isoformat()} is after end={ends.isoformat()}: exchange them, or give other times"
+        )
+    bounds = (("start", begins), ("end", ends))
+    if now and (late := [f"{name}={at.isoformat()}" for name, at in bounds if at and at > now]):
+        refusals.append(
+            f"{' and '.join(late)} is in the future (it is {now.isoformat(timespec='seconds')}): records of "
+            "the window may still come; plan it when the time has passed, or with end='latest'"
+        )
+    if (
+        start.offsets is not None
+        and end.offsets is not None
+        and (odd := start.offsets.keys() ^ end.offsets.keys())
+    ):
+        refusals.append(
+            f"start and end name different partitions, {summarize(odd)} is in one of them only: name the "
+            "same in both"
+        )
+    if refusals:
+        raise PlanRefusedError(refusals)
 
 
 @dataclass(frozen=True)

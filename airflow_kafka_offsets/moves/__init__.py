@@ -1,1 +1,1 @@
-"""Moves of positions: targets become a plan, the plan is applied, and a receipt is left."""
+"""Moves: targets become a plan, the plan is applied, and a receipt is left."""

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, PlanRefusedError
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    CheckpointMovedError,
+    GroupMovedError,
+    PlanRefusedError,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.known_moves import KnownMoves
-from airflow_kafka_offsets.moves.log_checks import LogCheck
+from airflow_kafka_offsets.readings.known_moves import KnownMoves
+from airflow_kafka_offsets.readings.log_checks import LogCheck
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
@@ -26,6 +31,12 @@ log = logging.getLogger(__name__)
 
 _TRIES = 3
 """How often a position is read and committed again because the checkpoint was moved meanwhile."""
+
+_LOST_REMEDY = (
+    "Spark would fail there at its next start, and clamp moves the group alone: let the query finish one run "
+    "with failOnDataLoss=false, or move checkpoint and group on with a reset to current and "
+    "on_out_of_range='clamp'; then commit"
+)
 
 
 class PositionCommit(NamedTuple):
@@ -97,14 +108,15 @@ def plan_checkpoint_commit(
         # The offsets that a move has written into a batch's file are not those that the batch has read.
         read_at=None if known_moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms,
         log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),
+        lost_remedy=_LOST_REMEDY,
     )
     return PositionCommit(PipelinePlan(plans), metadata, known_moves)
 
 
 def until_unmoved() -> Retrying:
-    """Return what calls a function again if the checkpoint was moved meanwhile."""
+    """Return what calls a function again if the checkpoint or its group was moved meanwhile."""
     return Retrying(
-        retry=retry_if_exception_type(CheckpointMovedError),
+        retry=retry_if_exception_type((CheckpointMovedError, GroupMovedError)),
         stop=stop_after_attempt(_TRIES),
         before_sleep=_log_why,
         reraise=True,

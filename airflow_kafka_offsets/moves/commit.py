@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
-from airflow_kafka_offsets.kafka.log_ids import known_log_ids
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.groups import GroupOffsets
 from airflow_kafka_offsets.model.offsets import (
@@ -20,8 +19,9 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
-from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.moves.log_checks import LogCheck, newer_than_batch
+from airflow_kafka_offsets.model.plan import LOST_REMEDY, OffsetPlan
+from airflow_kafka_offsets.readings.log_checks import LogCheck, newer_than_batch
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -40,6 +40,7 @@ def plan_commits(
     may_go_back: Callable[[str, Commits], Collection[TopicPartition]] | None = None,
     read_at: int | None = None,
     log_check: LogCheck = LogCheck(),  # noqa: B008  # it is frozen
+    lost_remedy: str = LOST_REMEDY,
 ) -> list[OffsetPlan]:
     """
     Lay target offsets beside what the groups and the logs hold.
@@ -51,6 +52,7 @@ def plan_commits(
     :param read_at: when the batch was planned that has read up to the offsets, in ms since 1970, if it is
         known.
     :param log_check: how the cluster and the topics are compared.
+    :param lost_remedy: what to do about an offset below the log start, for the refusal.
     :return: a plan for each group, with its refusals; nothing was written.
     :raises PlanRefusedError: if a partition is not on the broker, so that there is nothing to plan with.
     """
@@ -89,6 +91,7 @@ def plan_commits(
             may_go_back=may_go_back(group_id, committed) if may_go_back else (),
             refusals=refusals,
             log_ids=ids,
+            lost_remedy=lost_remedy,
         )
         plans.append(replace(plan, metadata=committed_texts(committed)))
     return plans

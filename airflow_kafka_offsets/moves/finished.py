@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
 from airflow_kafka_offsets.checkpoint.open_moves import discarded_by, has_finished_since
-from airflow_kafka_offsets.kafka.positions import group_positions, last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
     CheckpointReceipt,
@@ -21,8 +20,9 @@ from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import Judgement, MovedCheckpoint, Recovery, committed_since, judge
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.known_moves import kept_groups
 from airflow_kafka_offsets.moves.restore import archive_of, undo_of
+from airflow_kafka_offsets.readings.known_moves import kept_groups
+from airflow_kafka_offsets.readings.positions import group_positions, last_commits
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint

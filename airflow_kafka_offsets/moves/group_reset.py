@@ -7,13 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.kafka.groups import name_members
-from airflow_kafka_offsets.kafka.log_ids import known_log_ids
-from airflow_kafka_offsets.kafka.positions import (
-    check_partitions,
-    group_positions,
-    last_commits,
-    partitions_in,
-)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of, stopped_half_way
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
@@ -24,12 +17,19 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import check_restorable
-from airflow_kafka_offsets.model.reset_scenarios import Scenario, ToOffset
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.log_checks import LogCheck
-from airflow_kafka_offsets.moves.scenario import check_named, find_targets, given_offsets
+from airflow_kafka_offsets.readings.log_checks import LogCheck
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.places import named_by, resolve
+from airflow_kafka_offsets.readings.positions import (
+    check_partitions,
+    group_positions,
+    last_commits,
+    partitions_in,
+)
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def plan_resets(
     client: OffsetsClient,
     scopes: Mapping[str, TopicScope],
-    scenario: Scenario,
+    place: Place,
     *,
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
@@ -56,32 +56,33 @@ def plan_resets(
     :param now: the present time; a later one to move to is out of range.
     :param at_checkpoint: group -> where partitions without a commit start from; for others ``on_no_commit``
         decides.
-    :param by: who resets. A relative scenario leaves a partition alone that an earlier try has moved: one
+    :param by: who resets. A relative place leaves a partition alone that an earlier try has moved: one
         with the same token, or one of the same task that has stopped half-way, before it was cleared.
     :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the
         groups' commits show it.
     :param log_check: how the cluster and the topics are compared.
     :param old_offsets: whether the offsets to go to were counted in logs of earlier; by default those of a
-        scenario that starts from the commits were.
+        place that starts from the commits were.
     :return: a plan for each group, with its refusals.
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     :raises PlanRefusedError: if the receipt would be too large to be read back.
     """
-    check_named(scenario, scopes)
+    place.check_named(scopes.values())
     # First: a window that is just being committed moves the positions.
     refusals = active_groups(client, scopes)
     given = {
-        group_id: given_offsets(scenario, group_id, scope, len(scopes)) for group_id, scope in scopes.items()
+        group_id: named_by(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
+        for group_id, scope in scopes.items()
     }
     positions = {
         group_id: _positions_to_move(client, group_id, scope, given[group_id])
         for group_id, scope in scopes.items()
     }
-    moved = _moved_before(client, positions, by, interrupted) if by and scenario.relative else {}
+    moved = _moved_before(client, positions, by, interrupted) if by and place.relative else {}
     ids = known_log_ids(client, {tp.topic for before in positions.values() for tp in before})
     plans = []
     if old_offsets is None:
-        old_offsets = scenario.from_commits
+        old_offsets = place.from_commits
     for group_id, before in positions.items():
         commits = client.committed(group_id, before)
         others = log_check.refusals(ids, group_id, commits, old_offsets=old_offsets)
@@ -89,8 +90,8 @@ def plan_resets(
             client,
             group_id,
             before,
-            scenario if (named := given[group_id]) is None else ToOffset(named),
-            source=scenario.as_json(),
+            place if (named := given[group_id]) is None else Place("offsets", named),
+            source=place.as_json(),
             now=now,
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
@@ -116,7 +117,7 @@ def plan_positions(
     client: OffsetsClient,
     name: str,
     before: Positions,
-    scenario: Scenario,
+    place: Place,
     *,
     source: Mapping[str, Any],
     now: datetime,
@@ -137,8 +138,16 @@ def plan_positions(
     """
     logs = client.log_ranges(before)
     filled = {**before, **{tp: (at_checkpoint or {}).get(tp) for tp, at in before.items() if at is None}}
-    found = find_targets(client, scenario, filled, logs, now, on_out_of_range, on_no_commit)
-    targets, notes = dict(found.targets), [*found.notes]
+    found = resolve(
+        client,
+        place,
+        filled,
+        logs,
+        now=now,
+        on_out_of_range=on_out_of_range,
+        on_no_commit=on_no_commit,
+    )
+    targets, notes = dict(found.offsets), [*found.notes]
     if moved:
         targets |= {tp: offset for tp in moved if (offset := before[tp]) is not None}
         notes.append(f"moved by an earlier try of this run, left alone: {summarize(moved)}")
@@ -157,7 +166,7 @@ def plan_positions(
 
 
 def _positions_to_move(
-    client: OffsetsClient, group_id: str, scope: TopicScope, given: Offsets | None
+    client: OffsetsClient, group_id: str, scope: TopicScope, given: Positions | None
 ) -> Positions:
     if given is not None:
         # The offsets may name less than topics; but what topics names has to be there.

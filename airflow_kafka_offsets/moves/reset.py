@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import Archive, read_archives
-from airflow_kafka_offsets.checkpoint.batch import ends_of_finished
+from airflow_kafka_offsets.checkpoint.batch import ends_of_finished, sources_at_batch
 from airflow_kafka_offsets.checkpoint.open_moves import (
     fingerprint,
     has_run_since,
@@ -20,22 +20,21 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
 )
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
-from airflow_kafka_offsets.kafka.log_ids import known_log_ids
-from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.reset_scenarios import Scenario, ShiftBy, ToBatch, ToOffset
-from airflow_kafka_offsets.model.reset_targets import sources_at_batch
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
-from airflow_kafka_offsets.moves.known_moves import KnownMoves, kept_groups
-from airflow_kafka_offsets.moves.log_checks import LogCheck
-from airflow_kafka_offsets.moves.scenario import given_offsets
+from airflow_kafka_offsets.readings.known_moves import KnownMoves, kept_groups
+from airflow_kafka_offsets.readings.log_checks import LogCheck
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.places import named_by
+from airflow_kafka_offsets.readings.positions import last_commits
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -46,7 +45,7 @@ def plan_reset(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
     named: Groups,
-    scenario: Scenario,
+    place: Place,
     *,
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
@@ -80,12 +79,12 @@ def plan_reset(
     plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range, log_check=log_check)
     if checkpoint is None:
         scopes = named.scopes()
-        return PipelinePlan(plan(scopes, scenario, on_no_commit=on_no_commit, by=by, interrupted=interrupted))
+        return PipelinePlan(plan(scopes, place, on_no_commit=on_no_commit, by=by, interrupted=interrupted))
     sources = moving_sources(checkpoint)
     positions = named.of(sources).by_group
-    request = fingerprint(repr(scenario), named.group_id, named.scope.as_json())
+    request = fingerprint(repr(place), named.group_id, named.scope.as_json())
     who = by or CommitMetadata()
-    open_move = _open_move(client, checkpoint, who, request, scenario, cleared=bool(interrupted))
+    open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
     goes_on = open_move is not None and (open_move.request == request or not open_move.over)
     if open_move is None:
         KnownMoves.of(checkpoint).log_unfinished_recovery(sources, who)
@@ -96,19 +95,19 @@ def plan_reset(
     if open_move is not None and not goes_on:
         known = None
         # The end of the batch that the move has rewritten is not what it was.
-        if scenario.relative or scenario.from_commits or scenario == ToBatch(open_move.batch_id):
+        if place.relative or place.from_commits or place == Place("batch", open_move.batch_id):
             raise PlanRefusedError(
                 f"{checkpoint.location}: this task has moved it before with other parameters (archive "
                 f"{open_move.name}), and nothing was committed since: take that back first "
                 f"({take_back(checkpoint, open_move)}), or trigger a new run"
             )
-    if not goes_on and isinstance(scenario, ToBatch):
-        known = named.of(_at_batch(checkpoint, scenario, sources, named.scope)).by_group
+    if not goes_on and place.batch_id is not None:
+        known = named.of(_at_batch(checkpoint, place.batch_id, sources, named.scope)).by_group
     if known is None:
         scopes = {group: TopicScope.of(offsets) for group, offsets in positions.items()}
         groups = plan(
             scopes,
-            scenario,
+            place,
             on_no_commit=on_no_commit,
             at_checkpoint=positions,
             by=by,
@@ -119,10 +118,13 @@ def plan_reset(
             log_check = _check_of(open_move, allow_new_cluster)
         # An interrupted move has kept where it was to go: that is what is done now.
         groups = [
-            replace(each, source=scenario.as_json())
+            replace(each, source=place.as_json())
             for group, offsets in known.items()
             for each in plan(
-                {group: TopicScope.of(offsets)}, ToOffset(offsets), log_check=log_check, old_offsets=True
+                {group: TopicScope.of(offsets)},
+                Place("offsets", offsets),
+                log_check=log_check,
+                old_offsets=True,
             )
         ]
     targets = named.to_sources(sources, offsets_after(groups))
@@ -161,7 +163,7 @@ def _open_move(
     checkpoint: SparkCheckpoint,
     by: CommitMetadata,
     request: str,
-    scenario: Scenario,
+    place: Place,
     *,
     cleared: bool,
 ) -> Archive | None:
@@ -175,7 +177,7 @@ def _open_move(
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None:
         same = by.same_task(unfinished.by) or not (by.run or unfinished.by.run)
-        lasting = not (scenario.relative or scenario.from_commits) or isinstance(scenario, ShiftBy)
+        lasting = not (place.relative or place.from_commits) or place.kind == "shift"
         if unfinished.request == request and (same or lasting):
             return unfinished
         raise unfinished_refusal(checkpoint, unfinished)
@@ -199,11 +201,12 @@ def _open_move(
 def plan_checkpoint_seek(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint,
-    scenario: Scenario,
+    place: Place,
     *,
     scope: TopicScope | None = None,
     now: datetime,
     on_out_of_range: OutOfRangePolicy = "fail",
+    on_no_commit: MissingCommitPolicy = "fail",
     policy: CheckpointPolicy | None = None,
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
@@ -216,7 +219,7 @@ def plan_checkpoint_seek(
     :param allow_new_cluster: see :func:`plan_reset`.
     """
     scope = scope or TopicScope()
-    request = fingerprint(repr(scenario), None, scope.as_json())
+    request = fingerprint(repr(place), None, scope.as_json())
     sources = moving_sources(checkpoint)
     unfinished = unfinished_move(checkpoint)
     if unfinished is not None and unfinished.request == request:
@@ -227,17 +230,19 @@ def plan_checkpoint_seek(
     everything = {tp for offsets in sources.values() for tp in offsets}
     if refusals := Groups(None, scope).misnamed(sources, partitions=True):
         raise MisnamedError(refusals)
-    named = given_offsets(scenario, "", scope, 1)
+    log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
+    named = named_by(client, place, "", scope, within=everything, log_check=log_check)
     unknown = sorted(set(named or ()) - everything)
     if unknown:
         raise PlanRefusedError(
             f"{checkpoint.location}: the newest batch has no {summarize(unknown)}: leave it out of the "
             "offsets"
         )
-    at_batch = _at_batch(checkpoint, scenario, sources, scope) if isinstance(scenario, ToBatch) else None
+    batch_id = place.batch_id
+    at_batch = None if batch_id is None else _at_batch(checkpoint, batch_id, sources, scope)
     plans: dict[str, OffsetPlan] = {}
     ids = known_log_ids(client, {tp.topic for tp in everything})
-    refusals = LogCheck(allow_new_cluster, checkpoint=checkpoint).refusals(ids)
+    refusals = log_check.refusals(ids)
     for source, offsets in sources.items():
         before: Positions = {
             tp: offset for tp, offset in offsets.items() if tp in scope and (named is None or tp in named)
@@ -245,7 +250,7 @@ def plan_checkpoint_seek(
         if not before:
             continue
         known = named if at_batch is None else at_batch[source]
-        to = scenario if known is None else ToOffset({tp: known[tp] for tp in before})
+        to = place if known is None else Place("offsets", {tp: known[tp] for tp in before})
         plans[source] = plan_positions(
             client,
             source,
@@ -254,6 +259,7 @@ def plan_checkpoint_seek(
             source={},
             now=now,
             on_out_of_range=on_out_of_range,
+            on_no_commit=on_no_commit,
             refusals=refusals,
             log_ids=ids,
         )
@@ -267,10 +273,9 @@ def _check_of(move: Archive, allow_new_cluster: bool) -> LogCheck:
 
 
 def _at_batch(
-    checkpoint: SparkCheckpoint, scenario: ToBatch, newest: Mapping[str, Offsets], scope: TopicScope
+    checkpoint: SparkCheckpoint, batch_id: int, newest: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Offsets]:
-    ends = ends_of_finished(checkpoint, scenario.batch_id)
-    return sources_at_batch(scenario.batch_id, ends, newest, scope)
+    return sources_at_batch(batch_id, ends_of_finished(checkpoint, batch_id), newest, scope)
 
 
 def moving_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.checkpoint.archive import Archive, find_archive, read_archives
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_undo
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.kafka.log_ids import known_log_ids
-from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
     CheckpointPolicy,
@@ -30,11 +28,13 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import active_groups
-from airflow_kafka_offsets.moves.known_moves import kept_groups
-from airflow_kafka_offsets.moves.log_checks import LogCheck
 from airflow_kafka_offsets.moves.reset import moving_sources
-from airflow_kafka_offsets.moves.scenario import read_file
 from airflow_kafka_offsets.moves.stale import judge_stale
+from airflow_kafka_offsets.readings.known_moves import kept_groups
+from airflow_kafka_offsets.readings.log_checks import LogCheck
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.places import read_file
+from airflow_kafka_offsets.readings.positions import partitions_in
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -104,7 +104,7 @@ def plan_restore_receipt(
         )
     archive = archive_of(read_archives(checkpoint), kept)
     restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy, log_check)
-    plan = PipelinePlan.make(plans, restored)
+    plan = _with_first_before(PipelinePlan.make(plans, restored), checkpoint)
     return judged(plan, sources_to=kept.after, checkpoint=checkpoint, archive=archive)
 
 
@@ -136,9 +136,8 @@ def plan_restore_archive(
         checkpoint.location, archive.query_id, archive.before, archive.after, archive.name
     )
     restored = _restored_checkpoint(client, checkpoint, kept, archive, on_out_of_range, policy, log_check)
-    plan = PipelinePlan.make(plans, restored)
     return judge_stale(
-        plan,
+        _with_first_before(PipelinePlan.make(plans, restored), checkpoint),
         after,
         archive.after,
         checkpoint=checkpoint,
@@ -146,6 +145,15 @@ def plan_restore_archive(
         by=CommitMetadata(),
         allow=allow_stale,
     )
+
+
+def _with_first_before(plan: PipelinePlan, checkpoint: SparkCheckpoint) -> PipelinePlan:
+    """Return a plan that goes on with an interrupted undo with what the groups held before that began."""
+    undo = plan.checkpoint
+    if undo is None or not undo.resumes:
+        return plan
+    before, _ = kept_groups(checkpoint, find_archive(checkpoint, undo.archive))
+    return plan.with_before(before)
 
 
 def _plan_groups(
@@ -211,7 +219,7 @@ def plan_restore_file(
     :raises OffsetsFormatError: if it is not Kafka's CSV, or has no line for a group.
     """
     scope = named.scope
-    offsets = read_file(uri).groups(named.ids)
+    offsets = read_file(uri).of_groups(named.ids)
     _check_names(client, uri, offsets, named)
     left_out = [tp for positions in offsets.values() for tp in positions if tp not in scope]
     within = {

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import committer
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer
 from airflow_kafka_offsets.model.groups import GroupOffsets, Groups
 from airflow_kafka_offsets.model.offsets import OffsetRange, committed_texts, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.model.text import printable
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.moves.apply import read_back
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.log_checks import LogCheck
-from airflow_kafka_offsets.moves.window_checks import other_logs_than
+from airflow_kafka_offsets.moves.write import commit_groups, commit_window
+from airflow_kafka_offsets.readings.log_checks import LogCheck
+from airflow_kafka_offsets.readings.window_checks import other_logs_than
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.moves.port import GroupPort
 
 log = logging.getLogger(__name__)
 
@@ -76,28 +78,30 @@ def plan_window_commits(
     return [plans[group] for group in by_group]
 
 
-@dataclass(frozen=True)
-class WindowWrite:
+def apply_window(
+    client: GroupPort, plan: PipelinePlan, metadata: CommitMetadata, window: OffsetWindow, *, fenced: bool
+) -> dict[str, Any]:
     """
-    Writes a window's end to a group, which is compared with the window's start once more as it is written.
+    Check the plans of a window, commit its end to each group and read it back.
+
+    Each group is compared with the window's start once more as it is written.
 
     :param fenced: join the group, so that comparing and writing are one step.
+    :return: the receipt; what somebody else has committed since the plan was made is no move of its own.
+    :raises PlanRefusedError: if a part of the plan is refused, or nothing is left to write; nothing was
+        written.
+    :raises BrokerError: if a commit failed; says which groups were written.
     """
 
-    window: OffsetWindow
-    fenced: bool = True
-
-    def __call__(self, client: OffsetsClient, plan: OffsetPlan, metadata: Mapping[str, str]) -> OffsetPlan:
-        """
-        Commit the part of the window that a plan is of; a fenced commit reads it back by itself.
-
-        :return: the plan, in which what somebody else has committed since it was made is no move of its own.
-        """
-        part = _part(self.window, plan)
-        moved = client.commit_window(plan.group_id, part, metadata, fenced=self.fenced)
-        if not self.fenced:
-            read_back(client, plan)
+    def write(client: GroupPort, plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
+        part = _part(window, plan)
+        moved = commit_window(client, plan.group_id, part, texts, fenced=fenced)
         return plan.with_before({tp: end for tp, end in part.end.items() if tp not in moved})
+
+    plan.check()
+    written = commit_groups(client, plan.to_write, metadata, write)
+    plan = replace(plan, groups=[written.get(each.group_id, each) for each in plan.groups])
+    return plan.receipt(verified=not plan.empty)
 
 
 def _done(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.hooks.store import stored_offsets
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
-from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.log_checks import LogCheck
-from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
+from airflow_kafka_offsets.operators.moving import MovingOperator, commit_metadata
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
 _STORE_TABLE = "kafka_offsets"
 
 
-class CommitOffsetsOperator(OffsetsOperator):
+class CommitOffsetsOperator(MovingOperator):
     """
     Commit to a consumer group what a Spark checkpoint's newest committed batch has read, or offsets, or a
     store's.
@@ -67,7 +64,7 @@ class CommitOffsetsOperator(OffsetsOperator):
     """
 
     template_fields: Sequence[str] = (
-        *OffsetsOperator.template_fields,
+        *MovingOperator.template_fields,
         "offsets",
         "store_conn_id",
         "store_table",
@@ -125,6 +122,12 @@ class CommitOffsetsOperator(OffsetsOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit, and return the receipt."""
+        # Here and below, so that a DAG file loads none of what reads checkpoints and writes.
+        from airflow_kafka_offsets.moves.apply import apply_groups
+        from airflow_kafka_offsets.moves.checkpoint_commit import until_unmoved
+        from airflow_kafka_offsets.moves.commit import plan_commits
+        from airflow_kafka_offsets.readings.log_checks import LogCheck
+
         self._overtaken = None
         with self.refusing():
             offsets, source = self._given()
@@ -140,18 +143,24 @@ class CommitOffsetsOperator(OffsetsOperator):
                 plans = plan_commits(
                     client, targets, source=source, log_check=LogCheck(new_cluster), **allowed
                 )
-                return self.carry_out(context, client, PipelinePlan(plans), commit_metadata(context))
+                metadata = commit_metadata(context)
+                apply = partial(apply_groups, client, metadata=metadata)
+                return self.carry_out(context, client, PipelinePlan(plans), metadata, apply)
 
     def _commit_checkpoint(
         self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, **allowed: Any
     ) -> dict[str, Any]:
+        from airflow_kafka_offsets.moves.apply import apply_position
+        from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
+
         allowed["allow_new_query"] = self.read("allow_new_query")
         planned = plan_checkpoint_commit(
             client, checkpoint, self.named(), commit_metadata(context), **allowed
         )
         plan, metadata, known_moves = planned.after(self._overtaken)
         self._overtaken = plan
-        return self.carry_out(context, client, plan, metadata, known_moves=known_moves)
+        apply = partial(apply_position, client, metadata=metadata, known_moves=known_moves)
+        return self.carry_out(context, client, plan, metadata, apply)
 
     def _given(self) -> tuple[Offsets | None, dict[str, Any]]:
         """Return the offsets that were given or that the store has, and where they come from."""
@@ -164,5 +173,7 @@ class CommitOffsetsOperator(OffsetsOperator):
             raise UsageError(
                 "store_pipeline is missing: with several groups name what the job saves its offsets under"
             )
+        from airflow_kafka_offsets.hooks.store import stored_offsets
+
         offsets = stored_offsets(self.store_conn_id, pipeline, self.store_table)
         return offsets, {"store": self.store_conn_id, "table": self.store_table, "pipeline": pipeline}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.moves.window_commit import WindowWrite, plan_window_commits, window_targets
-from airflow_kafka_offsets.operators.base import OffsetsOperator, commit_metadata
+from airflow_kafka_offsets.moves.window_commit import apply_window, plan_window_commits, window_targets
+from airflow_kafka_offsets.operators.moving import MovingOperator, commit_metadata
 from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.window_file import load_window, split_window
 from airflow_kafka_offsets.task.window_memory import CommitMemory
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.operators.base import Reader
 
 
-class CommitOffsetWindowOperator(OffsetsOperator):
+class CommitOffsetWindowOperator(MovingOperator):
     """
     Commit the end of an offset window to the groups that stand at its start.
 
@@ -48,7 +49,7 @@ class CommitOffsetWindowOperator(OffsetsOperator):
     """
 
     template_fields: Sequence[str] = (
-        *OffsetsOperator.template_fields,
+        *MovingOperator.template_fields,
         "window",
         "window_conn_id",
         "fenced",
@@ -102,10 +103,10 @@ class CommitOffsetWindowOperator(OffsetsOperator):
                     committed_at=memory.committed_at,
                     allow_new_cluster=self.read("allow_new_cluster"),
                 )
-                write = WindowWrite(window, self.read("fenced"))
-                receipt = self.carry_out(
-                    context, client, PipelinePlan(plans), commit_metadata(context), write=write
-                )
+                metadata = commit_metadata(context)
+                fenced = self.read("fenced")
+                apply = partial(apply_window, client, metadata=metadata, window=window, fenced=fenced)
+                receipt = self.carry_out(context, client, PipelinePlan(plans), metadata, apply)
                 if all(plan.after for plan in plans):
                     memory.keep()
                 return receipt

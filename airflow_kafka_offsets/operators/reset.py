@@ -16,13 +16,12 @@ from airflow_kafka_offsets.model.parameters import (
     is_nothing,
     parse_switch,
 )
+from airflow_kafka_offsets.model.place import RESETS, Place
 from airflow_kafka_offsets.model.recovery import Work
-from airflow_kafka_offsets.model.reset_scenarios import LITERAL_SCENARIOS, SCENARIOS, ToOffset
 from airflow_kafka_offsets.moves.finished import plan_kept
 from airflow_kafka_offsets.moves.reset import plan_reset
-from airflow_kafka_offsets.moves.scenario import parse_scenario
-from airflow_kafka_offsets.operators.base import MovingOperator
-from airflow_kafka_offsets.pipeline import check_location
+from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
+from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.given import is_template
 from airflow_kafka_offsets.task.run_tasks import identities, tasks_that_move, work_between
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.operators.base import Reader
 
 
-class ResetOffsetsOperator(MovingOperator):
+class ResetOffsetsOperator(PipelineMovingOperator):
     """
     Move a pipeline to other offsets: its consumer groups, and its Spark checkpoint with them.
 
-    Exactly one of ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration``, ``to_batch`` and
-    ``from_file`` says where to; empty text counts as not given, so that a DAG's ``params`` can drive it.
+    Exactly one of ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration``, ``to_batch``, ``to_group``
+    and ``from_file`` says where to; empty text counts as not given, so that a DAG's ``params`` can drive it.
 
     With a ``checkpoint_location`` both move to the same offsets as one plan. Everything is checked and saved
     first; then the offsets are written into the checkpoint's newest batch (the query goes on from there, and
@@ -57,15 +56,16 @@ class ResetOffsetsOperator(MovingOperator):
     keeps state (see ``allow_state``).
 
     A retry does not move twice: what an earlier try of the same task run has moved is left alone by
-    ``shift_by``, ``by_duration`` and ``to_offset="latest"``, and a move that was interrupted between
-    checkpoint and groups is finished with the offsets it was planned with, also when the task was cleared.
+    ``shift_by``, ``by_duration``, ``to_group`` and ``to_offset="latest"``, and a move that was interrupted
+    between checkpoint and groups is finished with the offsets it was planned with, also when the task was
+    cleared.
 
     Clearing the task moves again, if what comes after it is cleared as well. Airflow also clears a setup with
     any task between it and its teardown: then nothing is moved if the work after the reset was finished by a
     commit and is not cleared, and the log says so. Refused, with nothing changed: tasks that have succeeded
     after it, and were not cleared although one before them was.
 
-    What may happen to the checkpoint is decided by the parameters of :class:`MovingOperator`:
+    What may happen to the checkpoint is decided by the parameters of :class:`PipelineMovingOperator`:
     ``pending_batch``, ``sink``, ``sink_location``, ``allow_state`` and ``quiet_period``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.receipt`): plain JSON with the offsets
@@ -84,13 +84,16 @@ class ResetOffsetsOperator(MovingOperator):
         The end is what the batch's file in ``offsets`` says: where the next batch begins, also after a move
         that has rewritten that file. A partition that was added after the batch is refused, unless ``topics``
         leaves it out. (templated)
+    :param to_group: what another group of the cluster has committed, such as the one that this group takes
+        over from. Without ``topics`` or a checkpoint these are all topics of that group; ``on_no_commit``
+        decides about a partition that it has not committed. (templated)
     :param from_file: URI of a file in Kafka's CSV: ``topic,partition,offset``, or
         ``group,topic,partition,offset``. (templated)
     :param on_out_of_range: ``fail`` (default), ``clamp`` to the nearer end of the log, or ``skip`` the
         partition, for an offset outside the log or a time in the future. (templated)
-    :param on_no_commit: where a partition without a commit starts from, for ``shift_by`` and ``current``:
-        ``fail`` (default), ``earliest``, ``latest``, or ``skip`` the partition. With a
-        ``checkpoint_location`` it starts where the checkpoint is. (templated)
+    :param on_no_commit: where a partition without a commit starts from, for ``shift_by`` and ``current``, or
+        goes to, for ``to_group``: ``fail`` (default), ``earliest``, ``latest``, or ``skip`` the partition.
+        With a ``checkpoint_location`` it starts where the checkpoint is. (templated)
     :param allow_new_cluster: whether the offsets are known to be right on a cluster, or in a topic that was
         created again, that is not the one of the group's last commit. (templated)
     :param plan_only: show the plan and return it, but change nothing. A plan that would be refused fails.
@@ -98,8 +101,8 @@ class ResetOffsetsOperator(MovingOperator):
     """
 
     template_fields: Sequence[str] = (
-        *MovingOperator.template_fields,
-        *SCENARIOS,
+        *PipelineMovingOperator.template_fields,
+        *RESETS,
         "on_out_of_range",
         "on_no_commit",
         "allow_new_cluster",
@@ -107,7 +110,7 @@ class ResetOffsetsOperator(MovingOperator):
     )
     does: ClassVar[str] = "reset"
     readers: ClassVar[Mapping[str, Reader]] = {
-        **MovingOperator.readers,
+        **PipelineMovingOperator.readers,
         "on_out_of_range": choice(OutOfRangePolicy),
         "on_no_commit": choice(MissingCommitPolicy),
         "allow_new_cluster": parse_switch,
@@ -122,6 +125,7 @@ class ResetOffsetsOperator(MovingOperator):
         shift_by: int | str | XComArg | None = None,
         by_duration: timedelta | float | str | XComArg | None = None,
         to_batch: int | str | XComArg | None = None,
+        to_group: str | XComArg | None = None,
         from_file: str | XComArg | None = None,
         on_out_of_range: OutOfRangePolicy | str = "fail",
         on_no_commit: MissingCommitPolicy | str = "fail",
@@ -137,6 +141,7 @@ class ResetOffsetsOperator(MovingOperator):
         self.shift_by = shift_by
         self.by_duration = by_duration
         self.to_batch = to_batch
+        self.to_group = to_group
         self.from_file = from_file
         self.on_out_of_range = on_out_of_range
         self.on_no_commit = on_no_commit
@@ -147,16 +152,12 @@ class ResetOffsetsOperator(MovingOperator):
     def check_parameters(self) -> None:
         """Check also that one scenario is given, or that templates may fill one in."""
         super().check_parameters()
-        given = {name: value for name in SCENARIOS if not is_nothing(value := getattr(self, name))}
+        given = {name: value for name in RESETS if not is_nothing(value := getattr(self, name))}
         literals = {name: value for name, value in given.items() if not is_template(value)}
         try:
             if not given or len(literals) > 1:
-                exactly_one({name: getattr(self, name) for name in SCENARIOS})
-            for name, value in literals.items():
-                if name in LITERAL_SCENARIOS:
-                    LITERAL_SCENARIOS[name](value)
-                else:
-                    check_location(value, name, None)
+                exactly_one({name: getattr(self, name) for name in RESETS})
+            places = {name: Place.parse(value, name) for name, value in literals.items()}
         except (UsageError, OffsetsFormatError) as error:
             raise self.misused(str(error)) from None
         if "to_batch" in given and self.checkpoint_location is None:
@@ -164,19 +165,21 @@ class ResetOffsetsOperator(MovingOperator):
                 "to_batch is a batch of a Spark checkpoint, and checkpoint_location is missing: "
                 "give it as well"
             )
-        if self.checkpoint_location is not None:
-            self.check_unused(
-                "with checkpoint_location: a partition without a commit starts where the checkpoint is",
-                on_no_commit="fail",
-            )
-        elif not any(_may_start_from_commits(*each) for each in given.items()):
-            self.check_unused(
-                f"with {', '.join(given)}, which does not start from a commit", on_no_commit="fail"
-            )
+        with_checkpoint = self.checkpoint_location is not None
+        if not any(
+            places[name].asks_on_no_commit(with_checkpoint=with_checkpoint)
+            if name in places
+            else RESETS[name].may_ask_on_no_commit(with_checkpoint=with_checkpoint)
+            for name in given
+        ):
+            why = f"with {', '.join(given)}, which does not start from a commit"
+            if with_checkpoint:
+                why = "with checkpoint_location: a partition without a commit starts where the checkpoint is"
+            self.check_unused(why, on_no_commit="fail")
 
     def may_be_nothing(self, name: str, template: object) -> bool:
         """Whether it is a scenario: a DAG's ``params`` fill in one of them, see :func:`exactly_one`."""
-        return name in SCENARIOS or super().may_be_nothing(name, template)
+        return name in RESETS or super().may_be_nothing(name, template)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the group, and return the receipt."""
@@ -186,7 +189,7 @@ class ResetOffsetsOperator(MovingOperator):
             for restore in restores:
                 check_restore(restore)
             work, has_work = (None, False) if plan_only else self._cleared_work(context)
-            scenario = parse_scenario(*exactly_one({name: getattr(self, name) for name in SCENARIOS}))
+            place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
             metadata = self.origin(context)
             checkpoint = self.open_checkpoint()
             images = BeforeImages(context)
@@ -199,7 +202,7 @@ class ResetOffsetsOperator(MovingOperator):
                     client,
                     checkpoint,
                     self.named(),
-                    scenario,
+                    place,
                     now=datetime.now(tz=timezone.utc),
                     on_out_of_range=self.read("on_out_of_range"),
                     on_no_commit=self.read("on_no_commit"),
@@ -211,20 +214,12 @@ class ResetOffsetsOperator(MovingOperator):
                 )
                 if restores and plan.checkpoint is not None:
                     plan = replace(plan, checkpoint=replace(plan.checkpoint, recovery=True))
-                moves = not (plan_only or plan.refused)
-                if moves:
+                if plan_only:
+                    return self.show_only(context, client, plan)
+                if not plan.refused:
                     plan = images.keep(plan, client, metadata, goes_on=has_work)
-                receipt = self.carry_out(
-                    context,
-                    client,
-                    plan,
-                    metadata,
-                    checkpoint=checkpoint,
-                    quiet_period=self.read("quiet_period"),
-                    plan_only=plan_only,
-                )
-                if moves:
-                    images.finish()
+                receipt = self.move(context, client, plan, metadata, checkpoint)
+                images.finish()
                 return receipt
 
     def _cleared_work(self, context: Context) -> tuple[Work | None, bool]:
@@ -272,13 +267,7 @@ class ResetOffsetsOperator(MovingOperator):
             ", ".join(work.done),
             self.task_id,
         )
-        return plan.receipt(verified=True)
+        return self.with_connections(plan).receipt(verified=True)
 
     def _movers(self) -> list[str]:
         return [name for name in tasks_that_move(self) if name != self.task_id]
-
-
-def _may_start_from_commits(scenario: str, value: object) -> bool:
-    return scenario == "shift_by" or (
-        scenario == "to_offset" and (is_template(value) or ToOffset.parse(value).from_commits)
-    )

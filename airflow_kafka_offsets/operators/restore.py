@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import FAILED, Recovery, Work
 from airflow_kafka_offsets.moves.finished import judge_recovery, restored_before
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
-from airflow_kafka_offsets.operators.base import MovingOperator
+from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.task.run_tasks import identities, states_of, tasks_that_move, work_between
 from airflow_kafka_offsets.task.teardowns import check_restore
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 When = Literal["failed", "always"]
 
 
-class RestoreOffsetsOperator(MovingOperator):
+class RestoreOffsetsOperator(PipelineMovingOperator):
     """
     Take a reset back: put groups and checkpoint to the offsets that they had before.
 
@@ -75,9 +75,9 @@ class RestoreOffsetsOperator(MovingOperator):
 
     Without a receipt (the reset was skipped, or only showed its plan) it does nothing and says so.
 
-    What may happen to the checkpoint is decided by the parameters of :class:`MovingOperator`. A job that
-    failed usually leaves an unfinished batch: ``pending_batch="discard"`` with the ``sink`` lets the restore
-    remove it.
+    What may happen to the checkpoint is decided by the parameters of :class:`PipelineMovingOperator`. A job
+    that failed usually leaves an unfinished batch: ``pending_batch="discard"`` with the ``sink`` lets the
+    restore remove it.
 
     Returns the receipt of the restore, or ``None`` if there was nothing to do.
 
@@ -98,7 +98,7 @@ class RestoreOffsetsOperator(MovingOperator):
     """
 
     template_fields: Sequence[str] = (
-        *MovingOperator.template_fields,
+        *PipelineMovingOperator.template_fields,
         "receipt",
         "from_file",
         "when",
@@ -109,7 +109,7 @@ class RestoreOffsetsOperator(MovingOperator):
     )
     does: ClassVar[str] = "restore"
     readers: ClassVar[Mapping[str, Reader]] = {
-        **MovingOperator.readers,
+        **PipelineMovingOperator.readers,
         "receipt": lambda value, name: read_receipt(
             load_json(parse_text(value, name), name) if isinstance(value, str) else value
         ),
@@ -233,17 +233,14 @@ class RestoreOffsetsOperator(MovingOperator):
         done = None if receipt is None else restored_before(client, checkpoint, receipt, metadata)
         if done is not None:
             self.log.info("Nothing is changed: an earlier try of this task has put everything back")
-            again = done.receipt(verified=True)
+            again = self.with_connections(done).receipt(verified=True)
             push_result(context, again)
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
         # A teardown does not fail because there is nothing that it could put back.
         plan = replace(self._plan(client, checkpoint, receipt, metadata), may_be_empty=True)
-        quiet_period = self.read("quiet_period")
-        restored = self.carry_out(
-            context, client, plan, metadata, checkpoint=checkpoint, quiet_period=quiet_period
-        )
+        restored = self.move(context, client, plan, metadata, checkpoint)
         # Also if this task then fails.
         push_result(context, restored)
         return restored

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.kafka.log_ids import known_log_ids
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.log_ids import other_logs
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, check_follows
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import one_of
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.spark.group_commit import refuse_other_logs, refuse_other_query
+from airflow_kafka_offsets.moves.write import commit_window
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.spark.source_options import librdkafka_config
 
 MissingCommit = Literal["begin", "fail"]
@@ -91,13 +91,11 @@ def commit_ranges(
                 f"{window.end[beyond[0]]}, the log ends at {logs[beyond[0]].end}): the options lead to "
                 "another cluster, or the topic was recreated"
             )
-        if query and not allow_new_query:
-            refuse_other_query(group_id, commits, query)
-        if not allow_new_cluster:
-            refuse_other_logs(group_id, commits, log_ids)
+        follows = "" if allow_new_query else query
+        check_follows(group_id, commits, follows, UNKNOWN_LOGS if allow_new_cluster else log_ids)
         metadata = driver_metadata("commit_ranges", query=query, batch=batch)
         texts = metadata.texts(window.ranges, log_ids)
-        return client.commit_window(group_id, window, texts, fenced=fenced)
+        return commit_window(client, group_id, window, texts, fenced=fenced)
 
 
 def driver_metadata(tool: str, *, query: str = "", batch: int | None = None) -> CommitMetadata:

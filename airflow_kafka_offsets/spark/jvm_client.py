@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -107,10 +107,20 @@ class JvmOffsetsClient:
         return {tp: _commit_of(commits.get(_ENTRY.format(**tp._asdict()))) for tp in partitions}
 
     def commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str | Mapping[str, str] = ""
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str | Mapping[str, str] = "",
+        check: Callable[[Commits], object] | None = None,
     ) -> None:
-        """Commit offsets to a group that has no active members, with a text for all, or topic -> its text."""
+        """
+        Commit offsets to a group that has no active members, with a text for all, or topic -> its text.
+
+        :param check: given the group's commits right before they are overwritten; what it raises ends it.
+        """
         check_group(group_id)
+        if check is not None:
+            check(self.committed(group_id, offsets))
         what = f"committing to group {group_id!r}"
         written: list[TopicPartition] = []
         partitions = sorted(offsets)

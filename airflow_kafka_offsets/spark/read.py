@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError, WindowReadError
-from airflow_kafka_offsets.kafka.log_ids import other_logs_now
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.location import check_file_uri
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of, shorten, too_large
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
+from airflow_kafka_offsets.readings.log_ids import other_logs_now
 from airflow_kafka_offsets.spark.broker import broker
 from airflow_kafka_offsets.spark.source_options import isolation_level, refuse_other_ranges
 

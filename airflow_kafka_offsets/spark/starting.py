@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.offsets import (
     LogRange,
@@ -16,11 +15,13 @@ from airflow_kafka_offsets.model.offsets import (
     Positions,
     TopicPartition,
     committed_offsets,
+    starting_points,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, one_of
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.readings.positions import partitions_in
 from airflow_kafka_offsets.spark.broker import broker
 
 if TYPE_CHECKING:
@@ -164,9 +165,7 @@ def _with_numbers(
             "brokers (Kafka also forgets a group that nobody joins, 7 days after its last commit by "
             "default); for a first start set on_no_commit to earliest or latest"
         )
-    first = known if on_no_commit == "latest" else {tp.topic for tp in positions}
-    at_first = {tp: log.start if tp.topic in first else log.end for tp, log in logs.items()}
-    return {tp: at_first[tp] if offset is None else offset for tp, offset in positions.items()}
+    return starting_points(positions, logs, on_no_commit, known)
 
 
 def _inside(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.kafka.positions import last_commits
 from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
 from airflow_kafka_offsets.model.offsets import Positions
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.readings.positions import last_commits
 from airflow_kafka_offsets.task.identity import clear_mark
 
 if TYPE_CHECKING:

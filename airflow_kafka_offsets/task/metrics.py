@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -22,10 +22,12 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     UnknownTopicPartitionError,
 )
-from airflow_kafka_offsets.model.drift import DriftReport
 from airflow_kafka_offsets.model.headroom import Headroom, topic_gauges
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.model.drift import DriftReport
 
 P = ParamSpec("P")
 

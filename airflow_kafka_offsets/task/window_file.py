@@ -11,9 +11,10 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_of
 from airflow_kafka_offsets.model.commit_metadata import RunStart
 from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.text import kind_of, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.pipeline import check_location, parse_location
+from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.storage import open_location, read_text, replace_file
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.moves.window_checks import committed_by
+from airflow_kafka_offsets.readings.window_checks import committed_by
 from airflow_kafka_offsets.task.identity import iteration, map_index, run_start
 from airflow_kafka_offsets.task.window_file import (
     RUN,

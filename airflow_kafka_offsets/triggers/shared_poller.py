@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
-    CheckpointUnavailableError,
     KafkaOffsetsError,
+    StorageUnavailableError,
 )
 from airflow_kafka_offsets.triggers.poll_request import PollRequest
 
@@ -160,7 +160,7 @@ class SharedPoller:
                 except Exception as error:  # noqa: BLE001  # the outcome of the waits that need it
                     states[key] = error
             else:
-                states[key] = CheckpointUnavailableError(
+                states[key] = StorageUnavailableError(
                     f"{key[0]}: the storage did not answer within {PATIENCE:g} s: check whether it is "
                     "reachable from the triggerer"
                 )

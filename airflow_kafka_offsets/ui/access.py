@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable
 from inspect import signature
 from typing import Annotated, Any
@@ -20,11 +21,27 @@ from airflow_kafka_offsets.ui.fresh import Fresh
 REMEMBERED = 5.0
 """Seconds for which what a user may read is remembered."""
 
+_MOST_RIGHTS = 100_000
+_MOST_USERS = 200
+
 # What the tab shows of a DAG comes from these.
 _SHOWN = (DagAccessEntity.XCOM, DagAccessEntity.TASK_INSTANCE, DagAccessEntity.TASK)
 
-Rights = Fresh[tuple[str, str], bool]
-"""By user and DAG."""
+
+class Rights:
+    """What users may read, asked once for all requests that a user makes at the same time."""
+
+    def __init__(self) -> None:
+        self.dags: Fresh[tuple[str, str], bool] = Fresh(REMEMBERED, _MOST_RIGHTS)
+        """By user and DAG."""
+        self.ids: Fresh[str, frozenset[str]] = Fresh(REMEMBERED, _MOST_USERS)
+        """The DAGs that Airflow's own lists show, by user."""
+        self.asking = asyncio.Lock()
+
+    def clear(self) -> None:
+        """Forget all rights."""
+        self.dags.clear()
+        self.ids.clear()
 
 
 def as_user(request: Request, user: GetUserDep) -> AsUser:
@@ -50,18 +67,29 @@ class ReadableDags:
 
     async def ids(self) -> frozenset[str]:
         """Return the DAGs that Airflow's own lists show to the user."""
-        listed = get_auth_manager().get_authorized_dag_ids
-        return frozenset(await in_thread(lambda: listed(user=self._user, method="GET")))
+
+        async def ask() -> frozenset[str]:
+            listed = get_auth_manager().get_authorized_dag_ids
+            return frozenset(await in_thread(lambda: listed(user=self._user, method="GET")))
+
+        return await self._rights.ids.get(self._identity, ask)
 
     async def of(self, dag_ids: Collection[str]) -> set[str]:
         """Return those of some DAGs that the user may read."""
-        known = {dag_id: self._rights.known((self._identity, dag_id)) for dag_id in dag_ids}
-        if asked := [dag_id for dag_id, allowed in known.items() if allowed is None]:
-            found = await in_thread(lambda: {dag_id: self._may_read(dag_id) for dag_id in asked})
-            for dag_id, allowed in found.items():
-                self._rights.put((self._identity, dag_id), allowed)
-            known |= found
+        known = self._known(dag_ids)
+        if None in known.values():
+            async with self._rights.asking:
+                # Another request of the user may have asked meanwhile.
+                known = self._known(dag_ids)
+                asked = [dag_id for dag_id, allowed in known.items() if allowed is None]
+                if asked:
+                    known |= await in_thread(lambda: {dag_id: self._may_read(dag_id) for dag_id in asked})
+                for dag_id in asked:
+                    self._rights.dags.put((self._identity, dag_id), bool(known[dag_id]))
         return {dag_id for dag_id, allowed in known.items() if allowed}
+
+    def _known(self, dag_ids: Collection[str]) -> dict[str, bool | None]:
+        return {dag_id: self._rights.dags.known((self._identity, dag_id)) for dag_id in dag_ids}
 
     def _may_read(self, dag_id: str) -> bool:
         try:

@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_kafka_offsets.ui.access import REMEMBERED, check_frames, check_guards
+from airflow_kafka_offsets.ui.access import Rights, check_frames, check_guards
 from airflow_kafka_offsets.ui.airflow_api import AirflowError, Turns
 from airflow_kafka_offsets.ui.dags import Dags
 from airflow_kafka_offsets.ui.fresh import Fresh
@@ -32,8 +32,7 @@ HEADERS = {
 }
 """Of every response that does not set them itself."""
 
-_MOST_RIGHTS = 100_000
-_MOST_PASTS = 200
+_MOST_HISTORIES = 200
 _MOST_RECEIPTS = 50
 
 log = logging.getLogger(__name__)
@@ -60,9 +59,9 @@ def make_app(live: Live | None = None) -> FastAPI:
     )
     app.state.live = live or Live()
     app.state.turns = Turns()
-    app.state.rights = Fresh(REMEMBERED, _MOST_RIGHTS)
+    app.state.rights = Rights()
     app.state.dags = Dags(Moves())
-    app.state.pasts = Fresh(FRESH, _MOST_PASTS)
+    app.state.histories = Fresh(FRESH, _MOST_HISTORIES)
     app.state.receipts = Fresh(FRESH, _MOST_RECEIPTS)
     app.include_router(user_routes)
     app.include_router(dag_routes)

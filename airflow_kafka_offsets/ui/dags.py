@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_kafka_offsets.ui.airflow_api import AsUser
-from airflow_kafka_offsets.ui.discovery import Found, find_pipelines
+from airflow_kafka_offsets.ui.discovery import Found, find_all_pipelines, find_pipelines
 from airflow_kafka_offsets.ui.fresh import Fresh
 from airflow_kafka_offsets.ui.task_instances import Moves
 
@@ -26,7 +26,7 @@ _SHARE = 10
 """A DAG is not read again before so many times the seconds have passed that reading all of them took."""
 
 _MOST_DAGS = 20_000
-_AT_ONCE = 4
+_AT_ONCE = 100
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,7 @@ class Dags:
         self._found: Fresh[str, Found] = Fresh(FRESH, _MOST_DAGS)
         self._active: Fresh[frozenset[str], frozenset[str]] = Fresh(LISTED, 50)
         self._took = 0.0
-        # Of many DAGs: who asks about one thing does not wait for all of them.
-        self._few = asyncio.Semaphore(_AT_ONCE)
+        self._reading = asyncio.Lock()
 
     def clear(self) -> None:
         """Forget all DAGs."""
@@ -66,12 +65,6 @@ class Dags:
     async def one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> Found:
         """Return what was found of a DAG at most so many seconds ago."""
         return await self._found.get(dag_id, lambda: find_pipelines(ask, self.moves, dag_id), seconds)
-
-    async def _one_of_many(self, ask: AsUser, dag_id: str, seconds: float) -> Found:
-        if (found := self._found.known(dag_id, seconds)) is not None:
-            return found
-        async with self._few:
-            return await self.one(ask, dag_id, seconds)
 
     def candidates(self, dag_ids: Iterable[str]) -> list[str]:
         """Return those of some DAGs of which it is not known that they have no pipelines."""
@@ -84,35 +77,38 @@ class Dags:
         active = await self._active.get(frozenset(dag_ids), lambda: _active(ask))
         wanted = sorted(active.intersection(dag_ids))
         seconds = max(seconds, _SHARE * self._took)
-        reading = {
-            dag_id: asyncio.ensure_future(self._one_of_many(ask, dag_id, seconds))
-            for dag_id in self.candidates(wanted)
-        }
-        for task in reading.values():
-            # Nobody may be waiting any more when it fails.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        if reading:
-            await asyncio.wait(reading.values(), timeout=max(0.1, WITHIN - (time.monotonic() - began)))
-        found: dict[str, Found] = {}
-        failed: dict[str, str] = {}
-        unread = 0
-        for dag_id, task in reading.items():
-            if task.done() and task.exception() is None:
-                found[dag_id] = task.result()
-            elif (before := self._found.known(dag_id, float("inf"))) is not None:
-                found[dag_id] = before
-            elif task.done():
-                failed[str(task.exception())] = dag_id
-            else:
-                unread += 1
-        if not unread:
+        failed: dict[str, Exception] = {}
+        candidates = self.candidates(wanted)
+        reading = asyncio.ensure_future(self._read(ask, candidates, seconds, failed))
+        # Nobody may be waiting any more when it fails.
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        done, _ = await asyncio.wait([reading], timeout=max(0.1, WITHIN - (time.monotonic() - began)))
+        for each in done:
+            each.result()
             self._took = max(self._took / 2, time.monotonic() - began)
-        problems = [f"DAG {dag_id} cannot be read: {reason}" for reason, dag_id in failed.items()]
-        if unread:
+        known = {dag_id: self._found.known(dag_id, float("inf")) for dag_id in candidates}
+        found = {dag_id: its for dag_id, its in known.items() if its is not None}
+        reasons = {str(error): dag_id for dag_id, error in failed.items() if dag_id not in found}
+        problems = [f"DAG {dag_id} cannot be read: {reason}" for reason, dag_id in reasons.items()]
+        if unread := len(candidates) - len(found.keys() | failed.keys()):
             problems.append(
                 f"{unread:,} DAGs are not read yet: they appear when this page asks again, within minutes"
             )
         return Listed(found, problems)
+
+    async def _read(
+        self, ask: AsUser, dag_ids: Iterable[str], seconds: float, failed: dict[str, Exception]
+    ) -> None:
+        """Read those DAGs that nobody has read for so many seconds; who asks meanwhile finds them read."""
+        async with self._reading:
+            old = [dag_id for dag_id in dag_ids if self._found.known(dag_id, seconds) is None]
+            for start in range(0, len(old), _AT_ONCE):
+                these = await find_all_pipelines(ask, self.moves, old[start : start + _AT_ONCE])
+                for dag_id, its in these.items():
+                    if isinstance(its, Exception):
+                        failed[dag_id] = its
+                    else:
+                        self._found.put(dag_id, its)
 
 
 async def _active(ask: AsUser) -> frozenset[str]:

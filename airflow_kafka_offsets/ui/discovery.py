@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_kafka_offsets.ui.airflow_api import AsUser
 from airflow_kafka_offsets.ui.pipelines import (
@@ -18,10 +18,9 @@ from airflow_kafka_offsets.ui.pipelines import (
     read_pipelines,
 )
 from airflow_kafka_offsets.ui.receipts import Move
-from airflow_kafka_offsets.ui.task_instances import Moves, Row, newest, past, with_fields
+from airflow_kafka_offsets.ui.task_instances import Moves, Row, newest, newest_of_many, past, with_fields
 
-_LOOKS = ("drift", "wait")
-"""Kinds of tasks that move nothing."""
+T = TypeVar("T")
 
 _MOST_TRIED = 50
 """Instances of a task in which its newest result is searched."""
@@ -33,23 +32,12 @@ class Found:
     The pipelines of a DAG.
 
     :param tasks: those that name them.
-    :param last_moves: the newest move of each task and map index.
     :param problems: a sentence for each task that names what is no pipeline.
     """
 
-    tasks: list[NamedTask] = field(default_factory=list)
+    tasks: Sequence[NamedTask] = ()
     pipelines: list[Pipeline] = field(default_factory=list)
-    last_moves: list[Move] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-
-    def last_move(self, pipeline: Pipeline) -> Move | None:
-        """Return the newest move of a pipeline; what only looks, and what was only planned, is none."""
-        moves = (
-            move
-            for move in self.last_moves
-            if concerns(move, pipeline) and move.kind not in _LOOKS and not move.plan_only
-        )
-        return max(moves, key=lambda move: move.instance.at, default=None)
 
     def with_key(self, key: str) -> Pipeline | None:
         """Return the pipeline with a key, ``None`` if there is none."""
@@ -62,21 +50,51 @@ async def find_pipelines(ask: AsUser, moves: Moves, dag_id: str) -> Found:
 
     The newest run of each task says what it names; what Airflow no longer keeps of it, its receipt says.
     """
+    return await _find(ask, moves, await _tasks(ask, dag_id), {})
+
+
+async def find_all_pipelines(
+    ask: AsUser, moves: Moves, dag_ids: Iterable[str]
+) -> dict[str, Found | Exception]:
+    """Return the pipelines of several DAGs, and an error for each DAG that cannot be read."""
+    listed = {dag_id: await _outcome(_tasks(ask, dag_id)) for dag_id in dag_ids}
+    tasks = [task for its in listed.values() if not isinstance(its, Exception) for task in its]
+    known = await _outcome(newest_of_many(ask, tasks))
+    # Whoever may read each DAG need not be able to ask about all.
+    rows = {} if isinstance(known, Exception) else known
+    return {
+        dag_id: its if isinstance(its, Exception) else await _outcome(_find(ask, moves, its, rows))
+        for dag_id, its in listed.items()
+    }
+
+
+async def _outcome(asked: Awaitable[T]) -> T | Exception:
+    try:
+        return await asked
+    except Exception as error:  # noqa: BLE001 - one DAG that cannot be read does not hide the others
+        return error
+
+
+async def _tasks(ask: AsUser, dag_id: str) -> list[NamedTask]:
     listed = await ask.get("dags", dag_id, "tasks")
-    tasks = named_tasks(dag_id, listed["tasks"]) if listed else []
+    return named_tasks(dag_id, listed["tasks"]) if listed else []
+
+
+async def _find(
+    ask: AsUser, moves: Moves, tasks: Sequence[NamedTask], known: Mapping[NamedTask, list[Row]]
+) -> Found:
     if not tasks:
         return Found()
-    found, named = Found(tasks=tasks), []
-    instances = await newest(ask, tasks)
+    found, named = Found(tasks), []
+    instances = await newest(ask, tasks, known)
     for task in tasks:
-        rows = instances[task.task_id]
+        rows = instances[task]
         rendered = list(_rendered(task, await with_fields(ask, rows)))
-        # What only looks moves nothing.
-        newest_moves = [] if rendered and task.kind in _LOOKS else await _newest_moves(ask, moves, task, rows)
-        found.last_moves += newest_moves
-        for pipeline in rendered or list(_reported(task, newest_moves)) or [_open(task)]:
+        if not rendered:
+            rendered = list(_reported(task, await _newest_moves(ask, moves, task, rows)))
+        for pipeline in rendered or [_open(task)]:
             if problem := check_names(pipeline.names):
-                found.problems.append(f"DAG {dag_id}, task {task.task_id}: {problem}")
+                found.problems.append(f"DAG {task.dag_id}, task {task.task_id}: {problem}")
             elif pipeline.group_ids or pipeline.checkpoint or pipeline.unresolved:
                 named.append(pipeline)
     found.pipelines = merged(named)
@@ -101,23 +119,6 @@ async def _newest_moves(ask: AsUser, moves: Moves, task: NamedTask, rows: Sequen
     return found
 
 
-def concerns(move: Move, pipeline: Pipeline) -> bool:
-    """Whether a move is one of a pipeline: of its tasks and indexes, about its groups and checkpoint."""
-    its = {task.task_id: indexes for task, indexes in pipeline.tasks}
-    instance = move.instance
-    if instance.dag_id != pipeline.dag_id or instance.task_id not in its:
-        return False
-    indexes = its[instance.task_id]
-    if indexes is not None and instance.map_index not in indexes:
-        return False
-    if move.groups and set(move.groups).isdisjoint(pipeline.group_ids):
-        return False
-    if move.checkpoint is not None and pipeline.checkpoint is not None:
-        return move.checkpoint.rstrip("/") == pipeline.checkpoint.rstrip("/")
-    # What names neither is of whatever its task names.
-    return bool(move.groups) or move.checkpoint is None
-
-
 def _rendered(task: NamedTask, rows: Sequence[Row]) -> Iterator[Pipeline]:
     run_id = next((row["dag_run_id"] for row in rows if row["rendered_fields"]), None)
     for row in rows:
@@ -135,7 +136,8 @@ def _reported(task: NamedTask, moves: Iterable[Move]) -> Iterator[Pipeline]:
         for names in move.named:
             yield _pipeline(task, names, "receipt", index)
         if not move.named and (move.groups or move.checkpoint):
-            known: dict[str, Any] = {"group_id": move.groups[0]} if len(move.groups) == 1 else {}
+            known: dict[str, Any] = dict(move.connections)
+            known |= {"group_id": move.groups[0]} if len(move.groups) == 1 else {}
             known |= {"checkpoint_location": move.checkpoint} if move.checkpoint else {}
             yield _pipeline(task, known, "receipt", index)
 

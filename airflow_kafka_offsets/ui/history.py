@@ -11,7 +11,7 @@ from typing import Any
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.pipeline import group_uri
 from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError
-from airflow_kafka_offsets.ui.discovery import Found, concerns
+from airflow_kafka_offsets.ui.discovery import Found
 from airflow_kafka_offsets.ui.pipelines import NamedTask, Pipeline
 from airflow_kafka_offsets.ui.receipts import Move
 from airflow_kafka_offsets.ui.responses import MoveResponse
@@ -154,6 +154,23 @@ class Past:
                         )
         # An event without a DAG came through Airflow's API. Airflow 3.1 lists those of all DAGs.
         return [event for event in found if event["source_dag_id"] in {None, *self._ids}]
+
+
+def concerns(move: Move, pipeline: Pipeline) -> bool:
+    """Whether a move is one of a pipeline: of its tasks and indexes, about its groups and checkpoint."""
+    its = {task.task_id: indexes for task, indexes in pipeline.tasks}
+    instance = move.instance
+    if instance.dag_id != pipeline.dag_id or instance.task_id not in its:
+        return False
+    indexes = its[instance.task_id]
+    if indexes is not None and instance.map_index not in indexes:
+        return False
+    if move.groups and set(move.groups).isdisjoint(pipeline.group_ids):
+        return False
+    if move.checkpoint is not None and pipeline.checkpoint is not None:
+        return move.checkpoint.rstrip("/") == pipeline.checkpoint.rstrip("/")
+    # What names neither is of whatever its task names.
+    return bool(move.groups) or move.checkpoint is None
 
 
 def _is_same(other: Pipeline, pipeline: Pipeline) -> bool:

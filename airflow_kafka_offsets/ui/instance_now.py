@@ -42,11 +42,12 @@ def ask(live: Live, left: Left) -> Asked:
     if value is not None and kind_of_value(value) == "receipt":
         rows = rows_of(value)
         asked = places(rows)
-        if not asked or is_unknown(left.rendered.get("kafka_config_id", "***")):
+        kafka_config_id = value.get("kafka_config_id")
+        if not asked or not isinstance(kafka_config_id, str):
             return Asked(state)
         answer = live.ask(
             "times",
-            Pipeline(dag_id, {"kafka_config_id": left.rendered["kafka_config_id"]}),
+            Pipeline(dag_id, {"kafka_config_id": kafka_config_id}),
             offsets=list(asked.values()),
             moved={} if value.get("plan_only") else moved_partitions(rows),
             made_ms=int(left.at.timestamp() * 1000),

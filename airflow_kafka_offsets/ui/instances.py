@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from airflow_kafka_offsets.model.groups import SOURCE_PREFIX
 from airflow_kafka_offsets.model.table import columns
 from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, in_thread
 from airflow_kafka_offsets.ui.history import response
-from airflow_kafka_offsets.ui.pipelines import is_unknown, kind_of_operator
+from airflow_kafka_offsets.ui.pipelines import kind_of_operator
 from airflow_kafka_offsets.ui.receipts import (
     Move,
     Value,
@@ -114,7 +115,7 @@ def read(left: Left) -> TaskInstanceResponse:
     match kind_of_value(value):
         case "receipt":
             found.receipt = receipt_table(value, move)
-            found.undo, problems = undo_command(value, move, left.rendered)
+            found.undo, problems = undo_command(value, move)
             found.problems += problems
         case "drift":
             found.drift = dict(value)
@@ -149,13 +150,12 @@ def receipt_table(value: Value, move: Move) -> ReceiptResponse:
     )
 
 
-def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+def undo_command(value: Value, move: Move) -> tuple[str | None, list[str]]:
     """
     Return the command that takes a move back, for a shell, and what else there is to know.
 
     It only shows what it would do: who runs it adds ``--execute``.
 
-    :param names: what the task instance has rendered.
     :return: no command if nothing was moved, or if it could do something else than to take it back.
     """
     changed = value.get("changed")
@@ -163,11 +163,10 @@ def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> tuple[st
     moved = part if isinstance(part, Mapping) and isinstance(part.get("archive"), str) else None
     if move.plan_only or not move.groups or not (changed or moved):
         return None, []
-    needed = ["kafka_config_id", *(["checkpoint_conn_id"] if moved else [])]
-    if "kafka_config_id" not in names or any(is_unknown(names.get(name)) for name in needed):
+    if "kafka_config_id" not in move.connections:
         return None, [
-            "Airflow no longer knows which connection this task used: take it back with "
-            "airflow-kafka-offsets group restore, the receipt in XCom, and that connection"
+            "the receipt does not name the Kafka connection: take it back with airflow-kafka-offsets group "
+            "restore, the receipt in XCom, and the task's connection"
         ]
     before = [offset for part in parts_of(value) for _, _, offset in cells(part.get("before"))]
     problems = []
@@ -178,21 +177,14 @@ def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> tuple[st
         problems.append(f"{none:,} {these}")
     if moved is None and none == len(before):
         return None, ["no partition had a commit before, so there is nothing that could be restored"]
-    group_id = names.get("group_id")
-    if len(move.groups) == 1:
-        group_id = move.groups[0]
-    elif isinstance(group_id, Mapping) and not is_unknown(group_id):
-        group_id = json.dumps(dict(group_id))
-    else:
-        topics = {topic: part["group_id"] for part in parts_of(value) for topic in part.get("after") or ()}
-        group_id = json.dumps(topics)
+    group_id = move.groups[0] if len(move.groups) == 1 else json.dumps(_by_topic(value, move.groups))
     words = ["airflow-kafka-offsets", "group", "restore"]
-    words += ["--kafka-config-id", str(names.get("kafka_config_id") or "kafka_default")]
+    words += ["--kafka-config-id", move.connections["kafka_config_id"]]
     first = ""
     if moved is not None:
         words += ["--checkpoint", str(moved.get("location")), "--archive", str(moved["archive"])]
-        if conn_id := names.get("checkpoint_conn_id"):
-            words += ["--checkpoint-conn-id", str(conn_id)]
+        if conn_id := move.connections.get("checkpoint_conn_id"):
+            words += ["--checkpoint-conn-id", conn_id]
     else:
         words += ["--receipt", RECEIPT_FILE]
         if _is_large(value):
@@ -202,10 +194,18 @@ def undo_command(value: Value, move: Move, names: Mapping[str, Any]) -> tuple[st
         else:
             first = f"cat > {RECEIPT_FILE} <<'EOF'\n{json.dumps(value)}\nEOF\n"
     # A name may begin with a hyphen.
-    words += [*(["--"] if str(group_id).startswith("-") else []), str(group_id)]
+    words += [*(["--"] if group_id.startswith("-") else []), group_id]
     if any(unicodedata.category(char) in _UNSEEN for char in "".join(words)):
         return None, ["a name has control characters, which a terminal takes for keys: there is no command"]
     return first + shlex.join(words), problems
+
+
+def _by_topic(value: Value, groups: Sequence[str]) -> dict[str, str]:
+    """Return the groups as the mapping that a restore takes: by topic, or by source if they share a topic."""
+    topics = {topic: part["group_id"] for part in parts_of(value) for topic in part.get("after") or ()}
+    if set(topics.values()) == set(groups):
+        return topics
+    return {f"{SOURCE_PREFIX}{number}": group_id for number, group_id in enumerate(groups)}
 
 
 def _is_large(value: Value) -> bool:

@@ -20,8 +20,8 @@ from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
     BrokerUnavailableError,
-    CheckpointError,
     KafkaOffsetsError,
+    StorageError,
     UsageError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
@@ -184,7 +184,7 @@ class LiveWorker:
 
 def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:
     cause = error.__cause__
-    of_storage = isinstance(error, CheckpointError) or (
+    of_storage = isinstance(error, StorageError) or (
         isinstance(error, UsageError) and isinstance(cause, ValueError)
     )
     if cause is None or not of_storage:

@@ -15,8 +15,6 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.explain import remedy
 from airflow_kafka_offsets.kafka.failures import GUARDED
-from airflow_kafka_offsets.kafka.positions import group_positions, partitions_in
-from airflow_kafka_offsets.kafka.retention import retentions
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.drift_verdict import REMEDIES, PartitionDrift
 from airflow_kafka_offsets.model.groups import Groups
@@ -24,7 +22,9 @@ from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measu
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.table import columns
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.moves.drift import pipeline_drift
+from airflow_kafka_offsets.readings.drift import pipeline_drift
+from airflow_kafka_offsets.readings.positions import group_positions, partitions_in
+from airflow_kafka_offsets.readings.retention import retentions
 from airflow_kafka_offsets.ui.makers import read_makers
 from airflow_kafka_offsets.ui.sums import partition_set
 

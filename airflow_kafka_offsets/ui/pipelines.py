@@ -12,7 +12,8 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS, check_location
+from airflow_kafka_offsets.model.location import check_location
+from airflow_kafka_offsets.pipeline import NAME_READERS, PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.given import is_template
 
 PACKAGE = "airflow_kafka_offsets."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.table import DELETED, END, furthest
-from airflow_kafka_offsets.moves.apply import times_at
+from airflow_kafka_offsets.readings.record_times import times_at
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION, read_receipt
+from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, read_receipt
 from airflow_kafka_offsets.model.text import excess
 from airflow_kafka_offsets.ui.sums import partition_set
 
@@ -58,6 +58,8 @@ class Move:
     verified: bool = True
     named: tuple[Mapping[str, Any], ...] = ()
     """The names of the pipelines that a drift report is about."""
+    connections: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the connections that a receipt names."""
 
 
 def own_value(stored: object) -> Value | None:
@@ -142,6 +144,7 @@ def _of_receipt(instance: Instance, kind: str, value: Value) -> Move | None:
         partition_set(partitions),
         bool(value.get("plan_only")),
         value.get("verified") is True,
+        connections={name: conn_id for name in CONNECTION_IDS if isinstance(conn_id := value.get(name), str)},
     )
 
 

@@ -48,7 +48,6 @@ class PipelineResponse(BaseModel):
     kafka_config_id: str
     checkpoint_conn_id: str | None
     tasks: list[Task]
-    last_move: MoveResponse | None
     found_in: list[str]
     unresolved: list[str]
 

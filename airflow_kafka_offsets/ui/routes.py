@@ -14,6 +14,7 @@ from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.ui import history, instance_now, instances
 from airflow_kafka_offsets.ui.access import AsUserDep, ReadableDags, ReadableDagsDep, may_read_dag
 from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, in_thread
+from airflow_kafka_offsets.ui.bodies import packed, packed_response
 from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags, Listed
 from airflow_kafka_offsets.ui.discovery import Found
 from airflow_kafka_offsets.ui.fresh import Fresh
@@ -117,12 +118,23 @@ async def pipeline_history(
 ) -> Response:
     """Return what is known of a pipeline's past; without ``batches`` only what Airflow has."""
     pipeline = await _named(request, ask, dag_id, key)
-    asked = None
-    if batches and pipeline.checkpoint and not pipeline.unresolved:
-        asked = _live(request).ask("batches", pipeline)
-    moves, problems = await _past(request, pipeline, readable, ask)
-    answer = Answer() if asked is None else await asyncio.wrap_future(asked)
-    return await in_thread(_history, moves, problems, answer)
+    ids, listed = await readable.ids(), await _all(request, readable, ask, _NAMED)
+    elsewhere = {other: found for other, found in listed.dags.items() if other != dag_id}
+    histories: Fresh[tuple[Any, ...], bytes] = request.app.state.histories
+
+    async def read() -> bytes:
+        asked = None
+        if batches and pipeline.checkpoint and not pipeline.unresolved:
+            asked = _live(request).ask("batches", pipeline)
+        dags = _dags(request)
+        past = history.Past(ask, dags.moves, pipeline, ids, elsewhere, history.READING_WITHIN)
+        moves, problems = await past.read()
+        answer = Answer() if asked is None else await asyncio.wrap_future(asked)
+        return await in_thread(lambda: packed(_history(moves, [*problems, *listed.problems], answer)))
+
+    # Made once for all who may read the same DAGs.
+    viewed = (dag_id, key, batches, ids, frozenset(elsewhere))
+    return packed_response(request, await histories.get(viewed, read))
 
 
 @dag_routes.get(
@@ -136,10 +148,9 @@ async def task_instance(
 
     async def read() -> bytes:
         left = await _left(ask, dag_id, run_id, task_id, map_index)
-        return await in_thread(lambda: instances.read(left).model_dump_json().encode())
+        return await in_thread(lambda: packed(instances.read(left)))
 
-    found = await receipts.get((dag_id, run_id, task_id, map_index), read)
-    return Response(found, media_type="application/json")
+    return packed_response(request, await receipts.get((dag_id, run_id, task_id, map_index), read))
 
 
 @dag_routes.get(
@@ -216,18 +227,6 @@ async def _left(ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: 
     return left
 
 
-async def _past(
-    request: Request, pipeline: Pipeline, readable: ReadableDags, ask: AsUser
-) -> tuple[list[MoveResponse], list[str]]:
-    """Return the moves of a pipeline, read once for all who may read the same DAGs."""
-    ids, listed = await readable.ids(), await _all(request, readable, ask, _NAMED)
-    elsewhere = {dag_id: found for dag_id, found in listed.dags.items() if dag_id != pipeline.dag_id}
-    pasts: Fresh[tuple[Any, ...], tuple[list[MoveResponse], list[str]]] = request.app.state.pasts
-    past = history.Past(ask, _dags(request).moves, pipeline, ids, elsewhere, history.READING_WITHIN)
-    moves, problems = await pasts.get((pipeline.dag_id, pipeline.key, ids, frozenset(elsewhere)), past.read)
-    return moves, [*problems, *listed.problems]
-
-
 def _index(map_index: str) -> int:
     index = "-1" if map_index == UNMAPPED else map_index
     if not index.removeprefix("-").isdecimal() or len(index) > 9:
@@ -244,24 +243,22 @@ def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response
     return as_json(Now(**shown, read_at=answer.read_at, stale_since=stale_since, error=error))
 
 
-def _history(moves: list[MoveResponse], problems: list[str], answer: Answer) -> Response:
+def _history(moves: list[MoveResponse], problems: list[str], answer: Answer) -> History:
     found = answer.value or {}
     # Of the checkpoint: those that no task made are in no receipt.
     moves = [*moves, *map(MoveResponse.model_validate, found.get("moves", ()))]
     problems = [*problems, *([answer.error] if answer.error else [])]
-    return as_json(
-        History(
-            batches=found.get("batches", []),
-            moves=sorted(moves, key=lambda move: move.at),
-            problems=problems,
-            batches_known=answer.error is None,
-        )
+    return History(
+        batches=found.get("batches", []),
+        moves=sorted(moves, key=lambda move: move.at),
+        problems=problems,
+        batches_known=answer.error is None,
     )
 
 
 def _overview(request: Request, listed: Listed) -> Pipelines:
     founds: Iterable[Found] = [listed.dags[dag_id] for dag_id in sorted(listed.dags)]
-    pipelines = [_response(found, each) for found in founds for each in found.pipelines]
+    pipelines = [_response(each) for found in founds for each in found.pipelines]
     if pipelines:
         # The page is about to ask where they are.
         _live(request).warm()
@@ -269,8 +266,7 @@ def _overview(request: Request, listed: Listed) -> Pipelines:
     return Pipelines(pipelines=pipelines, problems=[*problems, *listed.problems])
 
 
-def _response(found: Found, pipeline: Pipeline) -> PipelineResponse:
-    move = found.last_move(pipeline)
+def _response(pipeline: Pipeline) -> PipelineResponse:
     conn_id = pipeline.names.get("checkpoint_conn_id")
     return PipelineResponse(
         dag_id=pipeline.dag_id,
@@ -281,7 +277,6 @@ def _response(found: Found, pipeline: Pipeline) -> PipelineResponse:
         kafka_config_id=pipeline.kafka_config_id,
         checkpoint_conn_id=conn_id,
         tasks=[Task(task_id=task.task_id, operator=task.operator) for task, _ in pipeline.tasks],
-        last_move=None if move is None else history.response(move),
         found_in=sorted(pipeline.found_in),
         unresolved=pipeline.unresolved,
     )

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 METADATA_AGE = 60.0
 """Seconds after which a topic's partitions are read again: that shows partitions that were added."""
 
-_FEW = 6
-"""Groups that are asked one by one: the client keeps a connection to each of them."""
-
 _TOGETHER = 5.0
 """Seconds for the commits of many groups; a coordinator that does not answer must not stop all waits."""
 
@@ -85,7 +82,7 @@ class CachedReader:
     """
     Answers the questions of :class:`~airflow_kafka_offsets.kafka.reader.OffsetsReader`, each once in a round.
 
-    A round has two steps for all waits together: first the positions, then the logs. The commits of many
+    A round has two steps for all waits together: first the positions, then the logs. The commits of all
     groups are read together. The partitions of topics are remembered for :data:`METADATA_AGE`, and read again
     when one of them is missing.
 
@@ -112,8 +109,8 @@ class CachedReader:
         self._together = {}
 
     def read_groups(self, group_ids: Collection[str]) -> None:
-        """Read the commits of the groups that this round asks for together, if there are many."""
-        if len(group_ids) <= _FEW:
+        """Read the commits of the groups that this round asks for, together."""
+        if not group_ids:
             return
         wanted = {group_id: self._commits.before(group_id) for group_id in group_ids}
         try:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from airflow_kafka_offsets.errors import NoCommitError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.kafka.retention import decide, retentions
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, measure_headrooms, untimed, worse
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition
@@ -21,6 +20,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_interval,
     parse_seconds,
 )
+from airflow_kafka_offsets.readings.retention import decide, retentions
 from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, says_unknown
 
 THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")

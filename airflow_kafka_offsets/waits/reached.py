@@ -11,20 +11,21 @@ from typing import Any, ClassVar, TypeGuard
 
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.kafka.log_ids import other_logs_now
-from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.lag import in_log, past_log_start, remaining
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
-from airflow_kafka_offsets.model.parameters import iso_time, parse_count, parse_time, timestamp_ms
+from airflow_kafka_offsets.model.parameters import iso_time, parse_count, timestamp_ms
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_targets import offsets_at_time
 from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.text import quoted
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.readings.log_ids import other_logs_now
+from airflow_kafka_offsets.readings.places import offsets_at
+from airflow_kafka_offsets.readings.positions import partitions_in
 from airflow_kafka_offsets.waits.wait import (
     Reading,
     Wait,
@@ -101,11 +102,10 @@ class ReachedWait(Wait):
                     "to freeze: name topics="
                 )
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
-        if self.target == "latest":
-            return self._at({tp: log.end for tp, log in logs.items()})
-        moment = timestamp_ms(parse_time(self.target, "target"))
-        _check_passed(moment)
-        return self._at(offsets_at_time(client.offsets_for_time(partitions, moment), logs))
+        place = Place.parse(self.target, "target")
+        if place.time is not None:
+            _check_passed(timestamp_ms(place.time))
+        return self._at(offsets_at(client, place, partitions, logs))
 
     def _at(self, target: Offsets) -> ReachedWait:
         return replace(self, target=offsets_json(target))
@@ -170,14 +170,13 @@ def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
     if _is_receipt(value):
         _moved_to(value)
         return dict(value)
-    if isinstance(value, Mapping):
-        return offsets_json(parse_offsets(value, parameter))
-    if value == "latest":
-        return "latest"
     try:
-        return iso_time(timestamp_ms(parse_time(value, parameter)))
+        place = Place.parse(value, parameter)
     except UsageError:
         raise UsageError(f"{parameter}={quoted(value)}: expected {_TARGETS}") from None
+    if place.offsets is not None:
+        return offsets_json(place.offsets)
+    return str(place) if place.time is None else iso_time(timestamp_ms(place.time))
 
 
 def _is_receipt(value: object) -> TypeGuard[Mapping[str, Any]]:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.kafka.positions import partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition
@@ -22,6 +21,7 @@ from airflow_kafka_offsets.model.parameters import (
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.table import offset_cell
+from airflow_kafka_offsets.readings.positions import partitions_in
 from airflow_kafka_offsets.waits.wait import Reading, Wait, partition_table
 
 IdlePartitionPolicy = Literal["wait", "ignore"]

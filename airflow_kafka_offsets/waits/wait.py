@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Literal
 from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
-from airflow_kafka_offsets.kafka.positions import group_commits, partitions_in
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.formats import offsets_json
@@ -41,6 +40,7 @@ from airflow_kafka_offsets.model.table import align
 from airflow_kafka_offsets.model.text import printable, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.pipeline import NAME_READERS
+from airflow_kafka_offsets.readings.positions import group_commits, partitions_in
 
 PositionSource = Literal["group", "checkpoint"]
 

@@ -83,10 +83,11 @@ def test_the_headline_filters(browser, pages):
 
 def test_a_pipeline_of_several_dags_is_one_row(browser, pages):
     whole = pipeline()
-    recover = pipeline(dag_id="recover", last_move=move("reset", 95, dag_id="recover"))
-    gate = pipeline(dag_id="gate", key="other", checkpoint=None, last_move=None)
-    elsewhere = pipeline(dag_id="far", key="far", kafka_config_id="kafka_far", last_move=None)
-    pages.give(whole, recover, gate, elsewhere, now=now(), history=history())
+    recover = pipeline(dag_id="recover")
+    gate = pipeline(dag_id="gate", key="other", checkpoint=None)
+    elsewhere = pipeline(dag_id="far", key="far", kafka_config_id="kafka_far")
+    reset = {**move("reset", 95, dag_id="recover"), "by": None}
+    pages.give(whole, recover, gate, elsewhere, now=now(commits=[reset]), history=history())
     pages.answers["dags/far/pipelines/far/now"] = now()
     with quiet_page(browser) as page:
         page.goto(pages.url)

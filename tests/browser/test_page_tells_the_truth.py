@@ -32,7 +32,7 @@ def moves_of(page):
 
 def test_nothing_is_denied_while_it_is_being_read(browser, pages):
     until = threading.Event()
-    pages.give(pipeline(last_move=None), now=held(now(), until), history=held(history(), until))
+    pages.give(pipeline(), now=held(now(), until), history=held(history(), until))
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
         expect(page.get_by_text("Asking Kafka")).to_be_visible()
@@ -46,7 +46,7 @@ def test_nothing_is_denied_while_it_is_being_read(browser, pages):
 @pytest.mark.parametrize("which", ["now", "history"])
 def test_nothing_is_denied_after_an_error(browser, pages, which):
     answers = {"now": now(provenance=None), "history": history(), which: BROKEN}
-    pages.give(pipeline(last_move=None), **answers)
+    pages.give(pipeline(), **answers)
     with quiet_page(browser, allowed=(REFUSED,)) as page:
         page.goto(f"{pages.url}dags/orders")
         expect(page.get_by_text("broken")).to_be_visible()
@@ -71,7 +71,7 @@ def test_a_storage_that_does_not_answer_leaves_no_empty_past(browser, pages):
 
 def test_what_is_known_to_be_nothing_is_said(browser, pages):
     totals = {**now()["totals"], "lag": None, "without_commit": 6}
-    pages.give(pipeline(last_move=None), now=now(provenance=None, totals=totals), history=NO_HISTORY)
+    pages.give(pipeline(), now=now(provenance=None, totals=totals), history=NO_HISTORY)
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
         expect(moves_of(page)).to_have_text("No run has moved or read it yet.")
@@ -112,7 +112,7 @@ def test_an_empty_partition_without_a_commit_is_not_late(browser, pages):
 def test_a_checkpoint_alone_has_no_group_to_compare_with(browser, pages):
     answer = now(drift=None, state=None, members=None, provenance=None)
     answer["totals"] = {**answer["totals"], "without_commit": None, "time_lag": None}
-    pages.give(pipeline(groups=[], last_move=None), now=answer, history=NO_HISTORY)
+    pages.give(pipeline(groups=[]), now=answer, history=NO_HISTORY)
     with quiet_page(browser) as page:
         page.goto(pages.url)
         expect(page.locator(".status")).to_have_text("no group")
@@ -140,7 +140,7 @@ def test_one_value_has_an_axis_of_minutes(browser, pages):
 
 
 def test_commits_of_other_tools_are_moves(browser, pages):
-    pages.give(pipeline(last_move=None), now=now(provenance=LISTENER, commits=[LISTENER]), history=history())
+    pages.give(pipeline(), now=now(provenance=LISTENER, commits=[LISTENER]), history=history())
     with quiet_page(browser) as page:
         page.clock.install()
         page.goto(f"{pages.url}dags/orders")
@@ -153,7 +153,7 @@ def test_commits_of_other_tools_are_moves(browser, pages):
         expect(moves_of(page).first).to_contain_text("spark listener")
         # The group keeps the newest only; the page keeps what it has seen.
         again = now(provenance=COMMAND, commits=[COMMAND], read_at=moment(101))
-        pages.give(pipeline(last_move=None), now=again, history=history())
+        pages.give(pipeline(), now=again, history=history())
         page.clock.run_for(11_000)
         expect(moves_of(page).nth(0)).to_contain_text("airflow-kafka-offsets group reset")
         expect(moves_of(page).nth(1)).to_contain_text("spark listener")
@@ -164,7 +164,7 @@ def test_a_commit_of_a_run_that_left_a_receipt_is_one_move(browser, pages):
     made = move(minutes=90)
     by_run = {**LISTENER, "tool": None, "dag_id": None, "run_id": made["run_id"], "at": moment(90)}
     answer = {**NO_HISTORY, "moves": [made]}
-    pages.give(pipeline(last_move=made), now=now(provenance=by_run, commits=[by_run]), history=answer)
+    pages.give(pipeline(), now=now(provenance=by_run, commits=[by_run]), history=answer)
     with quiet_page(browser) as page:
         page.goto(f"{pages.url}dags/orders")
         expect(page.get_by_text("records in 6 partitions")).to_be_visible()

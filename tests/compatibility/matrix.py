@@ -41,12 +41,19 @@ INSTALL_LIMIT = 1200
 DEFAULT_PYTHON = "3.11"
 AIRFLOW, PYTHON = ("3.4.0b2", "3.3.2", "3.2.2", "3.1.8"), ("3.11", "3.12", "3.13")
 OF_AIRFLOW = (
-    "tests/unit/airflow",
+    "tests/unit/hooks",
     "tests/unit/model",
-    "tests/integration/airflow/test_commit.py",
-    "tests/integration/airflow/test_reset.py",
-    "tests/integration/airflow/test_sensors.py",
-    "tests/integration/airflow/test_window.py",
+    "tests/unit/operators",
+    "tests/unit/sensors",
+    "tests/unit/task",
+    "tests/unit/triggers",
+    "tests/unit/ui",
+    "tests/integration/operators/test_commit.py",
+    "tests/integration/operators/test_reset.py",
+    "tests/integration/sensors/test_sensors.py",
+    "tests/integration/operators/test_window.py",
+    "tests/integration/ui",
+    "tests/browser",
     "tests/system/test_task_loops.py",
 )
 OF_KAFKA = (
@@ -54,7 +61,7 @@ OF_KAFKA = (
     "tests/integration/kafka/test_fenced.py",
     "tests/integration/kafka/test_many_groups.py",
     "tests/integration/kafka/test_record_times.py",
-    "tests/integration/kafka/test_headroom.py",
+    "tests/integration/readings/test_headroom.py",
 )
 OF_SPARK = ("-k", "not connect")
 

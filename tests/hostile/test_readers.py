@@ -24,12 +24,15 @@ from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     MisnamedError,
     OffsetsFormatError,
+    StorageError,
     UsageError,
 )
 from airflow_kafka_offsets.kafka.config import client_config, load_properties
 from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets
 from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     one_of,
@@ -41,11 +44,9 @@ from airflow_kafka_offsets.model.parameters import (
     parse_time,
 )
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import FromFile
 from airflow_kafka_offsets.model.text import MAX_SIZE, MAX_VALUES
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.pipeline import check_location
 from airflow_kafka_offsets.storage import open_location
 from airflow_kafka_offsets.ui.receipts import own_value
 
@@ -192,10 +193,10 @@ def test_a_topic_named_in_many_entries_is_read_at_once():
 def test_a_file_of_many_groups_is_read_once_for_all_of_them():
     # Read once for each, this would take minutes.
     names = [f"g{number}" for number in range(3_000)]
-    offsets = FromFile("file", "".join(f"{name},orders,0,1\n" for name in names)).groups(names)
+    offsets = OffsetsFile("file", "".join(f"{name},orders,0,1\n" for name in names)).of_groups(names)
     assert offsets["g2999"] == {TopicPartition("orders", 0): 1}
     with pytest.raises(OffsetsFormatError, match="no line for group 'other'"):
-        FromFile("file", "g,orders,0,1\nh,orders,0,1").groups(["g", "other"])
+        OffsetsFile("file", "g,orders,0,1\nh,orders,0,1").of_groups(["g", "other"])
 
 
 def test_the_lines_of_a_long_file_of_settings_are_counted_once(tmp_path: Path):
@@ -358,7 +359,7 @@ def test_the_largest_files_are_read_with_less_than_100_mb(make, read):
 
 def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path):
     os.mkfifo(tmp_path / "metadata")
-    with pytest.raises(CheckpointFormatError, match="metadata: is a pipe or a device; expected a file"):
+    with pytest.raises(StorageError, match="metadata: is a pipe or a device; expected a file"):
         SparkCheckpoint(str(tmp_path)).read()
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from written_query import QUERY_ID, Query
 
 from airflow_kafka_offsets.cli import main
@@ -48,10 +46,9 @@ def new_query(tmp_path: Path) -> Callable[..., Query]:
     return make
 
 
-@pytest.fixture(scope="session")
-def broker(bootstrap_servers: str) -> Iterator[OffsetsClient]:
-    """A client that sees what tests have done, and prepares their groups."""
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+@pytest.fixture
+def client(bootstrap_servers: str) -> Iterator[OffsetsClient]:
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=20) as client:
         yield client
 
 
@@ -136,30 +133,3 @@ def cli(monkeypatch, capsys):
         return Done(int(end.value.code or 0), *capsys.readouterr())
 
     return run
-
-
-@pytest.fixture
-def recreate(
-    bootstrap_servers: str, broker: OffsetsClient, wait_for_topic: Callable[[str, int], None]
-) -> Callable[[str, int], None]:
-    """recreate(topic, partitions) deletes a topic and creates another one of its name."""
-
-    def delete_and_create(topic: str, partitions: int) -> None:
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-        before = broker.log_ids([topic]).topics
-        admin.delete_topics([topic])[topic].result(DEADLINE)
-        deadline = time.monotonic() + DEADLINE
-        # It may not be gone yet.
-        while (
-            error := admin.create_topics([NewTopic(topic, partitions)])[topic].exception(DEADLINE)
-        ) is not None:
-            assert "TOPIC_ALREADY_EXISTS" in repr(error), error
-            assert time.monotonic() < deadline, error
-        wait_for_topic(topic, partitions)
-        # The controller knows of both before the broker does.
-        while broker.log_ids([topic]).topics == before:
-            assert time.monotonic() < deadline, f"{topic} is still the one that was deleted"
-            time.sleep(0.1)
-        wait_for_topic(topic, partitions)
-
-    return delete_and_create

@@ -22,16 +22,16 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.model.window_bounds import WindowBound
-from airflow_kafka_offsets.moves.apply import apply
+from airflow_kafka_offsets.moves.apply import apply_pipeline, apply_position
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, until_unmoved
-from airflow_kafka_offsets.moves.drift import pipeline_drift
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
-from airflow_kafka_offsets.moves.scenario import parse_scenario
-from airflow_kafka_offsets.moves.window import plan_window
-from airflow_kafka_offsets.moves.window_commit import WindowWrite, plan_window_commits, window_targets
+from airflow_kafka_offsets.moves.window_commit import apply_window, plan_window_commits, window_targets
+from airflow_kafka_offsets.readings.drift import pipeline_drift
+from airflow_kafka_offsets.readings.places import read_place
+from airflow_kafka_offsets.readings.window import plan_window
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 from airflow_kafka_offsets.triggers.poll import polls
 from airflow_kafka_offsets.waits.lag import LagWait
@@ -106,7 +106,7 @@ def _commit(order: Order, client: OffsetsClient) -> Any:
 
     def once() -> Any:
         plan, metadata, moves = plan_checkpoint_commit(client, checkpoint, order.named, order.metadata)
-        return apply(client, plan, metadata, known_moves=moves)
+        return apply_position(client, plan, metadata, moves)
 
     return until_unmoved()(once)
 
@@ -117,13 +117,13 @@ def _reset(order: Order, client: OffsetsClient) -> Any:
         client,
         checkpoint,
         order.named,
-        parse_scenario(*order.given["scenario"]),
+        read_place(*order.given["scenario"]),
         now=datetime.now(tz=timezone.utc),
         on_out_of_range="clamp",
         policy=order.policy,
         by=order.metadata,
     )
-    return apply(client, plan, order.metadata, checkpoint=checkpoint, quiet_period=0)
+    return apply_pipeline(client, plan, order.metadata, checkpoint, quiet_period=0)
 
 
 def _restore(order: Order, client: OffsetsClient) -> Any:
@@ -131,19 +131,18 @@ def _restore(order: Order, client: OffsetsClient) -> Any:
     plan = plan_restore_receipt(
         client, order.given["receipt"], checkpoint, order.named, policy=order.policy, allow_stale=True
     )
-    return apply(client, plan, order.metadata, checkpoint=checkpoint, quiet_period=0)
+    return apply_pipeline(client, plan, order.metadata, checkpoint, quiet_period=0)
 
 
 def _plan_window(order: Order, client: OffsetsClient) -> Any:
-    start, end = WindowBound.start("committed"), WindowBound.end("latest")
+    start, end = Place("committed"), Place("latest")
     return plan_window(client, order.named, start, end, now=datetime.now(tz=timezone.utc)).as_json()
 
 
 def _window(order: Order, client: OffsetsClient) -> Any:
     window = OffsetWindow.parse(order.given["window"])
     plans = plan_window_commits(client, window, window_targets(window, order.named), source={"window": {}})
-    write = WindowWrite(window, fenced=order.given["fenced"])
-    return apply(client, PipelinePlan(plans), order.metadata, write=write)
+    return apply_window(client, PipelinePlan(plans), order.metadata, window, fenced=order.given["fenced"])
 
 
 def _drift(order: Order, client: OffsetsClient) -> Any:

@@ -15,6 +15,9 @@ _WRITTEN = {
 
 BEGAN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
+RENDERED = 30
+"""Runs of which Airflow keeps what a task has rendered."""
+
 
 class Metadata:
     """Writes DAGs, runs and what their tasks have left into Airflow's database."""
@@ -116,7 +119,11 @@ class Metadata:
         return run_id
 
     def add_runs(self, dag_id: str, count: int, results: dict[str, Any]) -> list[str]:
-        """Add many runs at once, the oldest first, each with the same results of its tasks."""
+        """
+        Add many runs at once, the oldest first, each with the same results of its tasks.
+
+        Of the newest there is what these tasks have rendered.
+        """
         from airflow.models.dagrun import DagRun
         from airflow.models.serialized_dag import SerializedDagModel
         from airflow.models.taskinstance import TaskInstance
@@ -162,6 +169,17 @@ class Metadata:
                     values.append({**its, "value": value, "timestamp": at})
             session.execute(insert(TaskInstance.__table__), instances)
             _leave(session, values)
+            rendered = self._rendered(dag_id)
+            kept = values[-RENDERED * len(results) :]
+            _leave(
+                session,
+                [
+                    {name: row[name] for name in row if name not in ("value", "timestamp")}
+                    | {"rendered_fields": rendered[row["task_id"]]}
+                    for row in kept
+                    if row["task_id"] in rendered
+                ],
+            )
         self._runs += count
         return run_ids
 
@@ -237,6 +255,8 @@ def _leave(session: Any, rows: list[dict[str, Any]]) -> None:
     from airflow.models import renderedtifields, xcom
     from sqlalchemy import insert
 
+    if not rows:
+        return
     if "value" in rows[0]:
         # Airflow 3.4 keeps values by attempt.
         table = getattr(xcom, "XComModelV2", xcom.XComModel).__table__

@@ -22,12 +22,12 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_kafka_offsets.cli import main as command_line
 from airflow_kafka_offsets.hooks import offsets
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
-from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
-from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
+import logging
+import time
 import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as ClientPartition
+import pytest
+from every_schedule import Desk, Script, Worlds, run_alone
+from memory_broker import Group, MemoryBroker
 
+from airflow_kafka_offsets.checkpoint import apply_move, archive
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.operators import base, reset
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -23,24 +30,22 @@ from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.queries import SourceState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from interleaving import Interleaving
-    from kafka_oracle import Oracle
-
     Offsets = Mapping[int, int]
 
-PARTITIONS = (0, 1)
+TOPIC, GROUP = "flights", "follows-flights"
+PARTITIONS = tuple(TopicPartition(TOPIC, number) for number in (0, 1))
 RECORDS = 100
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
+LOCATION = "memory://lake/checkpoint"
+ROOT = "lake/checkpoint"
 BEFORE, GROUP_AT, CHECKPOINT_AT = 70, 50, 60
 """Where a pipeline was before its last reset, and where that reset has left its checkpoint; its group is
 behind."""
-JOIN = 30.0
+NOW = 1_767_571_200.0
+"""The time at which all movers run, in seconds since 1970."""
 
 
-class State(NamedTuple):
+class Position(NamedTuple):
     """Where group and checkpoint are; ``None`` where partitions differ, or there is no checkpoint."""
 
     group: int | None
@@ -59,61 +64,98 @@ class Task:
         """Take what an operator pushes, and keep nothing."""
 
 
-class World:
-    """
-    One group, and its checkpoint if it has one, on which two movers meet.
+class Place(NamedTuple):
+    """What two movers meet on: a group, and its checkpoint if it has one, which a reset has moved before."""
 
-    :param template: a checkpoint to copy, and the receipt of the reset that has moved it.
-    """
-
-    def __init__(
-        self,
-        broker: OffsetsClient,
-        bootstrap_servers: str,
-        oracle: Oracle,
-        topic: str,
-        receipt: Mapping[str, Any],
-        checkpoint: tuple[Path, Path] | None,
-    ) -> None:
-        self.broker, self.bootstrap_servers, self.oracle, self.topic = (
-            broker,
-            bootstrap_servers,
-            oracle,
-            topic,
-        )
-        self.group = f"group-{uuid.uuid4().hex[:12]}"
-        text = json.dumps(receipt).replace(receipt["group_id"], self.group)
-        self.location: str | None = None
-        if checkpoint is not None:
-            template, home = checkpoint
-            self.location = str(home / uuid.uuid4().hex[:8] / "checkpoint")
-            shutil.copytree(template, self.location)
-            kept = next((template / "_kafka_offsets").iterdir()).name
-            groups = f"{self.location}/_kafka_offsets/{kept}/groups.json"
-            _replace(groups, receipt["group_id"], self.group)
-            text = text.replace(str(template), self.location)
-        self.receipt = json.loads(text)
-        broker.commit(self.group, self.at(GROUP_AT))
-
-    def at(self, offset: int) -> dict[TopicPartition, int]:
-        """Return the offset in every partition."""
-        return {TopicPartition(self.topic, number): offset for number in PARTITIONS}
-
-    def as_json(self, offset: int) -> dict[str, dict[str, int]]:
-        """Return the offset in every partition, in Spark's form."""
-        return {self.topic: {str(number): offset for number in PARTITIONS}}
+    worlds: Worlds
+    receipt: Mapping[str, Any]
+    """Of that reset."""
+    location: str | None
 
     @property
     def names(self) -> dict[str, Any]:
         """The pipeline's names."""
-        return {"group_id": self.group, "checkpoint_location": self.location}
+        return {"group_id": GROUP, "checkpoint_location": self.location}
+
+    @property
+    def quiet(self) -> dict[str, Any]:
+        return {"quiet_period": 0} if self.location else {}
 
 
-def _replace(path: str, old: str, new: str) -> None:
-    with open(path, encoding="utf-8") as file:  # noqa: PTH123
-        text = file.read()
-    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
-        file.write(text.replace(old, new))
+def as_json(offset: int) -> dict[str, dict[str, int]]:
+    """Return the offset in every partition, in Spark's form."""
+    return {TOPIC: {str(tp.partition): offset for tp in PARTITIONS}}
+
+
+def new_place(*, checkpoint: bool) -> Place:
+    """Return a group, or a pipeline, that a reset has moved, and whose group was committed since."""
+    broker = MemoryBroker()
+    broker.create(TOPIC, len(PARTITIONS))
+    for tp in PARTITIONS:
+        broker.append(TOPIC, tp.partition, [int((NOW - 3600) * 1000)] * RECORDS)
+
+    def commits(offset: int) -> Group:
+        return Group(tuple((tp, Commit(offset)) for tp in PARTITIONS))
+
+    broker.groups[GROUP] = commits(BEFORE)
+    place = Place(Worlds(broker, _query() if checkpoint else {}), {}, LOCATION if checkpoint else None)
+    to = CHECKPOINT_AT if checkpoint else GROUP_AT
+    world, end = run_alone(place.worlds, _first_reset(place, to), place.worlds.first)
+    assert end.error is None, end.error
+    broker.groups = {GROUP: commits(GROUP_AT)}
+    return place._replace(worlds=Worlds(broker, place.worlds.files(world)), receipt=end.result)
+
+
+def _first_reset(place: Place, to: int) -> Script:
+    def prepare(desk: Desk) -> Callable[[], Any]:
+        operator = ResetOffsetsOperator(task_id="reset", to_offset=as_json(to), **place.quiet, **place.names)
+        return run_operator(operator, desk, "first")
+
+    return Script("first", prepare, place.worlds)
+
+
+def _query() -> dict[str, bytes]:
+    """The checkpoint of a query that was stopped after batch 1, as Spark writes it."""
+    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int((NOW - 60) * 1000), "conf": {}})
+    files = {"metadata": json.dumps({"id": QUERY_ID})}
+    for batch, offset in enumerate((0, BEFORE)):
+        files[f"offsets/{batch}"] = "\n".join(["v1", head, json.dumps(as_json(offset))])
+        files[f"commits/{batch}"] = 'v1\n{"nextBatchWatermarkMs":0}'
+    return {f"{ROOT}/{path}": text.encode() for path, text in files.items()}
+
+
+def run_operator(operator: Any, desk: Desk, run: str) -> Callable[[], Any]:
+    """Return the task of an operator, which asks a desk for everything."""
+    operator.open_client = lambda: desk.client
+    if operator.checkpoint_location is not None:
+        operator.open_checkpoint = lambda: SparkCheckpoint(operator.checkpoint_location, fs=desk.files)
+    context: Any = {"ti": Task(operator.task_id, f"run-{run}")}
+    return lambda: operator.execute(context)
+
+
+class _StoppedClock(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Any:
+        return datetime.fromtimestamp(NOW, tz)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Stop the clock, number what is random, start no process: then a mover depends on its answers only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: NOW)
+        patch.setattr(time, "sleep", lambda seconds: None)
+        patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=Script.random.getrandbits(128)))
+        patch.setattr(base, "started_early", nullcontext)
+        patch.setattr(base.OffsetsOperator, "log", logging.getLogger("silent"), raising=False)
+        for module in (apply_move, archive, reset):
+            patch.setattr(module, "datetime", _StoppedClock)
+        disabled = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(disabled)
 
 
 class Mover:
@@ -131,34 +173,30 @@ class Mover:
     """Whether the broker keeps others out between its read and its write."""
     forward_only = False
     """Whether it never goes backwards unless asked."""
-    relative = False
     moves_checkpoint = False
 
     def __init__(self, name: str, number: int = 0) -> None:
         self.name, self.number = name, number
 
-    def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
-        """Return the move, to be called in a thread."""
+    def prepare(self, place: Place, desk: Desk) -> Callable[[], Any]:
+        """Return the move."""
         raise NotImplementedError
 
-    def model(self, state: State) -> State | None:
+    def model(self, at: Position) -> Position | None:
         """Return where it moves a pipeline alone; ``None`` where it refuses."""
         raise NotImplementedError
 
     def in_gap(self, asked: Sequence[str]) -> bool:
         """
-        Return whether these requests are all that it may make from its last look at the group to its write.
+        Return whether these steps are all that it may make from its last look at the group to its write.
 
         Where it moves a checkpoint it looks right before that; what then comes is found after its write.
         """
-        first = asked[0].partition(" ") if asked else ("", "", "")
-        moves = first[0] in ("file", "remove") and not first[2].startswith("_kafka_offsets/")
-        return asked == ["send"] or (self.moves_checkpoint and moves)
+        return not asked or (self.moves_checkpoint and asked[0] == "move")
 
-    def _operator(self, operator: Any, world: World) -> Callable[[], Any]:
+    def _task(self, operator: Any, desk: Desk) -> Callable[[], Any]:
         """Two of one kind are the same task of two runs."""
-        context: Any = {"ti": Task(operator.task_id, f"run-{self.name}-{self.number}")}
-        return lambda: operator.execute(context)
+        return run_operator(operator, desk, f"{self.name}-{self.number}")
 
 
 class CommitMover(Mover):
@@ -166,17 +204,17 @@ class CommitMover(Mover):
 
     forward_only = True
 
-    def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
-        given: dict[str, Any] = {} if world.location else {"offsets": world.as_json(self._given)}
-        return self._operator(CommitOffsetsOperator(task_id="commit", **given, **world.names), world)
+    def prepare(self, place: Place, desk: Desk) -> Callable[[], Any]:
+        given: dict[str, Any] = {} if place.location else {"offsets": as_json(self._given)}
+        return self._task(CommitOffsetsOperator(task_id="commit", **given, **place.names), desk)
 
     @property
     def _given(self) -> int:
         return (60, 66)[self.number]
 
-    def model(self, state: State) -> State | None:
-        to = self._given if state.checkpoint is None else state.checkpoint
-        return None if state.group is None or to < state.group else state._replace(group=to)
+    def model(self, at: Position) -> Position | None:
+        to = self._given if at.checkpoint is None else at.checkpoint
+        return None if at.group is None or to < at.group else at._replace(group=to)
 
 
 class ResetMover(Mover):
@@ -184,19 +222,18 @@ class ResetMover(Mover):
 
     moves_checkpoint = True
 
-    def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
-        quiet: dict[str, Any] = {"quiet_period": 0} if world.location else {}
-        to = world.as_json(self._to)
-        return self._operator(
-            ResetOffsetsOperator(task_id="reset", to_offset=to, **quiet, **world.names), world
+    def prepare(self, place: Place, desk: Desk) -> Callable[[], Any]:
+        to = as_json(self._to)
+        return self._task(
+            ResetOffsetsOperator(task_id="reset", to_offset=to, **place.quiet, **place.names), desk
         )
 
     @property
     def _to(self) -> int:
         return (20, 30)[self.number]
 
-    def model(self, state: State) -> State | None:
-        return State(self._to, None if state.checkpoint is None else self._to)
+    def model(self, at: Position) -> Position | None:
+        return Position(self._to, None if at.checkpoint is None else self._to)
 
 
 class SameResetMover(ResetMover):
@@ -211,22 +248,19 @@ class RestoreMover(Mover):
 
     moves_checkpoint = True
 
-    def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
-        quiet: dict[str, Any] = {"quiet_period": 0} if world.location else {}
-        return self._operator(
-            RestoreOffsetsOperator(
-                task_id="restore",
-                receipt=world.receipt,
-                when="always",
-                allow_stale=True,
-                **quiet,
-                **world.names,
-            ),
-            world,
+    def prepare(self, place: Place, desk: Desk) -> Callable[[], Any]:
+        operator = RestoreOffsetsOperator(
+            task_id="restore",
+            receipt=place.receipt,
+            when="always",
+            allow_stale=True,
+            **place.quiet,
+            **place.names,
         )
+        return self._task(operator, desk)
 
-    def model(self, state: State) -> State | None:
-        return State(BEFORE, None if state.checkpoint is None else BEFORE)
+    def model(self, at: Position) -> Position | None:
+        return Position(BEFORE, None if at.checkpoint is None else BEFORE)
 
 
 class WindowMover(Mover):
@@ -243,18 +277,15 @@ class WindowMover(Mover):
     def _end(self) -> int:
         return (55, 58)[self.number]
 
-    def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
-        ranges = {tp: OffsetRange(GROUP_AT, self._end) for tp in world.at(0)}
+    def prepare(self, place: Place, desk: Desk) -> Callable[[], Any]:
+        ranges = dict.fromkeys(PARTITIONS, OffsetRange(GROUP_AT, self._end))
         operator = CommitOffsetWindowOperator(
-            task_id="window",
-            window=OffsetWindow(ranges).as_json(),
-            fenced=self.fenced,
-            group_id=world.group,
+            task_id="window", window=OffsetWindow(ranges).as_json(), fenced=self.fenced, group_id=GROUP
         )
-        return self._operator(operator, world)
+        return self._task(operator, desk)
 
-    def model(self, state: State) -> State | None:
-        return state._replace(group=self._end) if state.group in (GROUP_AT, self._end) else None
+    def model(self, at: Position) -> Position | None:
+        return at._replace(group=self._end) if at.group in (GROUP_AT, self._end) else None
 
 
 class ListenerMover(Mover):
@@ -263,8 +294,8 @@ class ListenerMover(Mover):
     on_checkpoint = False
     forward_only = True
 
-    def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
-        to = world.at(self._to)
+    def prepare(self, place: Place, desk: Desk) -> Callable[[], Any]:
+        to = dict.fromkeys(PARTITIONS, self._to)
 
         class Query:
             query_id, name = QUERY_ID, "flights"
@@ -273,8 +304,8 @@ class ListenerMover(Mover):
                 return True
 
             def sources(self) -> list[SourceState]:
-                options = {"kafka.bootstrap.servers": world.bootstrap_servers}
-                return [SourceState("KafkaV2[Subscribe]", world.group, options, to)]
+                options = {"kafka.bootstrap.servers": "memory"}
+                return [SourceState("KafkaV2[Subscribe]", GROUP, options, to)]
 
             def newest_batch(self) -> int:
                 return 1
@@ -282,18 +313,13 @@ class ListenerMover(Mover):
             def forget(self) -> None:
                 """Nothing is kept."""
 
-        def new_client(settings: Mapping[str, str]) -> OffsetsClient:
-            return OffsetsClient({"bootstrap.servers": settings["bootstrap.servers"]})
-
         def commit() -> int:
-            committer = Committer(new_client)
+            committer = Committer(lambda _: desk.client)
             query: Any = Query()
             refusals: list[KafkaOffsetsError] = []
-            note = committer.outcomes.not_committed
 
             def not_committed(query: Any, error: KafkaOffsetsError, group_id: str = "") -> None:
                 refusals.append(error)
-                note(query, error, group_id)
 
             committer.outcomes.not_committed = not_committed  # type: ignore[method-assign]
             committer.follow("run", query)
@@ -302,8 +328,6 @@ class ListenerMover(Mover):
                 committer.step()
             finally:
                 committer.close()
-                for client in committer._clients.values():
-                    client.close()
             if refusals:
                 raise refusals[0]
             return self._to
@@ -312,90 +336,63 @@ class ListenerMover(Mover):
 
     _to = CHECKPOINT_AT
 
-    def in_gap(self, asked: Sequence[str]) -> bool:
-        """It looks once, and asks once more whether it may commit before it does."""
-        return asked == ["read commits", "send"]
-
-    def model(self, state: State) -> State | None:
-        return None if state.group is None or state.group > self._to else state._replace(group=self._to)
-
-
-class ToolMover(Mover):
-    """Looks at the group with Kafka's own tool, and resets it."""
-
-    on_checkpoint = ours = False
-
-    def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
-        def reset() -> str:
-            turns.gate("tool describe")
-            world.oracle.consumer_groups("--describe", "--group", world.group)
-            mover = turns.gate("tool reset")
-            done = world.oracle.reset(
-                world.group, "--topic", world.topic, "--to-offset", str(self._to), "--execute"
-            )
-            if done.error or "NEW-OFFSET" not in done.stdout or f" {self._to} " not in f"{done.stdout} ":
-                raise ToolError(done.error or done.stdout + done.stderr)
-            turns.note(mover, "write", dict.fromkeys(PARTITIONS, self._to))
-            turns.gate("tool end")
-            return done.stdout
-
-        return reset
-
-    _to = 40
-
-    def model(self, state: State) -> State | None:
-        return state._replace(group=self._to)
+    def model(self, at: Position) -> Position | None:
+        return None if at.group is None or at.group > self._to else at._replace(group=self._to)
 
 
 class ToolError(Exception):
-    """Kafka's own tool or client has refused."""
+    """Kafka's own tool or a consumer was refused."""
+
+
+class ToolMover(Mover):
+    """Looks whether the group is inactive, and resets it, as Kafka's own tool does."""
+
+    on_checkpoint = ours = False
+    _to = 40
+
+    def prepare(self, place: Place, desk: Desk) -> Callable[[], Any]:
+        def move() -> int:
+            if desk.client.describe_groups([GROUP])[GROUP].active:
+                raise ToolError("the group is not inactive")
+            refused = desk.ask(("send", GROUP, tuple((tp, Commit(self._to)) for tp in PARTITIONS)))
+            if refused:
+                raise ToolError(f"the group is active: {refused}")
+            return self._to
+
+        return move
+
+    def model(self, at: Position) -> Position | None:
+        return at._replace(group=self._to)
 
 
 class ConsumerMover(Mover):
     """Joins the group, reads on from its commits, commits, and leaves."""
 
     on_checkpoint = ours = False
-    fenced = relative = True
+    fenced = True
     reads = 5
 
-    def prepare(self, world: World, turns: Interleaving) -> Callable[[], Any]:
+    def prepare(self, place: Place, desk: Desk) -> Callable[[], Any]:
+        member = f"{desk.name}-reader"
+
         def consume() -> dict[int, int]:
-            turns.gate("join")
-            consumer = Consumer(
-                {
-                    "bootstrap.servers": world.bootstrap_servers,
-                    "group.id": world.group,
-                    "client.id": "a-reader",
-                    "enable.auto.commit": False,
-                    "log_level": 0,
-                }
-            )
-            try:
-                joined: list[Any] = []
-                consumer.subscribe([world.topic], on_assign=lambda _, given: joined.append(given))
-                for _ in range(int(JOIN / 0.02)):
-                    consumer.poll(0.02)
-                    if joined and len(joined[-1]) == len(PARTITIONS):
-                        break
-                assert joined, "the consumer was not let in"
-                mover = turns.gate("read commits")
-                wanted = [ClientPartition(world.topic, number) for number in PARTITIONS]
-                found = consumer.committed(wanted, timeout=JOIN)
-                turns.note(mover, "read", {each.partition: each.offset for each in found})
-                to = [ClientPartition(each.topic, each.partition, each.offset + self.reads) for each in found]
-                turns.gate("send")
-                consumer.commit(offsets=to, asynchronous=False)
-                written = {each.partition: each.offset for each in to}
-                turns.note(mover, "write", written)
-                turns.gate("leave")
-                return written
-            finally:
-                consumer.close()
+            joining = ("join", GROUP, member, "a-reader", (TOPIC,))
+            desk.ask(joining)
+            desk.ask(("alone", GROUP, member))
+            generation, _ = desk.ask(joining)
+            found = desk.ask(("fetch", GROUP, PARTITIONS))
+            to = [each.offset + self.reads for each in found]
+            commits = tuple((tp, Commit(offset)) for tp, offset in zip(PARTITIONS, to, strict=True))
+            refused = desk.ask(("send", GROUP, commits, member, generation))
+            desk.ask(("leave", GROUP, member))
+            if refused:
+                raise ToolError(f"UNKNOWN_MEMBER or an older generation: {refused}")
+            return dict(enumerate(to))
 
         return consume
 
-    def model(self, state: State) -> State | None:
-        return None if state.group is None else state._replace(group=state.group + self.reads)
+    def model(self, at: Position) -> Position | None:
+        return None if at.group is None else at._replace(group=at.group + self.reads)
 
 
 def group_pairs() -> list[tuple[Mover, Mover]]:

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +57,7 @@ from airflow_kafka_offsets.model.groups import Groups, parse_group_id
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.names import check_group, check_known_group, check_known_groups
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
+from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     one_of,
@@ -70,19 +71,11 @@ from airflow_kafka_offsets.model.parameters import (
 )
 from airflow_kafka_offsets.model.pipeline_plan import read_images
 from airflow_kafka_offsets.model.pipelines_file import read_pipelines
+from airflow_kafka_offsets.model.place import PARAMETERS, Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import (
-    ByDuration,
-    FromFile,
-    ShiftBy,
-    ToBatch,
-    ToDatetime,
-    ToOffset,
-)
 from airflow_kafka_offsets.model.text import kind_of
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.model.window_bounds import WindowBound, check_bounds
+from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 from airflow_kafka_offsets.pipeline import NAME_READERS, KafkaPipeline
 from airflow_kafka_offsets.spark.source_options import librdkafka_config
 from airflow_kafka_offsets.storage import decode, open_location
@@ -134,6 +127,14 @@ def try_input(name: str, data: bytes) -> KafkaOffsetsError | None:
 
 # What is one value: a parameter, an XCom, a part of a file.
 
+
+def _read_place(parameter: str, value: object) -> None:
+    place = Place.parse(value, parameter)
+    place.as_json()
+    if place.time is not None:
+        timestamp_ms(place.time)
+
+
 PARSERS: dict[str, Callable[[Any], object]] = {
     "offsets": parse_offsets,
     "positions": parse_positions,
@@ -143,16 +144,10 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "sources": lambda value: read_sources(value, "sources"),
     "topics": TopicScope.parse,
     "group_id": parse_group_id,
-    "to_offset": ToOffset.parse,
-    "shift_by": ShiftBy.parse,
-    "to_datetime": lambda value: timestamp_ms(ToDatetime.parse(value).moment),
-    "by_duration": ByDuration.parse,
-    "to_batch": ToBatch.parse,
+    **{name: partial(_read_place, name) for name in PARAMETERS},
     "grace": parse_grace,
     "count": lambda value: parse_count(value, "max_lag"),
     "seconds": lambda value: parse_seconds(value, "timeout"),
-    "start": WindowBound.start,
-    "end": WindowBound.end,
     "choice": lambda value: one_of(value, OutOfRangePolicy, "on_out_of_range"),
     "sink": parse_sink,
     "pattern": lambda value: parse_pattern(value, "topics_pattern"),
@@ -165,7 +160,7 @@ TEXT_PARSERS: dict[str, Callable[[str], object]] = {
     "pipelines of JSON": lambda text: read_pipelines(text, "file.json", NAME_READERS),
     "csv": parse_csv,
     "csv of a group": lambda text: parse_csv(text, "g"),
-    "from_file": lambda text: FromFile("file", text).groups(["g", "h"]),
+    "from_file": lambda text: OffsetsFile("file", text).of_groups(["g", "h"]),
     "images": read_images,
     "metadata": lambda text: str(CommitMetadata.parse(text)),
     "query": lambda text: foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine"),
@@ -283,15 +278,15 @@ def _read_csv(data: bytes) -> None:
     with suppress(KafkaOffsetsError):
         parse_csv(text, "g")
     with suppress(KafkaOffsetsError):
-        FromFile("the file", text).groups(["g", "h"])
+        OffsetsFile("the file", text).of_groups(["g", "h"])
     parse_csv(text)
 
 
 # Names and parameters.
 
 _PARAMETERS = (
-    *("to_offset", "shift_by", "to_datetime", "by_duration", "to_batch", "grace", "count", "seconds"),
-    *("start", "end", "choice", "sink", "pattern", "switch", "text"),
+    *PARAMETERS,
+    *("grace", "count", "seconds", "choice", "sink", "pattern", "switch", "text"),
 )
 
 
@@ -312,9 +307,9 @@ def _read_names(data: bytes) -> None:
 def _read_bounds(data: bytes) -> None:
     text = _text(data)
     first, _, second = text.partition("|")
-    start, end = WindowBound.start(first), WindowBound.end(second)
+    start, end = Place.parse(first, "start"), Place.parse(second, "end")
     check_bounds(start, end)
-    WindowBound.start(start.as_text())
+    Place.parse(start.as_text(), "start")
 
 
 def _read_durations(data: bytes) -> None:

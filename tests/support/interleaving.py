@@ -10,9 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_kafka_offsets.checkpoint import apply_move, archive, claim, listing, reader
-from airflow_kafka_offsets.kafka import fenced, group_commits, logs, topics
+from airflow_kafka_offsets.kafka import fenced, logs, topics
+from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.connection import Connections
+from airflow_kafka_offsets.kafka.group_commits import GroupCommits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -145,13 +147,13 @@ class Interleaving:
 
         return at_gate
 
-    def sends(self, call: Callable[..., Any], parts: Callable[[Any], Any]) -> Callable[..., Any]:
+    def sends(self, call: Callable[..., Any], parts: Callable[..., Any]) -> Callable[..., Any]:
         """Return a call that waits at a gate, and is recorded as a write where the broker took it."""
 
-        def at_gate(connection: Any, offsets: Any, *args: Any, **kwargs: Any) -> Any:
+        def at_gate(*args: Any) -> Any:
             mover = self.gate("send")
-            results = call(connection, offsets, *args, **kwargs)
-            sent = {tp: at for part in parts(offsets) for tp, at in part.items()}
+            results = call(*args)
+            sent = {tp: at for part in parts(*args) for tp, at in part.items()}
             taken = {tp.partition: at for tp, at in sent.items() if results.get(tp) is None}
             if taken:
                 self.note(mover, "write", taken)
@@ -176,10 +178,9 @@ class Interleaving:
             def put(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
                 patch.setattr(owner, name, wrap(getattr(owner, name)))
 
-            for module in (group_commits, fenced):
-                put(module, "read_commits", lambda call: self.reads("read commits", call))
-                put(module, "send_commit", lambda call: self.sends(call, lambda offsets: [offsets]))
-            put(group_commits, "send_commits", lambda call: self.sends(call, lambda offsets: offsets))
+            put(GroupCommits, "read", lambda call: self.reads("read commits", call))
+            put(fenced, "send_commit", lambda call: self.sends(call, lambda _, offsets, *__: [offsets]))
+            put(Admin, "commit", lambda call: self.sends(call, lambda _, __, parts, *___: parts))
             put(logs, "read_offsets", lambda call: self.plain("log", call))
             put(topics, "read_topics", lambda call: self.plain("topics", call))
             put(fenced._Member, "join", lambda call: self.plain("join", call))
@@ -192,7 +193,8 @@ class Interleaving:
 
     def _admin(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def at_gate(process: Any, about: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-            self.gate(f"admin {name}")
+            if name != "commits":  # they have a gate of their own
+                self.gate(f"admin {name}")
             return call(process, about, name, *args, **kwargs)
 
         return at_gate

@@ -64,7 +64,6 @@ def pipeline(number: int = 0, **values: Any) -> dict[str, Any]:
         "kafka_config_id": "kafka_default",
         "checkpoint_conn_id": None,
         "tasks": [{"task_id": "commit", "operator": "CommitOffsetsOperator"}],
-        "last_move": move(minutes=90),
         "found_in": ["dag"],
         "unresolved": [],
         **values,

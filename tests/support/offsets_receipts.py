@@ -20,5 +20,6 @@ def receipt(
         "plan_only": False,
         "verified": True,
         "source": {},
+        "kafka_config_id": "kafka_default",
         **more,
     }

@@ -162,7 +162,6 @@ def listed(group: str, dag: str, topics: list[str] | None, last: float, **values
                 ("check_drift", "CheckOffsetDriftOperator"),
             )
         ],
-        "last_move": {**move("commit", last, log_end(last)), "dag_id": dag},
         "found_in": ["dag"],
         "unresolved": [],
         **values,
@@ -235,7 +234,7 @@ def give(pages: OffsetsPages) -> None:
             ),
         ),
         (
-            listed("fraud-features", "fraud", ["payments", "logins"], NOW - 30, last_move=None),
+            listed("fraud-features", "fraud", ["payments", "logins"], NOW - 30),
             reading(
                 topics=["payments", "logins"],
                 provenance=listener,

@@ -60,5 +60,7 @@ def is_named(lacking: Lacking, text: str) -> bool:
     on = {"group": "the group", "topic": "the topics", "cluster": "the cluster"}[lacking.right.resource]
     right = lacking.right.operation
     # Where nothing is left, the first call fails by Describe, which Read includes.
-    included = rf"Describe on {on} \({right} includes it, and is needed " if lacking.left is None else "(?!)"
+    included = (
+        rf"Describe on {on} \((.*; )?{right} includes it, and is needed " if lacking.left is None else "(?!)"
+    )
     return bool(re.search(rf"grant it ({right} on {on}|{included})", text))

@@ -30,7 +30,7 @@ OWN_AIRFLOW = (
     "tests/system/test_recovery_live.py",
 )
 ONE_CLUSTER = "tests/integration/secured/"
-ONE_SPARK = ("tests/integration/spark/", "tests/compatibility/", "tests/integration/airflow/test_spark.py")
+ONE_SPARK = ("tests/integration/spark/", "tests/compatibility/", "tests/integration/operators/test_spark.py")
 
 
 def scope(nodeid: str) -> str:

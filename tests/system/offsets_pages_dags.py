@@ -10,8 +10,8 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseHook, Param, task
 
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
-from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline

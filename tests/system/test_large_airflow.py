@@ -149,20 +149,20 @@ def test_every_route_of_the_offsets_tab(large, topics):
     found = large.tab("/api/pipelines")
     assert found["problems"] == []
     pipelines = {pipeline["groups"][0]: pipeline for pipeline in found["pipelines"]}
-    last = {group: pipeline["last_move"] for group, pipeline in pipelines.items()}
-    assert last[topics["committed"]]["kind"] == "drift"
-    assert last[topics["moved"]]["kind"] == "restore"
-    assert last["orders-asia"]["kind"] == "commit"
+    assert pipelines.keys() >= {topics["committed"], topics["moved"], "orders-asia"}
+    newest = {}
     for dag_id, kinds in (("committed", {"commit"}), ("moved", {"reset", "restore"})):
         (pipeline,) = large.tab(f"/api/dags/{dag_id}/pipelines")["pipelines"]
         past = large.tab(f"/api/dags/{dag_id}/pipelines/{pipeline['key']}/history")
         assert past["problems"] == []
         assert {move["kind"] for move in past["moves"]} >= kinds
+        newest[dag_id] = past["moves"][-1]
         assert past["batches"]
         now = large.tab(f"/api/dags/{dag_id}/pipelines/{pipeline['key']}/now")
         assert now["error"] is None
         assert large.tab(f"/dags/{dag_id}").startswith("<!")
-    move = last[topics["moved"]]
+    move = newest["moved"]
+    assert move["kind"] == "restore"
     of = f"/dags/moved/runs/{move['run_id']}/tasks/reset/-1"
     assert large.tab(of).startswith("<!")
     instance = large.tab(f"/api{of}")

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.moves.drift import pipeline_drift
+from airflow_kafka_offsets.readings.drift import pipeline_drift
 
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(400)]
 

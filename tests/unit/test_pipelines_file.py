@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -44,6 +45,22 @@ def test_a_file_lists_pipelines_by_the_five_names(load):
     assert payments.kafka_config_id == "kafka_default"
 
 
+def test_what_pipelines_share_is_named_once(load):
+    text = """
+        defaults: {kafka_config_id: kafka_main, checkpoint_conn_id: lake}
+        pipelines:
+        - {group_id: orders-etl, checkpoint_location: s3a://lake/checkpoints/orders}
+        - {group_id: clicks-etl, checkpoint_location: s3a://old/clicks, checkpoint_conn_id: old}
+        - {group_id: alerts, kafka_config_id: kafka_eu}
+    """
+    for name, content in (("pipelines.yaml", text), ("pipelines.json", json.dumps(yaml.safe_load(text)))):
+        assert [(each.kafka_config_id, each.checkpoint_conn_id) for each in load(content, name)] == [
+            ("kafka_main", "lake"),
+            ("kafka_main", "old"),
+            ("kafka_eu", None),
+        ]
+
+
 def test_json_is_read_as_yaml_is(load):
     plain = [{key: value for key, value in dict(each).items() if value is not None} for each in load(YAML)]
     assert [dict(each) for each in load(json.dumps(plain), "pipelines.json")] == list(map(dict, load(YAML)))
@@ -55,7 +72,27 @@ def test_json_is_read_as_yaml_is(load):
     [
         ("", "pipelines.yaml: found nothing; expected a list of pipelines, with one in it at least"),
         ("[]", "found a list of 0 values; expected a list of pipelines, with one"),
-        ("group_id: g", "found an object of 1 keys; expected a list of pipelines"),
+        (
+            "group_id: g",
+            "yaml: found the key group_id; expected a list of pipelines, or keys of defaults, pipelines",
+        ),
+        ("defaults: {topics: t}", "yaml, pipelines: found nothing; expected a list of pipelines, with one"),
+        ("pipelines: {group_id: g}", "yaml, pipelines: found an object of 1 keys; expected a list of pip"),
+        ("pipelines: []", "yaml, pipelines: found a list of 0 values; expected a list of pipelines, with"),
+        (
+            "defaults:\npipelines: [{group_id: g}]",
+            "yaml, defaults: found nothing; expected an object with keys of topics, checkpoint_conn_id, ka",
+        ),
+        ("defaults: [lake]\npipelines: [{group_id: g}]", "defaults: found a list of 1 values; expected an"),
+        (
+            "defaults: {group_id: g}\npipelines: [{group_id: g}]",
+            "yaml, defaults: found the key group_id; expected keys of topics, checkpoint_conn_id, kafka_c",
+        ),
+        ("defaults: {checkpoint_location: /c}\npipelines: [x]", "defaults: found the key checkpoint_loc"),
+        ("defaults: {topics: ''}\npipelines: [x]", "yaml, defaults: topics is empty: give a value, or"),
+        ("defaults: {kafka_config_id: [k]}\npipelines: [x]", "defaults: kafka_config_id: found a list of"),
+        ("defaults: {kafka_config_id: '{{ k }}'}\npipelines: [x]", "defaults: kafka_config_id is a templ"),
+        ("defaults: {}\npipelines: [x]", "yaml, entry 1: found a text of 1 characters; expected an object"),
         ("- orders", "entry 1: found a text of 6 characters; expected an object with keys of group_id, "),
         ("- topics: orders", "entry 1: group_id is missing: name the consumer group"),
         (

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
@@ -17,17 +17,14 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
-from airflow_kafka_offsets.kafka.log_ids import known_log_ids
+from airflow_kafka_offsets.model.commit_metadata import check_follows
 from airflow_kafka_offsets.model.groups import GroupIds
-from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.moves.port import CommitPort
+from airflow_kafka_offsets.moves.write import commit_forward
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.spark.commit import driver_metadata
-from airflow_kafka_offsets.spark.group_commit import (
-    GroupClient,
-    commit_forward,
-    refuse_other_logs,
-    refuse_other_query,
-)
 from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery
 from airflow_kafka_offsets.spark.listener.targets import Settings, Target, TargetOffsets, group_targets
@@ -77,6 +74,16 @@ class _Run:
     def refresh(self) -> float:
         """Seconds after a commit until the next one is due without new data."""
         return REFRESH if self.retention is None else min(REFRESH, self.retention / REFRESHES)
+
+
+class GroupClient(CommitPort, Protocol):
+    """What a commit needs of a client, and what a committer does besides."""
+
+    def offsets_retention_minutes(self) -> int | None:
+        """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
+
+    def close(self) -> None:
+        """Close the connections."""
 
 
 class Committer:
@@ -294,21 +301,19 @@ class Committer:
             self._clients[wanted.settings] = self._new_client(dict(wanted.settings))
         client = self._clients[wanted.settings]
         run.clients.add(wanted.settings)
-        commits = client.committed(group_id, offsets)
         logs = target, frozenset(tp.topic for tp in offsets)
         if logs not in run.log_ids:
             run.log_ids[logs] = known_log_ids(client, logs[1])
-            # That took a request, in which others had time to commit.
-            commits = client.committed(group_id, offsets)
         log_ids = run.log_ids[logs]
-        if not self._allow_new_query:
-            refuse_other_query(group_id, commits, query.query_id)
-        if not self._allow_new_cluster:
-            refuse_other_logs(group_id, commits, log_ids)
-        run.claims.setdefault(target, set()).update(offsets)
-        metadata = driver_metadata("spark listener", query=query.query_id, batch=batch)
+        texts = driver_metadata("spark listener", query=query.query_id, batch=batch).texts(offsets, log_ids)
+
+        def check(found: Commits) -> None:
+            follows = "" if self._allow_new_query else query.query_id
+            check_follows(group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids)
+            run.claims.setdefault(target, set()).update(offsets)
+
         try:
-            commit_forward(client, group_id, offsets, commits, metadata, query.name, log_ids)
+            commit_forward(client, group_id, offsets, texts, query=query.name, check=check)
         except CommitError as error:
             if error.written:
                 self.outcomes.committed(query, group_id, wholly=False)

@@ -6,8 +6,13 @@ import logging
 import threading
 from typing import NamedTuple
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError, KafkaOffsetsError
-from airflow_kafka_offsets.spark.group_commit import is_refusal
+from airflow_kafka_offsets.errors import (
+    BrokerUnavailableError,
+    CommitError,
+    KafkaOffsetsError,
+    PlanRefusedError,
+)
+from airflow_kafka_offsets.moves.write import AHEAD
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery
 
 log = logging.getLogger(__name__)
@@ -57,7 +62,8 @@ class Outcomes:
         self, query: RunningQuery, error: KafkaOffsetsError, group_id: str = _WHOLE_QUERY
     ) -> None:
         """Record why a group is not at its query's offsets."""
-        kind = "refused" if is_refusal(error) else "failed"
+        ahead = isinstance(error, CommitError) and AHEAD in error.failed.values()
+        kind = "refused" if ahead or isinstance(error, PlanRefusedError) else "failed"
         self.counts = self.counts._replace(**{kind: getattr(self.counts, kind) + 1})
         with self._lock:
             self._errors.pop((query.query_id, _WHOLE_QUERY), None)

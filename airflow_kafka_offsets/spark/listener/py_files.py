@@ -14,10 +14,8 @@ from airflow_kafka_offsets.spark.own_directory import own_directory
 
 ROOT = Path(airflow_kafka_offsets.__file__).parent
 
-_FILES = tuple(
-    f"{name}.py" for name in ("__init__", "errors", "local_disk", "storage", "storage_credentials", "tidying")
-)
-PARTS = (*_FILES, "model", "checkpoint", "kafka", "spark")
+_MODULES = ("__init__", "errors", "local_disk", "pipeline", "storage", "storage_credentials", "tidying")
+PARTS = (*(f"{name}.py" for name in _MODULES), "model", "checkpoint", "kafka", "readings", "moves", "spark")
 """All that needs no Airflow; other packages are imported on use."""
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)

@@ -148,7 +148,7 @@ export async function show(page) {
 
   function judged(row) {
     row.status = judge(row.now, row.error);
-    row.move = newest(row.pipelines.map((each) => each.last_move), row.now?.commits);
+    row.move = newest([], row.now?.commits);
     row.text = [...row.pipelines.flatMap(searched), ...(row.now?.topics ?? [])].join("\n").toLowerCase();
     row.version += 1;
     return row;

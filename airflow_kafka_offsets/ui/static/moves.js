@@ -50,7 +50,7 @@ export function withCommits(moves, commits) {
 
 /** Return the newest of moves and commits, `null` if none is known. */
 export function newest(moves, commits) {
-  return withCommits(moves.filter((move) => move && !move.plan_only), commits ?? []).at(-1) ?? null;
+  return withCommits(moves.filter((move) => !move.plan_only), commits ?? []).at(-1) ?? null;
 }
 
 /** Write what moved the pipeline last: its kind, how long ago, and by what if it was no task. */

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.local.jars import KAFKA_VERSION
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
@@ -18,12 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
-
-
-@pytest.fixture
-def client(bootstrap_servers) -> Iterator[OffsetsClient]:
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=20) as client:
-        yield client
 
 
 @pytest.fixture

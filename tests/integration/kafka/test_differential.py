@@ -27,9 +27,9 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.apply import apply
+from airflow_kafka_offsets.moves.apply import apply_groups
 from airflow_kafka_offsets.moves.group_reset import plan_resets
-from airflow_kafka_offsets.moves.scenario import parse_scenario
+from airflow_kafka_offsets.readings.places import read_place
 
 pytestmark = pytest.mark.integration
 
@@ -294,7 +294,7 @@ class Batch:
             "datetime": "to_datetime",
             "duration": "by_duration",
         }
-        return parse_scenario(
+        return read_place(
             names.get(self.scenario, "to_offset"), file if self.scenario == "file" else self.value
         )
 
@@ -375,10 +375,10 @@ def check(batch, client, oracle, new_group, folder):
         assert bool(plan.refusals) in REFUSED[verdict], (verdict, plan.refusals)
     if any(plan.refusals for plan in plans):
         with pytest.raises(PlanRefusedError):
-            apply(client, PipelinePlan(plans), CommitMetadata(tool="test"))
+            apply_groups(client, PipelinePlan(plans), CommitMetadata(tool="test"))
         assert oracle.committed(*mine) == before
         plans = plan_resets(client, scopes, scenario, now=now, on_out_of_range="clamp", on_no_commit="latest")
-    apply(client, PipelinePlan(plans), CommitMetadata(tool="test"))
+    apply_groups(client, PipelinePlan(plans), CommitMetadata(tool="test"))
 
     # Where one group makes Kafka's tool fail, what becomes of the others is left to chance.
     runs = [[twin] for twin in theirs] if "no commit" in verdicts and batch.scenario == "shift" else [theirs]

@@ -15,25 +15,27 @@ from py4j.protocol import Py4JJavaError
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
-    CheckpointMovedError,
     CommitError,
     GroupActiveError,
+    GroupMovedError,
     WindowMismatchError,
 )
-from airflow_kafka_offsets.kafka import commits, fenced, group_commits
+from airflow_kafka_offsets.kafka import commits, fenced
+from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import Failed, Failure
 from airflow_kafka_offsets.kafka.groups import COMMITTER
-from airflow_kafka_offsets.kafka.requests import send_commit, send_commits
+from airflow_kafka_offsets.kafka.requests import send_commit
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.reset_scenarios import ToOffset
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.moves.apply import apply
+from airflow_kafka_offsets.moves.apply import apply_groups
 from airflow_kafka_offsets.moves.group_reset import active_groups, plan_resets
+from airflow_kafka_offsets.moves.write import commit_window
 
 pytestmark = pytest.mark.integration
 
@@ -103,11 +105,11 @@ def small_requests(monkeypatch):
 @pytest.mark.parametrize("is_fenced", [True, False])
 def test_the_end_is_written_with_its_metadata_and_once(client, group, window, holds, is_fenced):
     first = window(None, 5)
-    assert client.commit_window(group, first, "mine", fenced=is_fenced) == first.end
+    assert commit_window(client, group, first, "mine", fenced=is_fenced) == first.end
     assert holds(group) == [5, 5, 5, 5]
     assert set(client.committed(group, first.end).values()) == {Commit(5, "mine")}
-    assert client.commit_window(group, first, "mine", fenced=is_fenced) == {}
-    client.commit_window(group, window(5, 9), fenced=is_fenced)
+    assert commit_window(client, group, first, "mine", fenced=is_fenced) == {}
+    commit_window(client, group, window(5, 9), fenced=is_fenced)
     assert holds(group) == [9, 9, 9, 9]
     assert client.describe_groups([group])[group].state == "Empty"
 
@@ -120,16 +122,16 @@ def test_a_group_that_stands_elsewhere_in_one_partition_stays_where_it_is(
     client.commit(group, {TopicPartition(topic, number): 3 for number in (0, 1, 2)})
     client.commit(group, {TopicPartition(topic, 3): stands})
     with pytest.raises(WindowMismatchError, match=f"-3: found {stands}, the range goes from 3 to 5"):
-        client.commit_window(group, window(3, 5), fenced=is_fenced)
+        commit_window(client, group, window(3, 5), fenced=is_fenced)
     assert holds(group) == [3, 3, 3, stands]
 
 
 def test_no_commit_is_not_the_same_as_a_commit_at_the_log_start(client, group, topic, window, holds):
     client.commit(group, {TopicPartition(topic, 0): 0})
     with pytest.raises(WindowMismatchError, match="-0: found 0, the range goes from nothing to 5"):
-        client.commit_window(group, window(None, 5))
+        commit_window(client, group, window(None, 5))
     with pytest.raises(WindowMismatchError, match="-1: found nothing, the range goes from 0 to 5"):
-        client.commit_window(group, window(0, 5))
+        commit_window(client, group, window(0, 5))
     assert holds(group) == [0]
 
 
@@ -140,7 +142,7 @@ def test_of_two_windows_that_are_committed_at_once_one_wins(client, bootstrap_se
     def commit(end):
         try:
             with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as own:
-                own.commit_window(group, window(0, end))
+                commit_window(own, group, window(0, end))
         except WindowMismatchError:
             return None
         return end
@@ -156,7 +158,7 @@ def test_a_group_with_a_member_is_refused_and_the_member_is_not_disturbed(
     member = join_group(group, topic, **{"client.id": "a-reader"})
     before = member.memberid(), len(member.assignment())
     with pytest.raises(GroupActiveError, match=r"1 active member \(a-reader on .*; nothing was written"):
-        client.commit_window(group, window(None, 5))
+        commit_window(client, group, window(None, 5))
     member.poll(0.5)
     assert (member.memberid(), len(member.assignment())) == before
     assert holds(group) == [None] * PARTITIONS
@@ -173,7 +175,7 @@ def test_a_commit_of_somebody_else_is_refused_meanwhile(
         refused.append(str(caught.value))
 
     meanwhile(commit)
-    client.commit_window(group, window(None, 5))
+    commit_window(client, group, window(None, 5))
     assert "UnknownMemberIdException" in refused[0]
     assert holds(group) == [5, 5, 5, 5]
 
@@ -200,7 +202,7 @@ def test_who_joins_meanwhile_begins_at_the_windows_end(
 
     meanwhile(join)
     try:
-        client.commit_window(group, window(None, 5))
+        commit_window(client, group, window(None, 5))
         thread.join(20)
     finally:
         stop.set()
@@ -235,13 +237,13 @@ def test_a_reader_who_joins_between_two_requests_stops_the_commit_and_a_retry_fi
     monkeypatch.setattr(fenced, "send_commit", send)
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(GroupActiveError, match="2 of 4 partitions were written.*finishes it"):
-            client.commit_window(group, window(None, 5))
+            commit_window(client, group, window(None, 5))
         (reader,) = [joined.result() for joined in joining]
     # While the reader is in it, and Kafka 3.9 waits for its answer, the tool's rows change with the moment.
     reader.close()
     assert holds(group) == [5, 5]
     monkeypatch.setattr(fenced, "send_commit", real)
-    assert set(client.commit_window(group, window(None, 5)).values()) == {5}
+    assert set(commit_window(client, group, window(None, 5)).values()) == {5}
     assert holds(group) == [5, 5, 5, 5]
 
 
@@ -258,17 +260,17 @@ def test_half_of_a_commit_that_was_killed_is_finished(
 
     monkeypatch.setattr(fenced, "send_commit", die)
     with pytest.raises(KeyboardInterrupt):
-        client.commit_window(group, window(None, 5))
+        commit_window(client, group, window(None, 5))
     monkeypatch.setattr(fenced, "send_commit", real)
     assert holds(group) == [5, 5]
-    written = client.commit_window(group, window(None, 5))
+    written = commit_window(client, group, window(None, 5))
     assert written == {TopicPartition(topic, number): 5 for number in (2, 3)}
     assert holds(group) == [5, 5, 5, 5]
 
 
 def test_half_of_a_commit_without_a_fence_is_finished(client, group, topic, window, holds):
     client.commit(group, {TopicPartition(topic, number): 5 for number in (0, 1)})
-    written = client.commit_window(group, window(None, 5), fenced=False)
+    written = commit_window(client, group, window(None, 5), fenced=False)
     assert written == {TopicPartition(topic, number): 5 for number in (2, 3)}
     assert holds(group) == [5, 5, 5, 5]
 
@@ -281,7 +283,7 @@ def test_a_commit_whose_answer_was_lost_is_looked_up(client, group, window, hold
         raise Failed(Failure("_TIMED_OUT", "no answer to the commit"))
 
     monkeypatch.setattr(fenced, "send_commit", send)
-    assert client.commit_window(group, window(None, 5)) == window(None, 5).end
+    assert commit_window(client, group, window(None, 5)) == window(None, 5).end
     assert len(sent) == 1
     assert holds(group) == [5, 5, 5, 5]
 
@@ -305,14 +307,14 @@ def test_what_somebody_else_commits_between_two_attempts_is_not_moved_by_this_on
 
     monkeypatch.setattr(fenced, "send_commit", send)
     monkeypatch.setattr(fenced.FencedCommit, "_refuse_members", look_and_commit)
-    assert client.commit_window(group, window(None, 5), "mine") == dict.fromkeys(others, 5)
+    assert commit_window(client, group, window(None, 5), "mine") == dict.fromkeys(others, 5)
     assert holds(group) == [5, 5, 5, 5]
 
 
 @pytest.fixture
 def in_the_first_attempt(monkeypatch):
     """in_the_first_attempt(do) does something, and lets the first commit without a fence fail."""
-    real = send_commits
+    real = Admin.commit
 
     def arrange(do):
         calls = []
@@ -324,7 +326,7 @@ def in_the_first_attempt(monkeypatch):
             do()
             raise Failed(Failure("NOT_COORDINATOR", "moved"))
 
-        monkeypatch.setattr(group_commits, "send_commits", send)
+        monkeypatch.setattr(Admin, "commit", send)
 
     return arrange
 
@@ -335,11 +337,11 @@ def test_without_a_fence_the_group_is_compared_again_before_each_attempt(
     first, *others = (TopicPartition(topic, number) for number in range(PARTITIONS))
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as another:
         in_the_first_attempt(lambda: another.commit(group, {first: 5}))
-        moved = client.commit_window(group, window(None, 5), "mine", fenced=False)
+        moved = commit_window(client, group, window(None, 5), "mine", fenced=False)
         assert moved == dict.fromkeys(others, 5)
         in_the_first_attempt(lambda: another.commit(group, {first: 7}))
         with pytest.raises(WindowMismatchError, match="-0: found 7, the range goes from 5 to 9"):
-            client.commit_window(group, window(5, 9), fenced=False)
+            commit_window(client, group, window(5, 9), fenced=False)
     assert holds(group) == [7, 5, 5, 5]
 
 
@@ -348,11 +350,11 @@ def test_a_move_is_refused_where_the_group_is_committed_between_two_attempts(
 ):
     client.commit(group, window(None, 5).end)
     now = datetime.now(tz=timezone.utc)
-    plans = plan_resets(client, {group: TopicScope()}, ToOffset.parse("earliest"), now=now)
+    plans = plan_resets(client, {group: TopicScope()}, Place("earliest"), now=now)
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as another:
         in_the_first_attempt(lambda: another.commit(group, window(None, 6).end))
-        with pytest.raises(CheckpointMovedError, match="while its move was being prepared"):
-            apply(client, PipelinePlan(plans), CommitMetadata())
+        with pytest.raises(GroupMovedError, match="while its move was being prepared"):
+            apply_groups(client, PipelinePlan(plans), CommitMetadata())
     assert holds(group) == [6, 6, 6, 6]
 
 
@@ -381,7 +383,7 @@ def test_what_was_written_is_told_when_the_rest_is_refused(
     with pytest.raises(
         CommitError, match="2 of 4 partitions were written.*then the rest was refused"
     ) as refused:
-        client.commit_window(group, window(None, 5))
+        commit_window(client, group, window(None, 5))
     assert refused.value.written == (TopicPartition(topic, 0), TopicPartition(topic, 1))
 
 
@@ -391,9 +393,9 @@ def test_a_group_that_the_new_protocol_has_left_empty_can_be_committed_to(
     member = join_group(group, topic, **{"group.protocol": "consumer"})
     assert client.describe_groups([group])[group].type == "consumer"
     with pytest.raises(GroupActiveError):
-        client.commit_window(group, window(None, 5))
+        commit_window(client, group, window(None, 5))
     member.close()
-    client.commit_window(group, window(None, 5))
+    commit_window(client, group, window(None, 5))
     assert holds(group) == [5, 5, 5, 5]
 
 
@@ -402,7 +404,7 @@ def test_a_commit_without_a_fence_is_refused_by_a_group_with_a_member(
 ):
     join_group(group, topic)
     with pytest.raises(GroupActiveError, match="only they may commit"):
-        client.commit_window(group, window(None, 5), fenced=False)
+        commit_window(client, group, window(None, 5), fenced=False)
     assert holds(group) == [None] * PARTITIONS
 
 
@@ -414,10 +416,10 @@ def test_another_windows_commit_is_waited_for_and_named(
         with pytest.raises(
             GroupActiveError, match="a window was being committed to the group for 2 s.*nothing was written"
         ) as refused:
-            hasty.commit_window(group, window(None, 5))
+            commit_window(hasty, group, window(None, 5))
     assert refused.value.retriable
     with ThreadPoolExecutor(1) as pool:
-        committing = pool.submit(client.commit_window, group, window(None, 5))
+        committing = pool.submit(commit_window, client, group, window(None, 5))
         other.close()
         assert set(committing.result().values()) == {5}
 
@@ -475,11 +477,11 @@ def test_a_commit_and_a_reset_wait_until_a_windows_commit_that_was_killed_is_out
             if group == committed:
                 own.commit(group, offsets)
             elif group == unfenced:
-                own.commit_window(group, window(None, 5), fenced=False)
+                commit_window(own, group, window(None, 5), fenced=False)
             else:
                 now = datetime.now(tz=timezone.utc)
-                plans = plan_resets(own, {group: TopicScope()}, ToOffset.parse("latest"), now=now)
-                apply(own, PipelinePlan(plans), CommitMetadata())
+                plans = plan_resets(own, {group: TopicScope()}, Place("latest"), now=now)
+                apply_groups(own, PipelinePlan(plans), CommitMetadata())
 
     with ThreadPoolExecutor(len(groups)) as pool:
         list(pool.map(move, groups))

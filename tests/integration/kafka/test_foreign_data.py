@@ -16,8 +16,8 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import plan_resets
-from airflow_kafka_offsets.moves.scenario import parse_scenario
-from airflow_kafka_offsets.moves.window_checks import committed_by
+from airflow_kafka_offsets.readings.places import read_place
+from airflow_kafka_offsets.readings.window_checks import committed_by
 
 pytestmark = pytest.mark.integration
 
@@ -41,9 +41,7 @@ def test_commits_with_any_metadata_are_planned_upon(client, make_topic, new_grou
     scopes = {group: TopicScope.parse(topic)}
     now = datetime.now(tz=timezone.utc)
 
-    (plan,) = plan_resets(
-        client, scopes, parse_scenario("shift_by", 0), now=now, by=CommitMetadata(token="ours")
-    )
+    (plan,) = plan_resets(client, scopes, read_place("shift_by", 0), now=now, by=CommitMetadata(token="ours"))
 
     assert plan.after == {partition: 0}
     assert not committed_by(client, Groups.parse(group, topic), CommitMetadata(dag="dag", run="run"))
@@ -82,7 +80,7 @@ def test_records_with_times_in_microseconds_are_shown_and_found(client, make_top
 
     times = client.record_times({partition: 1})
     (plan,) = plan_resets(
-        client, {group: TopicScope.parse(topic)}, parse_scenario("to_datetime", "2026-03-01"), now=now
+        client, {group: TopicScope.parse(topic)}, read_place("to_datetime", "2026-03-01"), now=now
     )
 
     assert times == {partition: microseconds + 1}

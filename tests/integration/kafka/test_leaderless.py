@@ -18,9 +18,9 @@ from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.reset_scenarios import ToOffset
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.apply import apply
+from airflow_kafka_offsets.moves.apply import apply_groups
 from airflow_kafka_offsets.moves.group_reset import plan_resets
 
 pytestmark = pytest.mark.integration
@@ -65,8 +65,8 @@ def halved(make_topic, produce, tmp_path_factory):
 def reset(servers, group, topics):
     with OffsetsClient({"bootstrap.servers": servers}, timeout=4) as client:
         now = datetime.now(tz=timezone.utc)
-        plans = plan_resets(client, {group: TopicScope.parse(topics)}, ToOffset("latest"), now=now)
-        apply(client, PipelinePlan(plans), CommitMetadata(tool="test"))
+        plans = plan_resets(client, {group: TopicScope.parse(topics)}, Place("latest"), now=now)
+        apply_groups(client, PipelinePlan(plans), CommitMetadata(tool="test"))
 
 
 def test_reset_offsets_with_partition_none_leader(halved, oracle, new_group):

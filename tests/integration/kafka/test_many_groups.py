@@ -1,4 +1,4 @@
-"""The commits of many groups are read together, in an admin process that stays."""
+"""What concerns groups is asked and committed in an admin process that stays."""
 
 from __future__ import annotations
 
@@ -17,13 +17,8 @@ from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
     BrokerUnavailableError,
-    ClientCrashedError,
-    SetupError,
 )
-from airflow_kafka_offsets.kafka import group_commits
-from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.connection import MAX_KEPT
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
 pytestmark = pytest.mark.integration
@@ -66,19 +61,13 @@ def test_they_are_those_that_each_group_has(client, groups, named):
         assert {tp: commit for tp, commit in alone.items() if commit is not None} == found[name]
 
 
-@pytest.fixture
-def large_cluster(monkeypatch):
-    """Any number of partitions is taken for many."""
-    monkeypatch.setattr(group_commits, "_MANY", 0)
-
-
 def deleted(bootstrap_servers, topic):
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.delete_topics([topic])[topic].result(20)
 
 
-def test_on_a_large_cluster_all_of_one_group_are_read_without_naming_them(
-    client, groups, workers, make_topic, bootstrap_servers, monkeypatch
+def test_all_of_one_group_are_without_those_of_deleted_topics_and_of_kafka(
+    client, groups, make_topic, bootstrap_servers
 ):
     names, partitions = groups
     gone = make_topic(1)
@@ -87,43 +76,28 @@ def test_on_a_large_cluster_all_of_one_group_are_read_without_naming_them(
     client.commit(group, {**offsets, TopicPartition(gone, 0): 6}, "text")
     deleted(bootstrap_servers, gone)
     until(lambda: not client.partitions([gone]), "the topic to be deleted", 30)
-    by_name = client.committed_everywhere(group)
-    assert by_name == {partitions[0]: Commit(3, "text"), partitions[1]: Commit(4, "text")}
-    assert not workers()
-    monkeypatch.setattr(group_commits, "_MANY", 0)
-    assert client.committed_everywhere(group) == by_name
-    assert len(workers()) == 1
+    assert client.committed_everywhere(group) == {
+        partitions[0]: Commit(3, "text"),
+        partitions[1]: Commit(4, "text"),
+    }
 
 
-@pytest.mark.usefixtures("large_cluster")
-def test_an_unknown_group_has_no_commits_on_a_large_cluster(client, new_group):
+def test_an_unknown_group_has_no_commits(client, new_group):
     assert client.committed_everywhere(new_group()) == {}
 
 
-@pytest.mark.usefixtures("large_cluster")
-@pytest.mark.parametrize(
-    "error", [ClientCrashedError("it died"), SetupError("no process"), OSError("no memory")]
-)
-def test_where_they_cannot_be_read_at_once_each_partition_is_asked_for(client, groups, monkeypatch, error):
+def test_groups_that_are_read_and_committed_one_by_one_need_one_process_and_no_connection_here(
+    bootstrap_servers, groups, workers
+):
     names, partitions = groups
-    group, number = list(names.items())[-1]
-
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(Admin, "commits", fail)
-    found = client.committed_everywhere(group)
-    assert found == {partitions[number % 2]: Commit(number, f"text {number}")}
-
-
-def test_groups_that_are_read_one_by_one_keep_few_connections(client, groups, workers):
-    names, partitions = groups
-    for name, number in names.items():
-        other = partitions[1 - number % 2]
-        found = client.committed(name, partitions)
-        assert found == {partitions[number % 2]: Commit(number, f"text {number}"), other: None}
-    assert len(client._session.connections._kept) <= MAX_KEPT
-    assert len(workers()) == 1
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
+        for name, number in names.items():
+            other = partitions[1 - number % 2]
+            found = client.committed(name, partitions)
+            assert found == {partitions[number % 2]: Commit(number, f"text {number}"), other: None}
+            client.commit(name, {other: number})
+        assert not client._session.connections._kept
+        assert len(workers()) == 1
 
 
 def test_a_group_that_does_not_exist_has_none(client, new_group):

@@ -11,21 +11,25 @@ import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointMovedError, CommitError, GroupActiveError
-from airflow_kafka_offsets.kafka import group_commits
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    CheckpointMovedError,
+    ClientCrashedError,
+    CommitError,
+)
+from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.connection import Connections
 from airflow_kafka_offsets.kafka.requests import send_commit
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import Groups
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
 from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
-from airflow_kafka_offsets.model.reset_scenarios import ToOffset
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.moves.apply import apply
+from airflow_kafka_offsets.moves.apply import apply_pipeline, apply_position
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
 from airflow_kafka_offsets.moves.reset import plan_reset
-from airflow_kafka_offsets.spark.group_commit import commit_forward
+from airflow_kafka_offsets.moves.write import commit_forward, commit_window
 
 pytestmark = pytest.mark.integration
 
@@ -48,8 +52,8 @@ def reset(client, group, partition, query=None, to=2):
     """Plan and apply a reset of a group, and of the checkpoint that it follows if there is one."""
     checkpoint = None if query is None else SparkCheckpoint(query.location)
     named = Groups.parse(group, [partition.topic])
-    plan = plan_reset(client, checkpoint, named, ToOffset({partition: to}), now=NOW)
-    return apply(client, plan, BY, checkpoint=checkpoint, quiet_period=0)
+    plan = plan_reset(client, checkpoint, named, Place("offsets", {partition: to}), now=NOW)
+    return apply_pipeline(client, plan, BY, checkpoint, quiet_period=0)
 
 
 def test_a_commit_that_is_acknowledged_and_not_written_is_an_error(on_proxy, proxy, new_group):
@@ -96,19 +100,28 @@ def test_a_fenced_commit_that_is_not_written_is_made_again(on_proxy, proxy, new_
     proxy.refuse((OFFSET_COMMIT,), NO_ERROR, times=1)
 
     window = OffsetWindow({partition: OffsetRange(5, 9)})
-    assert client.commit_window(group, window, "mine", fenced=True) == window.end
+    assert commit_window(client, group, window, "mine", fenced=True) == window.end
     assert proxy.refused == 1
     assert client.committed(group, [partition]) == {partition: Commit(9, "mine")}
+
+
+def test_a_window_that_is_not_fenced_and_not_written_is_an_error(on_proxy, proxy, new_group):
+    client, partition = on_proxy
+    group = new_group()
+    client.commit(group, {partition: 5})
+    proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
+
+    with pytest.raises(CommitError, match=rf"{partition}: planned 9, read back 5"):
+        commit_window(client, group, OffsetWindow({partition: OffsetRange(5, 9)}), fenced=False)
 
 
 def test_a_commit_of_the_listener_that_is_not_written_is_an_error(on_proxy, proxy, new_group):
     client, partition = on_proxy
     group = new_group()
-    before = client.committed(group, [partition])
     proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
 
     with pytest.raises(CommitError, match="does not hold the offsets"):
-        commit_forward(client, group, {partition: 5}, before, BY, "flights", UNKNOWN_LOGS)
+        commit_forward(client, group, {partition: 5}, {partition.topic: ""}, query="flights", check=dict)
 
 
 @pytest.fixture
@@ -138,9 +151,9 @@ def others_commit(bootstrap_servers, client):
     """others_commit(group, {partition: 3}, text) commits past our own client, as any other tool does."""
 
     def commit(group, offsets, text=""):
-        connections = Connections({"bootstrap.servers": bootstrap_servers})
+        connections = Connections({"bootstrap.servers": bootstrap_servers}, group)
         texts = {tp.topic: text for tp in offsets}
-        assert set(send_commit(connections.get(group), offsets, texts, 20).values()) == {None}
+        assert set(send_commit(connections.get(), offsets, texts, 20).values()) == {None}
         connections.close(5)
 
     return commit
@@ -178,15 +191,15 @@ def test_a_commit_is_not_made_once_a_reset_to_where_the_group_is_has_begun(
     reset(client, group, partition, query)
 
     with pytest.raises(CheckpointMovedError, match="was being committed; nothing was written"):
-        apply(client, planned.plan, planned.metadata, known_moves=planned.known_moves)
+        apply_position(client, planned.plan, planned.metadata, planned.known_moves)
     assert client.committed(group, [partition])[partition].offset == 2
 
 
 def test_a_response_that_nobody_waited_for_is_not_that_of_the_next_commit(
     bootstrap_servers, new_group, partition
 ):
-    connections = Connections({"bootstrap.servers": bootstrap_servers})
-    connection = connections.get(new_group())
+    connections = Connections({"bootstrap.servers": bootstrap_servers}, new_group())
+    connection = connections.get()
     sent = [ClientPartition(partition.topic, 0, 5)]
     connection.ask(lambda consumer: consumer.commit(offsets=sent, asynchronous=True))
     for _ in range(200):
@@ -203,17 +216,14 @@ def test_a_response_that_nobody_waited_for_is_not_that_of_the_next_commit(
     assert results[partition] is not None, "this is the response to the commit before"
 
 
-def test_a_connection_whose_commit_had_no_response_is_not_used_again(
-    client, new_group, partition, join_group, monkeypatch
-):
-    group = new_group()
-    connection = client._session.connections.get(group)
-    with monkeypatch.context() as patch:
-        patch.setattr(group_commits, "ATTEMPT", 0.0)
-        # Each attempt ends before its response; what it has done is found by reading it.
-        client.commit(group, {partition: 5})
-    assert client._session.connections.get(group) is not connection
+def test_a_commit_without_a_response_is_found_by_reading_it(client, new_group, partition, monkeypatch):
+    group, real, sent = new_group(), Admin.commit, []
 
-    join_group(group, partition.topic)
-    with pytest.raises(GroupActiveError):
-        client.commit(group, {partition: 7})
+    def answer_is_lost(self, *arguments):
+        sent.append(real(self, *arguments))
+        raise ClientCrashedError("it died")
+
+    monkeypatch.setattr(Admin, "commit", answer_is_lost)
+    client.commit(group, {partition: 5}, "mine")
+    assert sent == [{partition: None}]
+    assert client.committed(group, [partition]) == {partition: Commit(5, "mine")}

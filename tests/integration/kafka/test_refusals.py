@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-from deadlines import until
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -14,12 +13,11 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     CommitError,
 )
-from airflow_kafka_offsets.kafka import connection as connection_module
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.moves.write import commit_window
 
 pytestmark = pytest.mark.integration
 
@@ -104,35 +102,6 @@ def test_a_group_that_is_not_allowed_says_what_to_grant_each_time(
         assert time.monotonic() - start < 10
 
 
-@pytest.mark.parametrize(("method", "right"), [("committed", LOOKS), ("commit", COMMITS)])
-def test_a_refusal_that_comes_before_the_call_begins_is_told(
-    secured_kafka, connect, topics, new_group, monkeypatch, method, right
-):
-    class Slow(Connection):
-        """As on a loaded machine: the refusal is there first, and the client reports it only once."""
-
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            time.sleep(1)
-
-    monkeypatch.setattr(connection_module, "Connection", Slow)
-    client = connect(secured_kafka.user("bob", ("topic", topics[0], "Read")))
-    with pytest.raises(BrokerAuthenticationError, match=right) as caught:
-        every_method(client, TopicPartition(topics[0], 0), new_group())[method]()
-    assert caught.value.code == "GROUP_AUTHORIZATION_FAILED"
-
-
-def test_a_refusal_between_two_calls_is_told_by_the_next_one(secured_kafka, connect, topics, new_group):
-    client, group = connect(secured_kafka.user("bob", ("topic", topics[0], "Read"))), new_group()
-    client.log_ranges([TopicPartition(topics[0], 0)])
-    kept = client._session.connections.get(group)  # it looks for its coordinator, also when nothing is asked
-    until(lambda: kept.drain() or kept.causes.final is not None)
-    with pytest.raises(BrokerAuthenticationError, match=LOOKS):
-        client.committed(group, [TopicPartition(topics[0], 0)])
-    secured_kafka.grant(client._session.config, ("group", group, "Read"))
-    client.commit(group, {TopicPartition(topics[0], 0): 0})
-
-
 def test_a_group_that_may_only_be_looked_at_is_not_committed_to(secured_kafka, connect, topics, new_group):
     group, partition = new_group(), TopicPartition(topics[0], 0)
     window = OffsetWindow({partition: OffsetRange(0, 0)}, frozenset({partition}))
@@ -142,14 +111,14 @@ def test_a_group_that_may_only_be_looked_at_is_not_committed_to(secured_kafka, c
     assert client.describe_groups([group])[group].state == "Dead"
     for commit in (
         lambda: client.commit(group, {partition: 0}),
-        lambda: client.commit_window(group, window),
-        lambda: client.commit_window(group, window, fenced=False),
+        lambda: commit_window(client, group, window),
+        lambda: commit_window(client, group, window, fenced=False),
     ):
         with pytest.raises(BrokerAuthenticationError, match=f"{COMMITS}; nothing was written") as caught:
             commit()
         assert "fenced" not in str(caught.value)
     secured_kafka.grant(bob, ("group", group, "Read"))
-    assert client.commit_window(group, window) == {partition: 0}
+    assert commit_window(client, group, window) == {partition: 0}
 
 
 def test_a_topic_that_is_not_allowed_says_what_to_grant(secured_kafka, connect, topics, new_group):

@@ -12,6 +12,7 @@ from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError,
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.moves.write import commit_window
 
 pytestmark = pytest.mark.integration
 
@@ -67,8 +68,8 @@ class TestAConnectionLostWhileItLogsIn:
         calls = {
             "committed": lambda client: client.committed(group, [partition]),
             "commit": lambda client: client.commit(group, {partition: 0}),
-            "window": lambda client: client.commit_window(
-                group, OffsetWindow({partition: OffsetRange(0, 1)})
+            "window": lambda client: commit_window(
+                client, group, OffsetWindow({partition: OffsetRange(0, 1)})
             ),
             "describe": lambda client: client.describe_groups([group]),
             "times": lambda client: client.record_times({partition: 0}),

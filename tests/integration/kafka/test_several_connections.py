@@ -1,4 +1,4 @@
-"""Many partitions are asked over several connections at once: those of the group serve for the logs too."""
+"""The logs of many partitions are asked over several connections at once."""
 
 from __future__ import annotations
 
@@ -35,40 +35,31 @@ def delete_before(bootstrap_servers, partition, offset):
 
 
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-def test_each_partition_gets_its_own_start_and_end(
-    client, partitions, new_group, bootstrap_servers, isolation_level
-):
+def test_each_partition_gets_its_own_start_and_end(client, partitions, bootstrap_servers, isolation_level):
     delete_before(bootstrap_servers, partitions[2], 2)
-    client.committed(new_group(), partitions)
     ranges = client.log_ranges(partitions, isolation_level=isolation_level)
     assert ranges == dict(zip(partitions, [LogRange(0, 1), LogRange(0, 2), LogRange(2, 3)], strict=True))
 
 
-def test_no_connection_is_opened_for_it(client, partitions, new_group):
-    client.committed(new_group(), partitions)
+def test_connections_are_kept_one_for_each_request(client, partitions):
+    client.log_ranges(partitions)
     before = list(client._session.connections._kept.values())
+    client.offsets_for_time(partitions, 0)
     client.log_ranges(partitions)
-    client.log_ranges(partitions)
-    after = list(client._session.connections._kept.values())
-    assert len(before) == 3
-    assert len(after) == 4
-    assert set(before) < set(after)
+    assert list(client._session.connections._kept.values()) == before
+    assert len(before) == 6
 
 
-def test_the_number_of_connections_is_bounded(bootstrap_servers, make_topic, new_group):
+def test_the_number_of_connections_is_bounded(bootstrap_servers, make_topic):
     topic = make_topic(20)
     partitions = [TopicPartition(topic, number) for number in range(20)]
     with OffsetsClient({"bootstrap.servers": bootstrap_servers}, chunk_size=1) as client:
         for _ in range(3):
-            assert set(client.committed(new_group(), partitions).values()) == {None}
             client.log_ranges(partitions)
             assert len(client._session.connections._kept) == MAX_KEPT
 
 
-def test_a_partition_that_was_added_is_found_over_both(
-    client, partitions, new_group, bootstrap_servers, wait_for_topic
-):
-    client.committed(new_group(), partitions)
+def test_a_partition_that_was_added_is_found_over_all(client, partitions, bootstrap_servers, wait_for_topic):
     client.log_ranges(partitions)
     topic = partitions[0].topic
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
@@ -78,8 +69,7 @@ def test_a_partition_that_was_added_is_found_over_both(
     assert client.log_ranges([*partitions, added])[added] == LogRange(0, 0)
 
 
-def test_a_partition_that_is_missing_is_named(client, partitions, new_group):
-    client.committed(new_group(), partitions)
+def test_a_partition_that_is_missing_is_named(client, partitions):
     missing = TopicPartition(partitions[0].topic, 9)
     with pytest.raises(UnknownTopicPartitionError) as raised:
         client.log_ranges([*partitions, missing])

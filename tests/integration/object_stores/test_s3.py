@@ -10,12 +10,12 @@ from s3_server import KEY, REGION, SECRET
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate, plan_undo
-from airflow_kafka_offsets.errors import CheckpointError
+from airflow_kafka_offsets.errors import StorageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
-from airflow_kafka_offsets.operators.drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
@@ -139,7 +139,7 @@ def test_a_wrong_secret_in_the_connection_is_a_refusal_that_names_it_and_does_no
     location = s3.new_location()
     # Airflow keeps the storage of a connection as long as the process lives.
     lake("another-secret-c4n4ry", "pond")
-    with pytest.raises(CheckpointError, match=r"no permission .*'pond' \(checkpoint_conn_id\)") as refused:
+    with pytest.raises(StorageError, match=r"no permission .*'pond' \(checkpoint_conn_id\)") as refused:
         spark_checkpoint(location, "pond").read()
     assert not refused.value.retriable
     assert "c4n4ry" not in str(refused.value)

@@ -16,7 +16,13 @@ from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek, plan_truncate, plan_undo
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointUnavailableError, PlanRefusedError
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    KafkaOffsetsError,
+    PlanRefusedError,
+    StorageError,
+    StorageUnavailableError,
+)
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.starting import _refuse_started
@@ -197,7 +203,7 @@ def test_an_archive_that_is_not_listed_yet_is_not_written_over(late):
 
 
 def test_a_move_that_is_not_listed_yet_is_found_unfinished(late):
-    with late.faults.fault("PUT", "cp/offsets/2$", "denied"), pytest.raises(CheckpointError):
+    with late.faults.fault("PUT", "cp/offsets/2$", "denied"), pytest.raises(StorageError):
         late.seek(7)
     kept = unfinished_move(late.opened())
     assert kept is not None
@@ -277,7 +283,7 @@ class Trouble:
         self.move, self.outcome, self.kinds = MOVES[move], outcome, kinds
         self.moved = MOVED[move]
 
-    def __iter__(self) -> Iterator[tuple[Checkpoint, CheckpointError | None, dict[str, bytes]]]:
+    def __iter__(self) -> Iterator[tuple[Checkpoint, KafkaOffsetsError | None, dict[str, bytes]]]:
         for number in itertools.count():
             checkpoint = self.new()
             checkpoint.run(0, 1, 2)
@@ -288,7 +294,7 @@ class Trouble:
             ) as fault:
                 try:
                     self.move(checkpoint)
-                except CheckpointError as raised:
+                except (CheckpointError, StorageError) as raised:
                     error = raised
             if not fault.met:
                 assert error is None
@@ -334,7 +340,7 @@ def test_a_removal_that_the_store_does_not_carry_out_is_named_with_the_way_out(c
         "running it again finishes the rest, undoing archive 0001-seek takes it back"
     )
     with checkpoint.faults.fault("DELETE", "offsets/3$", "ignored"):
-        with pytest.raises(CheckpointUnavailableError, match=says):
+        with pytest.raises(StorageUnavailableError, match=says):
             checkpoint.seek(7)
     checkpoint.seek(7)
     assert "offsets/3" not in checkpoint.files()
@@ -353,7 +359,7 @@ def test_a_store_that_asks_to_slow_down_without_end_is_given_up_in_time_and_name
     begin = time.monotonic()
     with checkpoint.faults.fault("PUT", checkpoint.root, "slow down"):
         with pytest.raises(
-            CheckpointUnavailableError, match=r"could not be written .*SlowDown|reduce your"
+            StorageUnavailableError, match=r"could not be written .*SlowDown|reduce your"
         ) as it:
             checkpoint.seek(7)
     assert it.value.retriable

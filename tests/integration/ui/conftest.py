@@ -91,7 +91,7 @@ class Browser:
 
     def forget(self) -> None:
         """Forget what was found and asked a moment ago."""
-        for each in ("rights", "dags", "pasts", "receipts"):
+        for each in ("rights", "dags", "histories", "receipts"):
             getattr(self.tab.state, each).clear()
 
     @property

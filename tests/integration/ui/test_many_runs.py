@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 
 import pytest
@@ -54,16 +55,69 @@ def history(browser, dag_id):
     return browser.get(f"/api/dags/{dag_id}/pipelines/{pipeline['key']}/history").json()
 
 
-def test_the_newest_move_of_a_task_that_seldom_runs(browser, metadata, add):
-    add("orders", 60)
-    pipelines(browser)
+@pytest.mark.parametrize("dags", [["orders"], ["orders", "returns", "stock"]])
+def test_what_a_task_that_seldom_runs_names(browser, add, dags):
+    for name in dags:
+        add(name, 120)
 
-    found = browser.found("orders")
+    listed = pipelines(browser)
 
-    assert {(move.kind, move.instance.run_id) for move in found.last_moves} == {
-        ("commit", "many__59"),
-        ("reset", "first"),
-    }
+    assert [(each["groups"], each["found_in"]) for each in listed] == [([name], ["run"]) for name in dags]
+    assert {len(each["tasks"]) for each in listed} == {2}
+
+
+def test_the_list_asks_a_few_questions_about_the_instances_of_all_dags(browser, add, monkeypatch):
+    asked = questions(monkeypatch)
+    for number in range(8):
+        add(f"dag{number}", 1)
+
+    assert len(pipelines(browser)) == 8
+
+    about_all = ("dags", "~", "dagRuns", "~", "taskInstances")
+    assert [steps for steps in asked if "taskInstances" in steps] == [about_all]
+    assert len(asked) == 10
+
+
+def test_a_login_that_may_not_ask_about_all_dags_asks_about_each(browser, add, monkeypatch):
+    from airflow_kafka_offsets.ui.airflow_api import RefusedError
+
+    asked = questions(
+        monkeypatch, refused=lambda steps: steps[:2] == ("dags", "~") and RefusedError("no", 403)
+    )
+    for number in range(3):
+        add(f"dag{number}", 1)
+
+    assert [each["groups"] for each in pipelines(browser)] == [["dag0"], ["dag1"], ["dag2"]]
+    assert len([steps for steps in asked if "taskInstances" in steps]) == 4
+
+
+def test_a_dag_that_cannot_be_read_does_not_hide_the_others(browser, add, monkeypatch):
+    from airflow_kafka_offsets.ui.airflow_api import AirflowError
+
+    questions(monkeypatch, refused=lambda steps: steps == ("dags", "dag1", "tasks") and AirflowError("ill"))
+    for number in range(3):
+        add(f"dag{number}", 1)
+
+    found = browser.get("/api/pipelines").json()
+
+    assert [each["groups"] for each in found["pipelines"]] == [["dag0"], ["dag2"]]
+    assert found["problems"] == ["DAG dag1 cannot be read: ill"]
+
+
+def questions(monkeypatch, refused=lambda steps: None):
+    """Note what is asked of Airflow's API, and refuse some of it."""
+    from airflow_kafka_offsets.ui.airflow_api import AsUser
+
+    asked, get = [], AsUser.get
+
+    async def noted(self, *steps, **parameters):
+        asked.append(steps)
+        if error := refused(steps):
+            raise error
+        return await get(self, *steps, **parameters)
+
+    monkeypatch.setattr(AsUser, "get", noted)
+    return asked
 
 
 def test_an_old_run_that_was_cleared_is_the_newest_move(browser, metadata, add):
@@ -71,9 +125,8 @@ def test_an_old_run_that_was_cleared_is_the_newest_move(browser, metadata, add):
 
     metadata.run_again("orders", "many__2", "commit", receipt("orders", 60, 41))
 
-    (pipeline,) = pipelines(browser)
-    assert (pipeline["last_move"]["run_id"], pipeline["last_move"]["records"]) == ("many__2", -19)
-    assert history(browser, "orders")["moves"][-1]["run_id"] == "many__2"
+    newest = history(browser, "orders")["moves"][-1]
+    assert (newest["run_id"], newest["records"]) == ("many__2", -19)
 
 
 def test_the_history_has_the_newest_moves(browser, add):
@@ -102,10 +155,10 @@ def test_what_takes_too_long_is_read_when_it_is_asked_for_again(browser, add, mo
         first = browser.get(f"/api/dags/orders/pipelines/{pipeline['key']}/history").json()
     then = history(browser, "orders")
 
-    # Its newest moves were read for the list; one of the others has left nothing.
-    assert len(first["moves"]) == 2
+    # One of them has left nothing.
+    assert first["moves"] == []
     assert first["problems"] == [
-        "30 results of tasks are not read yet: they appear when this page asks again, within a minute"
+        "32 results of tasks are not read yet: they appear when this page asks again, within a minute"
     ]
     assert (len(then["moves"]), then["problems"]) == (31, [])
 
@@ -116,16 +169,22 @@ def test_viewers_share_what_was_found(browser, add, statements):
     client = browser.client()
 
     first = client.get("/kafka-offsets/api/pipelines").json()
-    before = sum("FROM xcom" in statement for statement, _ in statements)
+    before = sum("FROM task_instance" in statement for statement, _ in statements)
     again = client.get("/kafka-offsets/api/pipelines").json()
 
     assert before > 0
-    assert sum("FROM xcom" in statement for statement, _ in statements) == before
+    assert sum("FROM task_instance" in statement for statement, _ in statements) == before
+    assert not [statement for statement, _ in statements if "FROM xcom" in statement]
     assert first == again
 
 
 def test_a_list_shows_what_is_known_in_time_and_reads_on(browser, add, monkeypatch):
     from airflow_kafka_offsets.ui import dags
+    from airflow_kafka_offsets.ui.discovery import find_all_pipelines
+
+    async def slowly(*given):
+        await asyncio.sleep(0.05)
+        return await find_all_pipelines(*given)
 
     for number in range(6):
         add(f"dag{number}", 1)
@@ -134,6 +193,8 @@ def test_a_list_shows_what_is_known_in_time_and_reads_on(browser, add, monkeypat
 
     with monkeypatch.context() as busy:
         busy.setattr(dags, "WITHIN", 0.0)
+        busy.setattr(dags, "_AT_ONCE", 1)
+        busy.setattr(dags, "find_all_pipelines", slowly)
         first = client.get("/kafka-offsets/api/pipelines").json()
     then = client.get("/kafka-offsets/api/pipelines").json()
 

@@ -271,7 +271,7 @@ def test_record_times_that_cannot_be_read_are_left_out(instance):
         CommitOffsetsOperator(
             task_id="commit", group_id="g", kafka_config_id="kafka_dead", offsets={"t": {"0": 7}}
         ),
-        receipt("g", 1, 2),
+        receipt("g", 1, 2, kafka_config_id="kafka_dead"),
     )
 
     found = ask()
@@ -423,7 +423,7 @@ def test_a_right_that_is_missing(
     assert some["error"] is None
     assert refused["error"]["message"] == (
         "the broker of connection 'kafka_secured': its user has no right to it: grant it Describe on the "
-        "group (Read includes it, and is needed to commit)"
+        "group (Read includes it, and is needed to commit; Delete includes it, and is needed to delete)"
     )
     assert some["totals"]["lag"] == 3
     assert (some["totals"]["time_lag"], some["totals"]["headroom_is"]) == (None, "unknown")

@@ -10,9 +10,9 @@ from airflow.sdk import DAG, Asset, AssetWatcher
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
-from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.triggers.event import LagEventTrigger

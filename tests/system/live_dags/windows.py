@@ -7,7 +7,7 @@ import os
 from airflow.sdk import DAG
 
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
-from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 pipeline = KafkaPipeline(group_id=os.environ["WINDOWS_GROUP"], topics=[os.environ["WINDOWS_TOPIC"]])

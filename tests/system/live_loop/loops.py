@@ -9,8 +9,8 @@ from airflow.sdk import DAG, task
 from airflow.sdk import task_group as make_group
 
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
-from airflow_kafka_offsets.operators.window import PlanOffsetWindowOperator
 
 task_group: Any = make_group
 """Its ``loop`` came with Airflow 3.4."""

@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, task
 
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-from airflow_kafka_offsets.moves import apply
+from airflow_kafka_offsets.moves import apply, write
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -34,7 +34,7 @@ def read_to_the_end(checkpoint: Path) -> None:
 
 def killed_once(checkpoint: Path) -> None:
     """Kill the reset between checkpoint and groups, once, if that is asked for."""
-    written = apply.commit_groups
+    written = write.commit_groups
 
     def commit_groups(*args: Any) -> Any:
         wish = checkpoint / "kill"

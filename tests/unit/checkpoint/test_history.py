@@ -21,7 +21,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointFormatError,
     CheckpointNotFoundError,
-    CheckpointUnavailableError,
+    StorageUnavailableError,
 )
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ def test_a_storage_that_does_not_answer_ends_at_the_deadline(
 
     root = write_checkpoint(memory, "/cp", {0: 5, 1: 6, 2: 9}, [0, 1, 2])
     try:
-        with pytest.raises(CheckpointUnavailableError, match=r"answered 9 of 10 requests within 0\.2 s"):
+        with pytest.raises(StorageUnavailableError, match=r"answered 9 of 10 requests within 0\.2 s"):
             read_history(SparkCheckpoint(f"memory:/{root}", fs=Hanging()), within=0.2)
     finally:
         answer.set()

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.checkpoint.log import (
     parse_offset_log,
     parse_query_id,
 )
-from airflow_kafka_offsets.errors import CheckpointFormatError
+from airflow_kafka_offsets.errors import CheckpointFormatError, StorageError
 from airflow_kafka_offsets.model.formats import offsets_text
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, TopicPartition
 from airflow_kafka_offsets.storage import decode
@@ -264,7 +264,7 @@ def test_metadata_without_a_query_id_is_refused(text: str) -> None:
 
 
 def test_bytes_that_are_no_text_are_refused_with_their_file() -> None:
-    with pytest.raises(CheckpointFormatError, match=r"^cp/offsets/7: found bytes that are not UTF-8"):
+    with pytest.raises(StorageError, match=r"^cp/offsets/7: found bytes that are not UTF-8"):
         decode(b"v1\n\xff\xfe\x00", "cp/offsets/7")
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
-    CheckpointError,
     CheckpointNotFoundError,
-    CheckpointUnavailableError,
+    StorageError,
+    StorageUnavailableError,
 )
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.storage import note_credentials
@@ -100,7 +100,7 @@ def test_a_server_that_is_not_there_is_unavailable(unused_port: int) -> None:
         "config_kwargs": {"retries": {"max_attempts": 1}},
     }
 
-    with pytest.raises(CheckpointUnavailableError, match="Could not connect") as refused:
+    with pytest.raises(StorageUnavailableError, match="Could not connect") as refused:
         SparkCheckpoint("s3a://lake/cp", storage_options=options).read()
 
     assert "very-secret" not in str(refused.value)
@@ -121,15 +121,13 @@ def test_missing_credentials_are_no_silence_and_say_where_they_are_looked_for(
     storage_options: dict[str, Any],
 ) -> None:
     own = {"endpoint_url": storage_options["endpoint_url"], "skip_instance_cache": True}
-    with pytest.raises(CheckpointError, match=r"NoCredentialsError.* they come from this machine") as refused:
+    with pytest.raises(StorageError, match=r"NoCredentialsError.* they come from this machine") as refused:
         SparkCheckpoint("s3a://lake/cp", storage_options=own).read()
     assert not refused.value.retriable
 
     fs = s3fs.S3FileSystem(**own)
     note_credentials(fs, "Airflow connection 'lake'")
-    with pytest.raises(
-        CheckpointError, match=r"NoCredentialsError.* from Airflow connection 'lake'"
-    ) as refused:
+    with pytest.raises(StorageError, match=r"NoCredentialsError.* from Airflow connection 'lake'") as refused:
         SparkCheckpoint("s3a://lake/cp", fs=fs).read()
     assert not refused.value.retriable
 

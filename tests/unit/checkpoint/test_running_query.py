@@ -11,7 +11,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointFormatError, CheckpointUnavailableError
+from airflow_kafka_offsets.errors import CheckpointFormatError, StorageUnavailableError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -135,9 +135,7 @@ def test_files_that_always_go_before_they_are_opened_are_worth_another_try_later
             remove(root, len(opened) - 1)
             checkpoint({len(opened): 5}, [len(opened)])
 
-    with pytest.raises(
-        CheckpointUnavailableError, match=r"offsets/4: was listed and then not there"
-    ) as refused:
+    with pytest.raises(StorageUnavailableError, match=r"offsets/4: was listed and then not there") as refused:
         read_while(root, before)
 
     assert refused.value.retriable

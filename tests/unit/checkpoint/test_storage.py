@@ -22,8 +22,8 @@ from airflow_kafka_offsets.checkpoint import reader
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
-    CheckpointFormatError,
-    CheckpointUnavailableError,
+    StorageError,
+    StorageUnavailableError,
     UsageError,
 )
 from airflow_kafka_offsets.model.text import MAX_SIZE
@@ -89,17 +89,17 @@ def test_a_missing_driver_is_named_with_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
 
-    with pytest.raises(CheckpointError, match=f"^{scheme}:// needs a driver .*: pip install {module}$"):
+    with pytest.raises(StorageError, match=f"^{scheme}:// needs a driver .*: pip install {module}$"):
         open_location(location)
 
 
 def test_dbfs_for_which_airflow_has_no_connection_names_the_variables_that_it_needs() -> None:
-    with pytest.raises(CheckpointError, match="FSSPEC_DBFS_INSTANCE .* and FSSPEC_DBFS_TOKEN"):
+    with pytest.raises(StorageError, match="FSSPEC_DBFS_INSTANCE .* and FSSPEC_DBFS_TOKEN"):
         open_location("dbfs:/jobs/cp")
 
 
 def test_an_unknown_scheme_is_refused() -> None:
-    with pytest.raises(CheckpointError, match="Protocol not known: ftps3"):
+    with pytest.raises(StorageError, match="Protocol not known: ftps3"):
         open_location("ftps3://lake/cp")
 
 
@@ -122,7 +122,7 @@ def test_a_location_with_a_password_is_refused_without_repeating_it(location: st
 
 def test_a_token_in_the_url_of_a_request_is_not_repeated() -> None:
     fs = fsspec.filesystem("webhdfs", host="localhost", port=1, token="SECRET")
-    with pytest.raises(CheckpointUnavailableError, match=r"/webhdfs/v1/cp/metadata\?\.\.\.") as refused:
+    with pytest.raises(StorageUnavailableError, match=r"/webhdfs/v1/cp/metadata\?\.\.\.") as refused:
         SparkCheckpoint("webhdfs://localhost/cp", fs=fs).read()
 
     assert "SECRET" not in "".join(traceback.format_exception(refused.value))
@@ -138,7 +138,7 @@ def test_a_directory_without_permission_is_named(checkpoint: Callable[..., Path]
     root = checkpoint({0: 5}, [0])
     (root / "offsets").chmod(0)
     try:
-        with pytest.raises(CheckpointError, match="no permission"):
+        with pytest.raises(StorageError, match="no permission"):
             SparkCheckpoint(str(root)).read()
     finally:
         (root / "offsets").chmod(0o755)
@@ -158,7 +158,7 @@ def test_a_refusal_of_the_storage_is_named_with_the_location(checkpoint: Callabl
     root = checkpoint({0: 5}, [0])
 
     with pytest.raises(
-        CheckpointError, match=r"checkpoint/offsets: no permission to read it .Access Denied"
+        StorageError, match=r"checkpoint/offsets: no permission to read it .Access Denied"
     ) as refused:
         SparkCheckpoint(str(root), fs=_ForbiddenFileSystem()).read()
 
@@ -168,7 +168,7 @@ def test_a_refusal_of_the_storage_is_named_with_the_location(checkpoint: Callabl
 def test_a_storage_that_does_not_answer_is_worth_another_try(checkpoint: Callable[..., Path]) -> None:
     root = checkpoint({0: 5}, [0])
 
-    with pytest.raises(CheckpointUnavailableError, match="Could not connect") as refused:
+    with pytest.raises(StorageUnavailableError, match="Could not connect") as refused:
         SparkCheckpoint(str(root), fs=_BrokenFileSystem()).read()
 
     assert refused.value.retriable
@@ -191,7 +191,7 @@ def test_a_file_in_place_of_a_directory_is_named(checkpoint: Callable[..., Path]
     (root / "commits").rmdir()
     (root / "commits").write_text("")
 
-    with pytest.raises(CheckpointFormatError, match="checkpoint/commits: is a file; expected a directory"):
+    with pytest.raises(StorageError, match="checkpoint/commits: is a file; expected a directory"):
         SparkCheckpoint(str(root)).read()
 
 
@@ -200,7 +200,7 @@ def test_a_bucket_that_is_written_to_and_is_not_there_is_not_worth_another_try(t
         def makedirs(self, path: str, exist_ok: bool = False) -> None:
             raise FileNotFoundError("The specified bucket does not exist")
 
-    with pytest.raises(CheckpointError, match="is not there: correct the location") as refused:
+    with pytest.raises(StorageError, match="is not there: correct the location") as refused:
         replace_file(Vanished(), str(tmp_path / "window.json"), b"{}")
 
     assert not refused.value.retriable
@@ -214,7 +214,7 @@ def test_a_write_that_fails_half_way_leaves_no_temporary_file(
 
     monkeypatch.setattr(os, "fsync", full)
     (tmp_path / "7").write_bytes(b"before")
-    with pytest.raises(CheckpointUnavailableError, match="No space left"):
+    with pytest.raises(StorageUnavailableError, match="No space left"):
         replace_file(LocalFileSystem(), str(tmp_path / "7"), b"after")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"7": b"before"}
 
@@ -247,9 +247,7 @@ def test_a_file_that_is_too_large_is_refused_with_both_sizes(kind: type[Any], tm
     fs, path = kind(), str(tmp_path / "offsets")
     fs.pipe_file(path, bytes(MAX_SIZE + 1))
 
-    with pytest.raises(
-        CheckpointFormatError, match="offsets: is 10,000,001 bytes large; expected at most 10,000,000"
-    ):
+    with pytest.raises(StorageError, match="offsets: is 10,000,001 bytes large; expected at most 10,000,000"):
         read_bytes(fs, path)
 
 
@@ -343,7 +341,7 @@ def test_a_directory_that_cannot_be_synced_fails_the_write_where_the_storage_has
 
     monkeypatch.setattr(os, "fsync", broken)
     expected: AbstractContextManager[object] = (
-        pytest.raises(CheckpointUnavailableError, match="Input/output error") if fails else nullcontext()
+        pytest.raises(StorageUnavailableError, match="Input/output error") if fails else nullcontext()
     )
     with expected:
         replace_file(LocalFileSystem(), str(tmp_path / "7"), b"after")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,6 +82,22 @@ def test_a_move_that_began_since_the_plan_and_is_not_finished_is_in_the_way(
 
     with pytest.raises(MoveUnfinishedError, match="0001-seek .* was begun and not finished"):
         carry_out(three, second)
+
+
+def test_a_plan_without_a_change_does_not_hide_a_move_that_is_not_finished(three: Path, monkeypatch) -> None:
+    carry_out(three, seek(three, 3))
+    taking_back = undo(three)
+    with monkeypatch.context() as patch:
+        patch.setattr("airflow_kafka_offsets.checkpoint.apply_move.verify_checkpoint", _die)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(three, taking_back)
+    nothing_left = replace(taking_back, steps=(), archive=None)
+
+    with pytest.raises(MoveUnfinishedError, match="0002-undo .* was begun and not finished"):
+        carry_out(three, nothing_left)
+    carry_out(three, undo(three, "0001-seek"))
+
+    assert all(each.over for each in read_archives(SparkCheckpoint(str(three))))
 
 
 def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three: Path) -> None:

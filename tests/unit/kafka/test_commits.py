@@ -17,7 +17,7 @@ from airflow_kafka_offsets.kafka.commits import (
     commit_chunks,
 )
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.failures import Failed, Failure
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commit, TopicPartition
 
@@ -99,13 +99,10 @@ def test_after_an_uncertain_answer_what_was_written_is_looked_up_first():
 
 
 def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monkeypatch):
-    connection = SimpleNamespace(causes=Causes())
-    connections = SimpleNamespace(get=lambda _: connection, discard=lambda _: None)
     group = GroupDescription("g", "Stable", "classic", (GroupMember("m", "x-window-commit", "h", ()),))
     assert group.occupied
-    session: Any = SimpleNamespace(connections=connections)
     admin: Any = SimpleNamespace(describe=lambda *_: {"g": group})
-    commits = group_commits.GroupCommits(session, admin, "g")
+    commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
     reads = []
 
     def read(call, offsets, _="Describe"):
@@ -117,7 +114,7 @@ def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monk
         return {tp: Failure(codes[n], "") for n, part in enumerate(parts) for tp in part}
 
     monkeypatch.setattr(commits, "read", read)
-    monkeypatch.setattr(group_commits, "send_commits", send)
+    admin.commit = send
     offsets = {TopicPartition("orders", number): 5 for number in range(MAX_PARTITIONS + 1)}
     with pytest.raises(BrokerError, match="it is not known whether"):
         commits.commit(Call("committing", "kafka-1:9092", 1.0), offsets, {"orders": ""})
@@ -125,10 +122,8 @@ def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monk
 
 
 def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written(monkeypatch):
-    connection = SimpleNamespace(causes=Causes())
-    connections = SimpleNamespace(get=lambda _: connection, discard=lambda _: None)
-    session, admin = SimpleNamespace(connections=connections), SimpleNamespace()
-    commits = group_commits.GroupCommits(session, admin, "g")  # type: ignore[arg-type]
+    admin: Any = SimpleNamespace()
+    commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
     held: dict[TopicPartition, Commit | None] = {A: None, B: None}
     sent, checked = [], []
 
@@ -146,7 +141,7 @@ def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written
             raise PlanRefusedError(["the group has moved"])
 
     monkeypatch.setattr(commits, "read", read)
-    monkeypatch.setattr(group_commits, "send_commits", send)
+    admin.commit = send
     with pytest.raises(PlanRefusedError, match="the group has moved; written before: orders-0"):
         commits.commit(Call("committing", "kafka-1:9092", 5.0), {A: 5, B: 5}, {"orders": "mine"}, check)
     assert len(sent) == 1

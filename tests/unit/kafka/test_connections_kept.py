@@ -1,4 +1,4 @@
-"""Which connections stay open when large groups, and many groups, are asked in turn."""
+"""Which connections stay open between the questions about logs."""
 
 from __future__ import annotations
 
@@ -17,55 +17,30 @@ class Made(SimpleNamespace):
 
 @pytest.fixture
 def made(monkeypatch):
-    """Counts the connections that are made, by group."""
-    counts: Counter[str] = Counter()
+    """Counts the connections that are made, by group and isolation level."""
+    counts: Counter[tuple[str, str]] = Counter()
 
-    def make(_, group_id, __):
-        counts[group_id] += 1
+    def make(_, group_id, isolation_level):
+        counts[group_id, isolation_level] += 1
         return Made(consumer=SimpleNamespace(close=lambda: None), reuse=lambda: True)
 
     monkeypatch.setattr(connection, "Connection", make)
     return counts
 
 
-@pytest.mark.parametrize(
-    ("groups", "chunks", "isolation_level"),
-    [
-        (1, 8, "read_committed"),
-        (1, 40, "read_uncommitted"),
-        (2, 8, "read_uncommitted"),
-        (3, 3, "read_uncommitted"),
-        (6, 2, "read_uncommitted"),
-    ],
-)
-def test_a_second_round_opens_none(made, groups, chunks, isolation_level):
+@pytest.mark.parametrize("requests", [1, 2, 8, 40])
+@pytest.mark.parametrize("isolation_level", ["read_committed", "read_uncommitted"])
+def test_each_request_has_one_up_to_a_limit_and_a_second_round_opens_none(made, requests, isolation_level):
     kept = Connections({})
-
-    def ask_all():
-        for number in range(groups):
-            assert len(kept.several(chunks, f"g{number}")) <= MAX_KEPT
-        assert len(kept.for_logs(chunks, 2 * chunks, isolation_level)) <= MAX_KEPT
-
-    ask_all()
-    ask_all()
-    before = made.total()
-    ask_all()
-    assert made.total() == before
+    first = kept.several(requests, isolation_level)
+    assert len(set(first)) == min(requests, MAX_KEPT)
+    assert kept.several(requests, isolation_level) == first
+    assert made == {(OWN_GROUP, isolation_level): min(requests, MAX_KEPT)}
 
 
-def test_further_connections_make_room_for_other_groups(made):
-    kept = Connections({})
-    assert len(kept.several(8, "large")) == 8
-    for number in range(7):
-        kept.get(f"g{number}")
-    assert kept.get("large") is kept.several(1, "large")[0]
-    assert made["large"] == 8
-    assert kept.crowded("another")
-    assert not kept.crowded("large")
-
-
-def test_logs_are_asked_over_the_connections_of_groups(made):
-    kept = Connections({})
-    of_group = kept.several(4, "g")
-    assert set(of_group) < set(kept.for_logs(4, 8, "read_uncommitted"))
-    assert made == {"g": 4, OWN_GROUP: 1}
+def test_a_connection_that_is_of_no_use_any_more_is_replaced(made):
+    kept = Connections({}, "g")
+    old = kept.get()
+    old.reuse = lambda: False  # type: ignore[method-assign]
+    assert kept.get() is not old
+    assert made == {("g", "read_uncommitted"): 2}

@@ -85,11 +85,14 @@ def test_a_broker_that_ends_while_it_is_looked_for_is_no_error(monkeypatch, tmp_
     command = [
         sys.executable,
         "-c",
-        "import time; time.sleep(60)",
+        "import time; print(flush=True); time.sleep(60)",
         *broker.broker_command(tmp_path, "1m")[1:],
     ]
-    with subprocess.Popen([*command, "kafka.Kafka"]) as process:
+    with subprocess.Popen([*command, "kafka.Kafka"], stdout=subprocess.PIPE) as process:
         try:
+            # Until the program runs, the process has no command line to find it by.
+            assert process.stdout
+            process.stdout.readline()
             assert [each.pid for each in broker.find_brokers(tmp_path)] == [process.pid]
         finally:
             process.kill()

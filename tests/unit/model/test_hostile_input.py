@@ -30,11 +30,8 @@ from airflow_kafka_offsets.model.parameters import (
     parse_time,
 )
 from airflow_kafka_offsets.model.pipeline_plan import read_images
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import read_receipt
-from airflow_kafka_offsets.model.reset_scenarios import (
-    ShiftBy,
-    ToOffset,
-)
 from airflow_kafka_offsets.model.text import MAX_SIZE, kind_of
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -196,11 +193,11 @@ def test_the_content_of_a_file_that_is_another_is_not_shown(parser, content):
 @pytest.mark.parametrize("number", [MAX_OFFSET, MAX_OFFSET + 1, -1, 10**30])
 def test_offsets_of_a_reset_are_those_of_kafka(number):
     if number == MAX_OFFSET:
-        assert ToOffset.parse(str(number)).to == number
-        assert ShiftBy.parse(-number).by == -number
+        assert Place.parse(str(number), "to_offset").value == number
+        assert Place.parse(-number, "shift_by").value == -number
     else:
         with pytest.raises(UsageError):
-            ToOffset.parse(number)
+            Place.parse(number, "to_offset")
 
 
 @pytest.mark.parametrize("value", ["9" * 5_000, "\ud800", "0000-01-01"])

@@ -109,6 +109,14 @@ def test_other_forms_are_refused_with_the_right_form_shown(value):
         ("orders,0,1\norders,0,2\n", "twice"),
         ("orders;0;1\n", "line 1"),
         ("other,orders,0,1\n", "no line for group"),
+        (
+            '{"version": 1, "before": {"orders": {"0": 1}}}',
+            "begins as JSON.*RestoreOffsetsOperator.*to_offset",
+        ),
+        # As many commas as a line of offsets has.
+        ('{"version": 1, "group_id": "g", "before": {"orders": {"0": 1}}}', "begins as JSON"),
+        ('{"version": 1, "group_id": "g", "before": {}, "after": {}}', "begins as JSON"),
+        ('{\n  "version": 1\n}', "begins as JSON; expected lines of topic,partition,offset. A receipt"),
     ],
 )
 def test_a_csv_file_that_is_wrong_is_refused_with_the_line(text, says):

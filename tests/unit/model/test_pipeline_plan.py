@@ -33,6 +33,14 @@ def test_the_receipt_has_the_checkpoints_part_and_its_name_in_each_groups_source
     assert "checkpoint" not in PipelinePlan(GROUPS).receipt()
 
 
+def test_the_receipt_names_connections_once_and_outside_airflow_none():
+    ids = {"kafka_config_id": "kafka_eu", "checkpoint_conn_id": "lake"}
+    receipt = PipelinePlan(GROUPS, connections=ids).receipt(plan_only=True)
+    assert {name: receipt[name] for name in ids} == ids
+    for part in (*receipt["groups"], PipelinePlan(GROUPS).receipt()):
+        assert not ids.keys() & part.keys()
+
+
 def test_a_refusal_of_either_part_refuses_both_and_is_given_once():
     refused = OffsetPlan.make("g", {B: 60}, {B: 1}, LOG)
     plan = PipelinePlan([refused], REWIND.judged([refused]))

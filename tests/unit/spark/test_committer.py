@@ -43,7 +43,8 @@ class Group:
             raise BrokerUnavailableError("no answer")
         return {tp: self.held.get((group_id, tp)) for tp in partitions}
 
-    def commit(self, group_id, offsets, metadata=""):
+    def commit(self, group_id, offsets, metadata="", check=None):
+        check(self.committed(group_id, offsets))
         self.commits += 1
         self.held.update({(group_id, tp): Commit(at, metadata[tp.topic]) for tp, at in offsets.items()})
 

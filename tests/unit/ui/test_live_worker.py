@@ -11,7 +11,7 @@ import pytest
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointFormatError, CheckpointUnavailableError, UsageError
+from airflow_kafka_offsets.errors import CheckpointFormatError, StorageUnavailableError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.ui import live_worker
@@ -33,7 +33,7 @@ def answer(monkeypatch, error, cause):
 
 @pytest.mark.parametrize(
     ("error", "cause"),
-    [(CheckpointUnavailableError, OSError()), (UsageError, ValueError())],
+    [(StorageUnavailableError, OSError()), (UsageError, ValueError())],
 )
 def test_what_a_driver_says_is_not_for_all_viewers(monkeypatch, error, cause):
     text = answer(monkeypatch, error("s3a://lake/orders: arn:aws:iam::1:role/x at https://minio:9000"), cause)

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
-from airflow_kafka_offsets.ui.discovery import concerns
+from airflow_kafka_offsets.ui.history import concerns
 from airflow_kafka_offsets.ui.pipelines import (
     NamedTask,
     Pipeline,

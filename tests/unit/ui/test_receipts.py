@@ -14,6 +14,7 @@ import pytest
 from offsets_receipts import receipt
 
 from airflow_kafka_offsets.cli import group_moves as moves
+from airflow_kafka_offsets.model.groups import Groups
 from airflow_kafka_offsets.ui.history import response
 from airflow_kafka_offsets.ui.instances import receipt_table, undo_command
 from airflow_kafka_offsets.ui.receipts import Instance, own_value, read_move
@@ -22,8 +23,13 @@ WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 INSTANCE = Instance("d", "r", "t", -1, WHEN, 1, "success")
 
 
-def undo(value, names=None):
-    return undo_command(value, move(value), {"kafka_config_id": "kafka_default"} | (names or {}))[0]
+def undo(value):
+    return undo_command(value, move(value))[0]
+
+
+def of_several(parts):
+    own = {"changed": 2, "records": 30, "plan_only": False, "source": {}, "kafka_config_id": "kafka_default"}
+    return {"version": 1, "groups": parts, **own}
 
 
 def move(value, kind="commit"):
@@ -132,9 +138,9 @@ def test_the_table_of_a_receipt():
 
 
 def test_the_command_that_takes_a_reset_of_groups_back():
-    value = receipt("g", 40, 60)
+    value = receipt("g", 40, 60, kafka_config_id="kafka_prod")
 
-    command = undo(value, {"kafka_config_id": "kafka_prod"})
+    command = undo(value)
 
     first, text, end, last = command.split("\n")
     assert (first, end) == ("cat > kafka-offsets-receipt.json <<'EOF'", "EOF")
@@ -164,9 +170,10 @@ def test_the_command_does_what_it_says(tmp_path, monkeypatch):
 
 
 def test_the_command_that_takes_a_reset_of_a_checkpoint_back():
-    value = receipt("g", 40, 60, checkpoint={"location": "s3a://lake/x", "archive": "0001-seek"})
+    moved = {"location": "s3a://lake/x", "archive": "0001-seek"}
+    value = receipt("g", 40, 60, checkpoint=moved, checkpoint_conn_id="lake")
 
-    command = undo(value, {"checkpoint_conn_id": "lake"})
+    command = undo(value)
 
     assert command == (
         "airflow-kafka-offsets group restore --kafka-config-id kafka_default --checkpoint s3a://lake/x "
@@ -195,36 +202,36 @@ def test_what_moved_nothing_is_not_taken_back(more):
 
 def test_several_groups_are_named_by_topic():
     parts = [receipt("a", 0, 10, topic="x"), receipt("b", 5, 25, topic="y")]
-    value = {"version": 1, "groups": parts, "changed": 2, "records": 30, "plan_only": False, "source": {}}
+    value = of_several(parts)
 
-    plain = undo(value)
-    named = undo(value, {"group_id": {"source:0": "a", "source:1": "b"}})
+    command = undo(value)
 
-    assert json.loads(shlex.split(plain.splitlines()[-1])[-1]) == {"x": "a", "y": "b"}
-    assert json.loads(shlex.split(named.splitlines()[-1])[-1]) == {"source:0": "a", "source:1": "b"}
+    assert json.loads(shlex.split(command.splitlines()[-1])[-1]) == {"x": "a", "y": "b"}
 
 
-@pytest.mark.parametrize("names", [{}, {"kafka_config_id": "***"}, {"kafka_config_id": "{{ var.value.x }}"}])
-def test_without_the_connection_there_is_no_command(names):
-    value = receipt("g", 40, 60)
+def test_groups_that_read_one_topic_are_all_named():
+    value = of_several([receipt(group, 0, 10, topic="x") for group in "ab"])
 
-    command, (problem,) = undo_command(value, move(value), names)
+    command = undo(value)
+
+    named = json.loads(shlex.split(command.splitlines()[-1])[-1])
+    assert Groups.parse(named).ids == ["a", "b"]
+
+
+@pytest.mark.parametrize("conn_id", [None, 7, ["k"]])
+def test_without_the_connection_there_is_no_command(conn_id):
+    value = receipt("g", 40, 60, kafka_config_id=conn_id)
+
+    command, (problem,) = undo_command(value, move(value))
 
     assert command is None
-    assert "no longer knows which connection" in problem
-
-
-def test_without_the_connection_of_the_storage_there_is_no_command():
-    value = receipt("g", 40, 60, checkpoint={"location": "s3a://lake/x", "archive": "0001-seek"})
-    names = {"kafka_config_id": "k", "checkpoint_conn_id": "{{ x }}"}
-
-    assert undo_command(value, move(value), names)[0] is None
+    assert "does not name the Kafka connection" in problem
 
 
 def test_a_first_commit_is_not_taken_back():
     value = receipt("g", None, 60)
 
-    command, (problem,) = undo_command(value, move(value), {"kafka_config_id": "k"})
+    command, (problem,) = undo_command(value, move(value))
 
     assert command is None
     assert "no partition had a commit before" in problem
@@ -235,7 +242,7 @@ def test_partitions_without_a_commit_before_are_counted():
     value["before"]["orders"] |= {"1": None, "2": None}
     value["after"]["orders"] |= {"1": 5, "2": 5}
 
-    command, (problem,) = undo_command(value, move(value), {"kafka_config_id": "k"})
+    command, (problem,) = undo_command(value, move(value))
 
     assert command is not None
     assert problem == "2 partitions had no commit before, and stay where they are"
@@ -245,7 +252,7 @@ def test_partitions_without_a_commit_before_are_counted():
 def test_a_name_with_characters_that_nobody_sees_is_in_no_command(group):
     value = receipt(group, 40, 60)
 
-    command, (problem,) = undo_command(value, move(value), {"kafka_config_id": "k"})
+    command, (problem,) = undo_command(value, move(value))
 
     assert command is None
     assert "control characters" in problem

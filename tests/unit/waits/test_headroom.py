@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from airflow_kafka_offsets.kafka.positions import lag_of
 from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, TopicPartition
+from airflow_kafka_offsets.readings.positions import lag_of
 from airflow_kafka_offsets.waits.lag import LagWait
 
 if TYPE_CHECKING:

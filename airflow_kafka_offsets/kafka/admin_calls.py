@@ -1,0 +1,309 @@
+"""The calls of an AdminClient that the admin process makes, each for one of its requests."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, Causes, Failed, Failure
+from airflow_kafka_offsets.kafka.groups import OTHER
+from airflow_kafka_offsets.kafka.listener_probe import probe_listener
+from airflow_kafka_offsets.kafka.requests import read_metadata
+from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
+from airflow_kafka_offsets.model.log_ids import URL_SAFE
+
+_STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
+_OFFSETS_TOPIC = "__consumer_offsets"
+_FIRST_WAIT = 0.5
+_CHUNK = 500
+"""Partitions, or topics, in one request: the client takes far longer for many at once."""
+
+_UNANSWERED = Failure("_TIMED_OUT", "no answer for this partition")
+
+Part = tuple[Any, "Failure | None"]
+"""The result for one group or topic, or why there is none."""
+
+
+class Session:
+    """
+    The client of one process: made, and connected, with its first request.
+
+    :param config: librdkafka's settings.
+    :param token: what an OAUTHBEARER callback returned: token, expiry and principal, with extensions.
+    """
+
+    def __init__(self, config: dict[str, Any], token: Sequence[Any] | None) -> None:
+        self.causes = Causes(find=partial(probe_listener, config))
+        self._config = config
+        self._token = token
+        self._end = 0.0
+        self.admin: Any = None
+
+    def begin(self, end: float) -> None:
+        """Begin a request, to end by the monotonic clock. The first one makes the client, and connects it."""
+        self._end = end
+        if self.admin is None:
+            self.admin = self._client()
+            self._connect()
+        self.admin.poll(0)
+        self.causes.clear()
+
+    @property
+    def left(self) -> float:
+        """Seconds until the request must have ended."""
+        return max(0.1, self._end - time.monotonic())
+
+    def _client(self) -> AdminClient:
+        settings = {
+            "client.id": "airflow-kafka-offsets",
+            # The client also waits for this before its first connection to a broker.
+            "reconnect.backoff.ms": 10,
+            **self._config,
+            "error_cb": self.causes.note,
+            "log_level": 0,
+        }
+        if (token := self._token) is not None:
+            settings["oauth_cb"] = lambda _: tuple(token)
+        try:
+            return AdminClient(settings)
+        except KafkaException as error:
+            failure = Failure.of(error)
+            raise Failed(Failure(failure.code, missing_file(self._config) or failure.text)) from None
+
+    def _connect(self) -> None:
+        """Wait for a connection: a group call without one may abort, and knows no cause."""
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                # One topic, not all of them.
+                self.admin.list_topics(_OFFSETS_TOPIC, timeout=min(wait, self.left))
+            except KafkaException as error:  # noqa: PERF203  # this is a wait
+                failure = Failure.of(error)
+                self.admin.poll(0)
+                self.causes.find(failure, self.left)
+                final = self.causes.final is not None
+                if final or self._end <= time.monotonic() or failure.code not in RETRIABLE:
+                    raise Failed(failure) from None
+                wait *= 2
+            else:
+                return
+
+    def seen(self) -> list[Failure]:
+        """Return what happened in the background."""
+        if self.admin is not None:
+            self.admin.poll(0)
+        return self.causes.seen
+
+    def part(self, future: Any, value: Callable[[Any], Any]) -> Part:
+        """Return the value of a result that is waited for, or why there is none."""
+        try:
+            return value(future.result(max(0.0, self._end - time.monotonic()))), None
+        except Failed as error:
+            return None, error.failure
+        except KafkaException as error:
+            return None, Failure.of(error)
+        except concurrent.futures.TimeoutError:
+            return None, Failure("_TIMED_OUT", "no answer in time")
+
+
+def _for_each(
+    method: str, value: Callable[[Any], Any], collection: Callable[[list[str]], Any] = list
+) -> Callable[[Session, dict[str, None]], dict[str, Part]]:
+    def call(session: Session, names: dict[str, None]) -> dict[str, Part]:
+        futures = getattr(session.admin, method)(collection(list(names)), request_timeout=session.left)
+        return {name: session.part(future, value) for name, future in futures.items()}
+
+    return call
+
+
+def _commits(session: Session, groups: dict[str, list[tuple[str, list[int]]] | None]) -> dict[str, Part]:
+    """Return the commits of many groups, asked for together: of some partitions, or all of a group."""
+    asked: dict[str, list[Any]] = {}
+    for group_id, wanted in groups.items():
+        asked[group_id] = [
+            session.admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group_id, chunk)], request_timeout=session.left
+            )[group_id]
+            for chunk in _chunks(wanted)
+        ]
+    return {
+        group_id: _join([session.part(each, _found) for each in futures])
+        for group_id, futures in asked.items()
+    }
+
+
+def _commit(session: Session, commit: dict[str, Any]) -> dict[str, Part]:
+    """Send the parts of a commit together, once; return the partitions that were refused."""
+    group_id, texts = commit["group_id"], commit["texts"]
+    sent = []
+    for part in commit["parts"]:
+        offsets = [TopicPartition(*each, metadata=texts[each[0]]) for each in part]
+        request = ConsumerGroupTopicPartitions(group_id, offsets)
+        futures = session.admin.alter_consumer_group_offsets([request], request_timeout=session.left)
+        sent.append((offsets, futures[group_id]))
+    refused: dict[str, Part] = {}
+    for offsets, future in sent:
+        found, failure = session.part(future, _errors)
+        for tp in offsets:
+            error = failure or found.get(_name(tp), _UNANSWERED)
+            if error is not None:
+                refused[_name(tp)] = None, error
+    return refused
+
+
+def _errors(result: Any) -> dict[str, Failure | None]:
+    return {_name(tp): None if tp.error is None else Failure.of(tp.error) for tp in result.topic_partitions}
+
+
+def _name(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}"
+
+
+def _chunks(wanted: list[tuple[str, list[int]]] | None) -> list[list[TopicPartition] | None]:
+    if wanted is None:
+        return [None]
+    partitions = [TopicPartition(topic, number) for topic, numbers in wanted for number in numbers]
+    return [partitions[first : first + _CHUNK] for first in range(0, len(partitions), _CHUNK)]
+
+
+def _found(result: Any) -> dict[str, Any]:
+    """Return ``texts`` and, for each topic, ``partition, offset, place of its text`` one after the other."""
+    places: dict[str | None, int] = {}
+    topics: dict[str, list[int]] = {}
+    for tp in result.topic_partitions:
+        if tp.error is not None:
+            failure = Failure.of(tp.error)
+            raise Failed(Failure(failure.code, f"{_name(tp)}: {failure.text}"))
+        if tp.offset >= 0:
+            found = (tp.partition, tp.offset, places.setdefault(read_metadata(tp), len(places)))
+            topics.setdefault(tp.topic, []).extend(found)
+    return {"texts": list(places), "topics": topics}
+
+
+def _join(parts: list[Part]) -> Part:
+    failed = [part for part in parts if part[1] is not None]
+    return failed[0] if failed else ([found for found, _ in parts], None)
+
+
+def _list(session: Session, _: None) -> list[dict[str, str]]:
+    future = session.admin.list_consumer_groups(request_timeout=session.left)
+    found, failure = session.part(future, lambda result: result)
+    if failure is not None:
+        raise Failed(failure)
+    # Without the response of one broker, the groups that it coordinates are missing.
+    for error in found.errors:
+        raise Failed(Failure.of(error))
+    return [_kind(group) for group in found.valid]
+
+
+def _brokers(session: Session, _: None) -> dict[str, Any]:
+    brokers = session.admin.list_topics(_OFFSETS_TOPIC, timeout=session.left).brokers
+    resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
+    future = session.admin.describe_configs([resource], request_timeout=session.left)[resource]
+    found, failure = session.part(
+        future, lambda settings: settings[RETENTION].value if RETENTION in settings else None
+    )
+    return {"number": len(brokers), "retention": found, "failure": failure}
+
+
+def _topic_settings(session: Session, topics: dict[str, None]) -> dict[str, Part]:
+    names = list(topics)
+    futures: dict[str, Any] = {}
+    for first in range(0, len(names), _CHUNK):
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names[first : first + _CHUNK]]
+        asked = session.admin.describe_configs(resources, request_timeout=session.left)
+        futures |= {resource.name: future for resource, future in asked.items()}
+    return {
+        name: session.part(
+            future, lambda found: {key: found[key].value for key in TOPIC_SETTINGS if key in found}
+        )
+        for name, future in futures.items()
+    }
+
+
+def _topic_id(description: Any) -> str | None:
+    found = description.topic_id
+    # All zeros: a broker that is too old for ids.
+    known = found.get_most_significant_bits() or found.get_least_significant_bits()
+    return str(found).translate(URL_SAFE) if known else None
+
+
+def _described(session: Session, names: dict[str, None]) -> dict[str, Part]:
+    return {name: _of_any_kind(session, name, part) for name, part in _describe(session, names).items()}
+
+
+def _is_absent(part: Part) -> bool:
+    value, failure = part
+    return (value["state"] if failure is None else failure.code) in ("Dead", "GROUP_ID_NOT_FOUND")
+
+
+def _of_any_kind(session: Session, name: str, part: Part) -> Part:
+    """Return a group that is not a consumer group as such: a description as one says that it is not there."""
+    if not _is_absent(part):
+        return part
+    try:
+        with warnings.catch_warnings():
+            # Deprecated, and the only call of the client that returns groups of every kind.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            listed = session.admin.list_groups(name, session.left)
+    except KafkaException as error:
+        return None, Failure.of(error)
+    if not any(group.id == name for group in listed):
+        return part
+    # A first commit may have made it since.
+    part = _describe(session, {name: None})[name]
+    if not _is_absent(part):
+        return part
+    return {"group_id": name, "state": "Unknown", "type": OTHER, "coordinator": None, "members": []}, None
+
+
+def _description(group: Any) -> dict[str, Any]:
+    node = group.coordinator
+    return {
+        **_kind(group),
+        "coordinator": None if node is None else f"{node.host}:{node.port}",
+        "members": [
+            {
+                "member_id": member.member_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": [
+                    (tp.topic, tp.partition)
+                    for tp in (member.assignment and member.assignment.topic_partitions) or ()
+                ],
+            }
+            for member in group.members
+        ],
+    }
+
+
+_describe = _for_each("describe_consumer_groups", _description)
+
+
+def _kind(group: Any) -> dict[str, str]:
+    state = group.state.name
+    return {
+        "group_id": group.group_id,
+        "state": _STATES.get(state, state.title()),
+        "type": group.type.name.lower(),
+    }
+
+
+CALLS: dict[str, Callable[[Session, Any], Any]] = {
+    "brokers": _brokers,
+    "commit": _commit,
+    "commits": _commits,
+    "delete": _for_each("delete_consumer_groups", lambda _: True),
+    "describe": _described,
+    "list": _list,
+    "topic_ids": _for_each("describe_topics", _topic_id, TopicCollection),
+    "topic_settings": _topic_settings,
+}

@@ -1,0 +1,61 @@
+"""A file of offsets in Kafka's CSV, and the lines of each group in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.formats import lines_of, parse_csv
+from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.text import shorten
+
+
+@dataclass(frozen=True)
+class OffsetsFile:
+    """
+    A file in Kafka's CSV.
+
+    :param name: its URI, also for the receipt.
+    :param text: its content, once it was read.
+    """
+
+    name: str
+    text: str = ""
+
+    def of_group(self, group_id: str, groups: int) -> Offsets:
+        """
+        Return the file's offsets for a group.
+
+        :param groups: number of groups that are moved: lines of three columns need it to be one.
+        :raises OffsetsFormatError: if it has no line for the group, or is not Kafka's CSV; names the file.
+        """
+        try:
+            if groups == 1:
+                return parse_csv(self.text, group_id)[group_id]
+            if self._of_one_group:
+                raise OffsetsFormatError(
+                    f"the file has lines of topic,partition,offset, and {groups} groups are moved: give "
+                    "lines of group,topic,partition,offset"
+                )
+            return lines_of(self._by_group, group_id)
+        except OffsetsFormatError as error:
+            raise OffsetsFormatError(f"{shorten(self.name)}: {error}") from None
+
+    def of_groups(self, group_ids: Sequence[str]) -> dict[str, Offsets]:
+        """
+        Return the file's offsets for several groups.
+
+        :raises OffsetsFormatError: as :meth:`of_group`.
+        """
+        return {group_id: self.of_group(group_id, len(group_ids)) for group_id in group_ids}
+
+    @cached_property
+    def _of_one_group(self) -> bool:
+        return self.text.lstrip().partition("\n")[0].count(",") == 2
+
+    @cached_property
+    def _by_group(self) -> dict[str, Offsets]:
+        # Once: there may be as many groups as lines.
+        return parse_csv(self.text)

@@ -1,0 +1,55 @@
+"""Plans the deletion of groups: what goes with them, and which must stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_kafka_offsets.errors import NoCommitError
+from airflow_kafka_offsets.kafka.groups import GroupDescription, name_members
+from airflow_kafka_offsets.model.offsets import Positions
+from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.readings.positions import group_positions
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+class Deletion(NamedTuple):
+    """The offsets of each group that may be deleted, and why the others may not."""
+
+    before: Mapping[str, Positions]
+    refusals: Mapping[str, str]
+
+
+def plan_deletion(client: OffsetsClient, group_ids: Iterable[str]) -> Deletion:
+    """
+    Read what groups hold that are to be deleted, once no window is being committed to them.
+
+    :raises NoCommitError: if a group's offsets may be hidden from this user, and so cannot be saved.
+    """
+    groups = client.settled_groups(group_ids)
+    refusals = {name: why for name, found in groups.items() if (why := _refusal(found))}
+    return Deletion({name: _committed(client, name) for name in groups if name not in refusals}, refusals)
+
+
+def _refusal(group: GroupDescription) -> str | None:
+    if group.state == "Dead":
+        return f"there is no group {group.group_id!r}: correct its name"
+    if group.other or not group.active:
+        return group.other
+    return (
+        f"group {group.group_id!r} is {group.state} with {len(group.members)} members "
+        f"({name_members(group.members)}): only a group without members can be deleted; stop them first"
+    )
+
+
+def _committed(client: OffsetsClient, group_id: str) -> Positions:
+    """Return all that a group has committed, ``{}`` for nothing."""
+    try:
+        return group_positions(client, group_id, TopicScope())
+    except NoCommitError:
+        # There may be commits on topics that this user may not see, and they cannot be saved.
+        if client.sees_all_topics():
+            return {}
+        raise

@@ -1,0 +1,245 @@
+"""
+Writes to groups: checks, commits or deletes, and reads back.
+
+Nothing else in the package changes a group. What may be written was decided before, and is compared with the
+group once more right before the write.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.errors import BrokerError, CommitError, GroupMovedError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import (
+    Commits,
+    Offsets,
+    Positions,
+    beyond,
+    committed_offsets,
+    committed_texts,
+    summarize,
+)
+from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.model.window import OffsetWindow
+    from airflow_kafka_offsets.moves.port import CommitPort, GroupPort
+
+    Write = Callable[[GroupPort, OffsetPlan, Mapping[str, str]], OffsetPlan]
+    """Commits one group's plan with metadata (topic -> text), reads it back, and returns what it did."""
+
+log = logging.getLogger(__name__)
+
+AHEAD = "GROUP_AHEAD"
+"""Code of the partitions in which a group is ahead of what is to be committed."""
+
+_REPEATS = 3
+"""How often groups are committed again that a commit of the same query has moved meanwhile."""
+
+
+def commit_offsets(
+    client: CommitPort,
+    group_id: str,
+    offsets: Offsets,
+    texts: str | Mapping[str, str],
+    check: Callable[[Commits], object] | None = None,
+) -> None:
+    """
+    Commit offsets and read them back.
+
+    :param texts: the commits' metadata, or topic -> metadata.
+    :param check: given what the group holds right before it is overwritten; what it raises ends the commit.
+    :raises CommitError: if partitions were refused, or do not hold the offsets when they are read back.
+    """
+    client.commit(group_id, offsets, texts, check)
+    check_read_back(group_id, offsets, committed_offsets(client.committed(group_id, offsets)))
+
+
+def write_plan(client: CommitPort, plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
+    """Commit a plan's offsets to a group that is where it was when the plan was made."""
+    commit_offsets(client, plan.group_id, plan.after, texts, plan.check_unmoved)
+    return plan
+
+
+def overwrite(client: CommitPort, plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
+    """Commit the offsets that a checkpoint was moved to, whatever the group holds."""
+    commit_offsets(client, plan.group_id, plan.after, texts)
+    return plan
+
+
+def commit_window(
+    client: GroupPort,
+    group_id: str,
+    window: OffsetWindow,
+    texts: str | Mapping[str, str] = "",
+    *,
+    fenced: bool = True,
+) -> Offsets:
+    """
+    Commit a window's end to a group that is at its start; where it is at the end, there is nothing to do.
+
+    :param fenced: join the group, so that comparing and writing are one step. Without it another commit could
+        come between the two; what is at the end already is written again, since Kafka counts the age of such
+        a commit from its last write.
+    :return: what has moved: the ends of the partitions in which the group was at the start.
+    :raises WindowMismatchError: if the group is elsewhere; nothing was written.
+    :raises GroupActiveError: if the group has other members.
+    """
+
+    def left(found: Commits) -> Offsets:
+        return window.to_commit(f"group {group_id!r}", committed_offsets(found), committed_texts(found))
+
+    if fenced:
+        return client.commit_fenced(group_id, window.end, texts, left)
+    moves: list[Offsets] = []
+    commit_offsets(client, group_id, window.end, texts, lambda found: moves.append(left(found)))
+    return moves[-1] if moves else {}
+
+
+def commit_forward(
+    client: CommitPort,
+    group_id: str,
+    offsets: Offsets,
+    texts: Mapping[str, str],
+    *,
+    query: str,
+    check: Callable[[Commits], object],
+) -> None:
+    """
+    Commit what a running query has finished; where the group is ahead of it, it stays there.
+
+    :param query: the query's name, for error texts.
+    :param check: given what the group holds, raises if the query must not commit to it.
+    """
+
+    def check_again(now: Commits) -> None:
+        check(now)
+        if moved := beyond(committed_offsets(now), after):
+            raise _ahead_of(group_id, query, moved, offsets)
+
+    commits = client.committed(group_id, offsets)
+    check(commits)
+    ahead = beyond(committed_offsets(commits), offsets)
+    after = {tp: offset for tp, offset in offsets.items() if tp not in ahead}
+    if after:
+        client.commit(group_id, after, texts, check=check_again)
+        found = committed_offsets(client.committed(group_id, after))
+        if lost := [tp for tp, offset in after.items() if (at := found[tp]) is None or at < offset]:
+            raise CommitError(
+                f"group {group_id!r} was committed, but does not hold the offsets of {summarize(lost)} when "
+                "read back: somebody else writes to it",
+                failed=dict.fromkeys(lost, "NOT_READ_BACK"),
+                retriable=True,
+            )
+    if ahead:
+        raise _ahead_of(group_id, query, ahead, offsets, written=tuple(after))
+
+
+def _ahead_of(
+    group_id: str, query: str, ahead: Offsets, offsets: Offsets, written: Sequence[tuple[str, int]] = ()
+) -> CommitError:
+    first = min(ahead)
+    return CommitError(
+        f"group {group_id!r} is ahead of query {query} on {summarize(ahead)} ({first}: {ahead[first]}, "
+        f"the query has finished {offsets[first]}), and a commit never goes backwards: it follows again "
+        "when the query has come that far, or after a reset of the group",
+        failed=dict.fromkeys(ahead, AHEAD),
+        written=written,
+    )
+
+
+def prove_commits(client: GroupPort, plans: Sequence[OffsetPlan], *, always: bool) -> None:
+    """
+    Check that this user may commit to every group and topic of plans; nothing is written.
+
+    A single topic of a single group needs no proof before its commit: all of it is refused, or nothing.
+
+    :param always: also for a single topic, because something else is written before the commit.
+    """
+    wanted = {plan.group_id: sorted({tp.topic for tp in plan.after}) for plan in plans}
+    if always or sum(map(len, wanted.values())) > 1:
+        for group_id, topics in wanted.items():
+            client.prove_commit(group_id, topics)
+
+
+def commit_groups(
+    client: GroupPort, plans: Sequence[OffsetPlan], metadata: CommitMetadata, write: Write
+) -> dict[str, OffsetPlan]:
+    """
+    Commit plans that were checked, one after another; an error says which groups were written.
+
+    :return: group -> its plan as it was carried out.
+    """
+    written: dict[str, OffsetPlan] = {}
+    for plan in plans:
+        try:
+            carried_out = write(client, plan, metadata.texts(plan.after, plan.log_ids))
+        except (BrokerError, GroupMovedError, PlanRefusedError) as error:
+            if written:
+                error.append(
+                    f"written before: group {', '.join(written)}; running it again finishes the rest"
+                )
+            raise
+        written[plan.group_id] = carried_out
+        log.info("Committed and read back: group %r, %d partitions", plan.group_id, len(plan.after))
+    return written
+
+
+def commit_over_late_ones(client: GroupPort, plans: Sequence[OffsetPlan], metadata: CommitMetadata) -> None:
+    """
+    Commit groups again where a task has committed what the checkpoint was at before the move.
+
+    What a later move has committed stays: a try that is repeated after its move was finished may meet one.
+    """
+
+    def is_late(maker: CommitMetadata | None) -> bool:
+        return (
+            maker is not None and maker.query == metadata.query and (maker.move or 0) <= (metadata.move or 0)
+        )
+
+    for _ in range(_REPEATS):
+        late = []
+        for plan in plans:
+            now = client.committed(plan.group_id, plan.after)
+            other = [now[tp] for tp, offset in committed_offsets(now).items() if offset != plan.after[tp]]
+            makers = [CommitMetadata.parse(commit.metadata) for commit in other if commit is not None]
+            if other and all(map(is_late, makers)):
+                log.warning(
+                    "Group %r was committed by %s meanwhile: committed again", plan.group_id, makers[:1]
+                )
+                late.append(plan)
+            elif other:
+                check_read_back(plan.group_id, plan.after, committed_offsets(now))
+        if not late:
+            return
+        commit_groups(client, late, metadata, overwrite)
+
+
+def delete_groups(
+    client: GroupPort,
+    before: Mapping[str, Positions],
+    save: Callable[[Mapping[str, Positions]], object],
+) -> dict[str, str | None]:
+    """
+    Delete groups with all their offsets, and read back that they are gone.
+
+    :param before: group -> the offsets that are deleted with it.
+    :param save: keeps ``before``; called before anything is deleted.
+    :return: group -> ``None`` if it is gone, else why it is not.
+    """
+    if not before:
+        return {}
+    save(before)
+    errors = dict(client.delete_groups(before))
+    gone = [group_id for group_id, error in errors.items() if error is None]
+    try:
+        found = client.describe_groups(gone) if gone else {}
+    except BrokerError as error:
+        raise error.append(f"deleted before, and not read back: group {', '.join(gone)}") from None
+    for group_id, group in found.items():
+        if group.state != "Dead":
+            errors[group_id] = f"it was deleted and is {group.state} again: another client commits to it"
+    return errors

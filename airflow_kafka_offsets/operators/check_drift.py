@@ -1,0 +1,209 @@
+"""Compares consumer groups with the checkpoints that they follow, and both with the logs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow.providers.common.compat.sdk import AirflowException
+
+from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.model.drift import parse_grace
+from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.parameters import choice, parse_interval
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
+from airflow_kafka_offsets.readings.drift import pipeline_drift
+from airflow_kafka_offsets.readings.drift_of_many import CheckedPipeline, pipelines_json
+from airflow_kafka_offsets.task.failures import failing_at_once
+from airflow_kafka_offsets.task.given import check_rendered
+from airflow_kafka_offsets.task.metrics import report_drift
+from airflow_kafka_offsets.task.xcom import push_result
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context, XComArg
+
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.operators.base import Reader
+
+DriftPolicy = Literal["fail", "warn"]
+"""What becomes of the task when a pipeline has drifted."""
+
+Cluster = Callable[[str], "tuple[OffsetsClient, Callable[[], int | None]]"]
+"""The client of a Kafka connection, and what gives that cluster's retention of offsets."""
+
+
+class CheckOffsetDriftOperator(OffsetsOperator):
+    """
+    Compare checkpoints, consumer groups and logs, partition by partition. Nothing is ever changed.
+
+    All pipelines are checked before the task fails. One that cannot be checked, because its checkpoint is not
+    there or its broker does not answer, fails the task in the end too, whatever ``on_drift`` says; if nothing
+    else is wrong, and it may pass by itself, Airflow retries the task.
+
+    Returns the report as plain JSON: ``version``, ``drifted`` and ``pipelines``, each with its five names,
+    ``drifted``, ``groups`` (see :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`), ``error`` and
+    ``retriable``. It is in XCom also when the task fails.
+
+    :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the
+        same keys; checked in one task with one client for each Kafka connection. Either this, or the five
+        names of one pipeline. (templated)
+    :param grace: how long after its end a batch need not have been committed: a timedelta, seconds, or
+        text such as ``10m`` or ``PT10M``; 0 by default. (templated)
+    :param min_headroom: how long retention leaves the oldest record that was not read, at least: a duration
+        as above. Less is drift (``expiring``), and so is a headroom that cannot be known. By default it is
+        not asked for. (templated)
+    :param on_drift: ``fail`` (default), or ``warn`` to say it in the log only. (templated)
+    """
+
+    template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "min_headroom", "on_drift")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "pipelines": lambda value, name: [
+            _location(_pipeline(entry)) for entry in _read_pipelines(value, name)
+        ],
+        "grace": parse_grace,
+        "min_headroom": parse_interval,
+        "on_drift": choice(DriftPolicy),
+    }
+    ui_color = "#f4f1e8"
+    needs_group: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        pipelines: Sequence[Mapping[str, Any]] | str | XComArg | None = None,
+        grace: timedelta | float | str = 0,
+        min_headroom: timedelta | float | str | None = None,
+        on_drift: DriftPolicy | str = "fail",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipelines: Any = pipelines
+        self.grace = grace
+        self.min_headroom = min_headroom
+        self.on_drift = on_drift
+        given = [name for name in PIPELINE_PARAMETERS if getattr(self, name) not in (None, "kafka_default")]
+        if pipelines is not None and given:
+            raise self.misused(
+                f"found pipelines and {', '.join(given)}; expected one of both: name the pipeline in the "
+                "list, and leave the others out, also of default_args"
+            )
+        if pipelines is None and (self.group_id is None or self.checkpoint_location is None):
+            raise self.misused(
+                "nothing to compare: give group_id and checkpoint_location, **pipeline, or pipelines=[...]"
+            )
+        self.check_parameters()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Check, and return the report."""
+        with failing_at_once():
+            self.check_given()
+            return self._execute(context)
+
+    def _execute(self, context: Context) -> dict[str, Any]:
+        # Here, so that a DAG file does not load the Kafka client, which Airflow's own hook imports.
+        from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+
+        policy = self.read("on_drift")
+        grace = parse_grace(self.grace)
+        pipelines = self._named_pipelines(context)
+        with ExitStack() as clients:
+
+            @cache
+            def cluster(kafka_config_id: str) -> tuple[OffsetsClient, Callable[[], int | None]]:
+                client = clients.enter_context(KafkaOffsetsHook(kafka_config_id).get_offsets_client())
+                return client, cache(client.offsets_retention_minutes)
+
+            checked = [self._check(pipeline, cluster, grace) for pipeline in pipelines]
+        report = pipelines_json(checked)
+        push_result(context, report)
+        failed = [one for one in checked if one.error is not None or (one.drifted and policy == "fail")]
+        if failed:
+            lines = [line for one in failed for line in one.failures()]
+            raise DriftError(
+                f"{len(failed)} of {len(checked)} pipelines: " + "".join(f"\n  - {line}" for line in lines),
+                retriable=all(one.retriable for one in failed),
+            )
+        return report
+
+    def _check(self, pipeline: KafkaPipeline, cluster: Cluster, grace: timedelta) -> CheckedPipeline:
+        try:
+            checkpoint = spark_checkpoint(_location(pipeline), pipeline.checkpoint_conn_id)
+            client, retention = cluster(pipeline.kafka_config_id)
+            reports = pipeline_drift(
+                client,
+                checkpoint,
+                Groups.parse(pipeline.group_id, pipeline.topics),
+                grace=grace,
+                min_headroom=parse_interval(self.min_headroom, "min_headroom"),
+                retention=retention,
+            )
+        except KafkaOffsetsError as error:
+            self.log.error("Group %s could not be checked: %s", shorten(pipeline.group_id), error)  # noqa: TRY400 - it says all
+            return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)
+        except Exception as error:
+            # What is wrong with one must not hide how the others stand.
+            self.log.exception("Group %s could not be checked", shorten(pipeline.group_id))
+            # Airflow's texts name a connection; what others say may hold anything.
+            reason = f": {error}" if isinstance(error, AirflowException) else ", see the log"
+            return CheckedPipeline(pipeline, error=f"{type(error).__name__}{reason}", retriable=True)
+        report_drift(reports)
+        for report in reports:
+            level = logging.WARNING if report.drifted or report.warnings else logging.INFO
+            self.log.log(level, "%s", report.table())
+        return CheckedPipeline(pipeline, tuple(reports))
+
+    def _named_pipelines(self, context: Context) -> list[KafkaPipeline]:
+        if self.pipelines is None:
+            return [_pipeline({name: getattr(self, name) for name in PIPELINE_PARAMETERS})]
+        entries = _read_pipelines(self.pipelines, "pipelines")
+        pipelines = []
+        for number, entry in enumerate(entries):
+            names = entry
+            # Airflow renders a dict, but not an object that it does not know, such as a KafkaPipeline.
+            if isinstance(entry, KafkaPipeline):
+                names = self.render_template(dict(entry), context)
+                check_rendered(f"pipelines[{number}]", dict(entry), names)
+            pipelines.append(_pipeline(names))
+        return pipelines
+
+
+def _pipeline(names: object) -> KafkaPipeline:
+    if not isinstance(names, Mapping):
+        raise UsageError(f"pipelines: found {shorten(names)} in place of a KafkaPipeline or a dict")
+    unknown = sorted(set(names) - set(PIPELINE_PARAMETERS))
+    if unknown or not names.get("group_id"):
+        raise UsageError(
+            f"pipelines: found an entry with {', '.join(map(str, names)) or 'nothing in it'}; expected "
+            f"group_id and checkpoint_location, and of the rest {', '.join(PIPELINE_PARAMETERS)}"
+        )
+    given = {name: value for name, value in names.items() if value is not None}
+    for name, value in given.items():
+        check_rendered(f"pipelines, {name}", value, value)
+    return KafkaPipeline(**given)
+
+
+def _location(pipeline: KafkaPipeline) -> str:
+    if not pipeline.checkpoint_location:
+        raise UsageError(
+            f"group {shorten(pipeline.group_id)!r} has no checkpoint_location, so there is nothing to "
+            "compare it with"
+        )
+    return pipeline.checkpoint_location
+
+
+def _read_pipelines(value: object, parameter: str) -> Sequence[object]:
+    entries = load_json(value, parameter) if isinstance(value, str) else value
+    if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
+        raise UsageError(
+            f"{parameter}={shorten(entries)}: expected a list of KafkaPipeline, or of dicts with the same "
+            "keys, with one in it at least"
+        )
+    return entries

@@ -1,0 +1,259 @@
+"""Bases of the operators that move offsets: the way of a plan to its receipt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_kafka_offsets.model.checkpoint_plan import (
+    QUIET_PERIOD,
+    RECORDING_SINKS,
+    CheckpointPolicy,
+    PendingBatch,
+    Sink,
+    parse_quiet_period,
+    parse_sink,
+)
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.parameters import choice, parse_switch
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
+from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.operators.outlets import GroupMove
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
+from airflow_kafka_offsets.task.given import is_template
+from airflow_kafka_offsets.task.identity import clear_mark, iteration, map_index, run_start
+from airflow_kafka_offsets.task.metrics import count_commit, count_reset, report_lag
+from airflow_kafka_offsets.task.xcom import push_result
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
+
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.operators.base import Reader
+
+    Apply = Callable[[PipelinePlan], dict[str, Any]]
+    """Carries out a plan, and returns its receipt."""
+
+
+_CHECKPOINT_DEFAULTS: Mapping[str, object] = {
+    "pending_batch": "fail",
+    "sink": None,
+    "sink_location": None,
+    "allow_state": False,
+    "quiet_period": QUIET_PERIOD,
+}
+"""The parameters that concern a checkpoint, each with its default."""
+
+
+class MovingOperator(OffsetsOperator):
+    """
+    Base of the operators that move or commit groups: a plan, its receipt, its events and counters.
+
+    Of the groups' assets in ``outlets`` (:attr:`~airflow_kafka_offsets.pipeline.KafkaPipeline.assets`) a task
+    sends events for those whose group it has moved or committed. A mapped task may name the assets of all
+    pipelines; elsewhere the asset of another group is refused. An ``AssetAlias`` represents the groups that
+    are committed.
+    """
+
+    shows_times: ClassVar[bool] = False
+    """Whether log and receipt have the times of the records, for which a move waits some seconds at most."""
+    count_move = staticmethod(count_commit)
+    """Counts what was carried out, for each group and its topics."""
+    reports_lag: bool = True
+    """Whether it commits all partitions that its groups read, so that their lag is known."""
+
+    def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
+        """Return a plan whose receipt names the connections of this task."""
+        ids = {name: getattr(self, name) for name in CONNECTION_IDS}
+        return replace(plan, connections={name: conn_id for name, conn_id in ids.items() if conn_id})
+
+    def carry_out(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        plan: PipelinePlan,
+        metadata: CommitMetadata,
+        apply: Apply,
+    ) -> dict[str, Any]:
+        """
+        Show a plan, store its receipt, and apply it.
+
+        The receipt is in XCom before the first write, and stays there when the task then fails.
+
+        :param apply: checks a plan and carries it out, see :mod:`airflow_kafka_offsets.moves.apply`.
+        :return: the receipt.
+        """
+        plan, planned = self._present(context, client, plan, times=self.shows_times)
+        batch_id = plan.stamped(metadata).batch
+        self._group_outlets.send(context, self.kafka_config_id, self._moves(planned), batch_id)
+        receipt = apply(plan)
+        if plan.empty:
+            self.log.warning("Nothing was written: no partition is left of the plan")
+        if self._moves(receipt) != self._moves(planned):
+            self._group_outlets.send(context, self.kafka_config_id, self._moves(receipt), batch_id)
+        self.count_move(self._touched)
+        if self.reports_lag:
+            report_lag(group.lag for group in plan.to_write)
+        self.outlets = self._group_outlets.present
+        return receipt
+
+    def show_only(self, context: Context, client: OffsetsClient, plan: PipelinePlan) -> dict[str, Any]:
+        """Show a plan and return its receipt; refuse what would be refused. Nothing is written."""
+        plan, planned = self._present(context, client, plan, times=True, plan_only=True)
+        plan.check()
+        return planned
+
+    def _present(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        plan: PipelinePlan,
+        *,
+        times: bool,
+        plan_only: bool = False,
+    ) -> tuple[PipelinePlan, dict[str, Any]]:
+        """Log a plan, and push its receipt; return both."""
+        plan = self.with_connections(plan)
+        groups = {*self._named_groups(), *(group.group_id for group in plan.groups)}
+        self._group_outlets.check(context, self.kafka_config_id, groups)
+        self._touched = {group.group_id: {tp.topic for tp in group.after} for group in plan.to_write}
+        if times:
+            from airflow_kafka_offsets.readings.record_times import look_up_times
+
+            plan = look_up_times(client, plan)
+        for table in plan.tables():
+            self.log.info("%s", table)
+        planned = plan.receipt(plan_only=plan_only)
+        push_result(context, planned)
+        return plan, planned
+
+    def _moves(self, receipt: Mapping[str, Any]) -> list[GroupMove]:
+        """Return what a receipt says of the groups that are written."""
+        groups = receipt.get("groups", [receipt])
+        return [GroupMove.of(group) for group in groups if group["group_id"] in self._touched]
+
+
+class PipelineMovingOperator(MovingOperator):
+    """
+    Base of the operators that may also move a checkpoint: the reset and the restore.
+
+    Besides the pipeline's names, and only with a ``checkpoint_location``:
+
+    :param pending_batch: what becomes of a batch that Spark began and did not finish: ``fail`` (default)
+        refuses, ``discard`` archives and removes it, for which ``sink`` is needed. (templated)
+    :param sink: where the query writes to, which the checkpoint does not say: ``idempotent`` (a
+        ``foreachBatch`` that overwrites by the records' own key), ``kafka``, ``noop``, ``file``, ``delta``,
+        ``iceberg`` or ``hudi``, see
+        :data:`~airflow_kafka_offsets.model.checkpoint_plan.Sink`. (templated)
+    :param sink_location: directory that a ``file`` sink writes to, or of the ``delta``, ``iceberg`` or
+        ``hudi`` table: a batch that is recorded there is not discarded. (templated)
+    :param allow_state: move a query that keeps state although its state stays as it is. (templated)
+    :param quiet_period: time without a write to the checkpoint after which the query counts as stopped:
+        seconds (10 by default), a timedelta or text such as ``30s``; the task waits for it if it must.
+        (templated)
+    """
+
+    moves_on_purpose: ClassVar[bool] = True
+    shows_times: ClassVar[bool] = True
+    reports_lag = False
+    does: ClassVar[str]
+    """``reset`` or ``restore``, for the metadata of its commits."""
+    count_move = staticmethod(count_reset)
+    template_fields: Sequence[str] = (*PIPELINE_PARAMETERS, *_CHECKPOINT_DEFAULTS)
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "pending_batch": choice(PendingBatch),
+        "sink": parse_sink,
+        "sink_location": parse_location,
+        "allow_state": parse_switch,
+        "quiet_period": parse_quiet_period,
+    }
+
+    def __init__(
+        self,
+        *,
+        pending_batch: PendingBatch | str = "fail",
+        sink: Sink | str | None = None,
+        sink_location: str | None = None,
+        allow_state: bool | str = False,
+        quiet_period: timedelta | float | str = QUIET_PERIOD,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pending_batch = pending_batch
+        self.sink = sink
+        self.sink_location = sink_location
+        self.allow_state = allow_state
+        self.quiet_period = quiet_period
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Return the part of a mapped task that its indexes share; by default one of them runs at a time."""
+        # Airflow does not read this default from the constructor, and default_args win over it.
+        partial: OperatorPartial = super().partial(**kwargs)
+        partial.kwargs.setdefault("max_active_tis_per_dag", 1)
+        return partial
+
+    def check_parameters(self) -> None:
+        """Check also that what concerns a checkpoint is given only with one."""
+        super().check_parameters()
+        if self.checkpoint_location is None:
+            self.check_unused("without checkpoint_location", **_CHECKPOINT_DEFAULTS)
+        elif self.sink not in tuple(RECORDING_SINKS) and not is_template(self.sink):
+            self.check_unused(f"without sink={' or '.join(map(repr, RECORDING_SINKS))}", sink_location=None)
+
+    def origin(self, context: Context) -> CommitMetadata:
+        """Return what the commits of this task run record: also that they move on purpose."""
+        return replace(commit_metadata(context), tool=self.does)
+
+    def checkpoint_policy(self) -> CheckpointPolicy:
+        """Return what the parameters allow."""
+        return CheckpointPolicy.parse(self.pending_batch, self.sink, self.sink_location, self.allow_state)
+
+    def move(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        plan: PipelinePlan,
+        metadata: CommitMetadata,
+        checkpoint: SparkCheckpoint | None,
+    ) -> dict[str, Any]:
+        """Carry out a plan of groups and checkpoint, see :meth:`carry_out`."""
+        from airflow_kafka_offsets.moves.apply import apply_pipeline
+
+        how = metadata, checkpoint, self.read("quiet_period")
+        return self.carry_out(
+            context, client, plan, metadata, lambda plan: apply_pipeline(client, plan, *how)
+        )
+
+
+def commit_metadata(context: Context) -> CommitMetadata:
+    """Return what a commit of this task run records about its origin."""
+    ti, dag_run = context.get("ti"), context.get("dag_run")
+    dag, run, task = (getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id"))
+    started, index, loop = run_start(context), map_index(context), iteration(context)
+    # A retry has the same token. Another iteration of a task loop, a run that was created again after it was
+    # deleted, and the task after it was cleared have another one. An iteration whose loop was cleared shows
+    # it only by its region.
+    region = getattr(ti, "region_id", None)
+    token = json.dumps([dag, run, task, index, loop, region, clear_mark(context), started.at], default=str)
+    return CommitMetadata(
+        dag=dag or "",
+        run=run or "",
+        task=task or "",
+        map_index=index,
+        iteration=loop,
+        user=getattr(dag_run, "triggering_user_name", None) or "",
+        token=hashlib.sha256(token.encode()).hexdigest()[:12] if ti is not None else "",
+        started=started.at,
+        clears=started.clears or None,
+        try_number=getattr(ti, "try_number", None),
+        at=int(time.time()),
+    )

@@ -1,0 +1,1 @@
+"""What is so now: positions, logs, headroom, drift and windows. It reads, and writes nothing."""

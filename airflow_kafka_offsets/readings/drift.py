@@ -1,0 +1,289 @@
+"""Compares the positions of a checkpoint and of its groups with each other and with the logs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.checkpoint.archive import newest_archive, newest_with_cluster
+from airflow_kafka_offsets.checkpoint.open_moves import if_unfinished
+from airflow_kafka_offsets.errors import (
+    CheckpointError,
+    DriftError,
+    PlanRefusedError,
+    UnknownTopicPartitionError,
+    UsageError,
+)
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
+from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.offsets import (
+    Commit,
+    Commits,
+    LogRange,
+    Offsets,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
+from airflow_kafka_offsets.readings.known_moves import KnownMoves
+from airflow_kafka_offsets.readings.log_checks import LogCheck, newer_records
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.positions import check_partitions, partitions_in
+from airflow_kafka_offsets.readings.retention import headrooms, retentions
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import CheckpointState, SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.headroom import Retention
+
+log = logging.getLogger(__name__)
+
+_MOVED = f"commit or reset with {NEW_CLUSTER} if the pipeline was moved there"
+
+
+def pipeline_drift(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    named: Groups,
+    *,
+    grace: timedelta = timedelta(0),
+    min_headroom: float | None = None,
+    retention: Callable[[], int | None] | None = None,
+) -> list[DriftReport]:
+    """
+    Compare the groups of one pipeline with its checkpoint and with the logs. Nothing is changed.
+
+    A partition that the broker does not have is a verdict, and no error; another cluster is an error.
+
+    :param checkpoint: without a finished batch there is nothing to be in step with: the report then shows
+        what the groups hold all the same.
+    :param grace: how long after its end a batch need not have been committed.
+    :param min_headroom: seconds that retention leaves the oldest unread record, at least; ``None``: not asked
+        for, which needs no right to describe the topics' settings and to read their records.
+    :param retention: gives the broker's ``offsets.retention.minutes``; by default it is asked for.
+    :return: a report for each group.
+    :raises CheckpointError: if the checkpoint cannot be read, or has no Kafka offsets.
+    :raises DriftError: if the group, or the checkpoint, was last moved on another cluster.
+    :raises UsageError: if groups, topics and checkpoint do not fit together.
+    :raises BrokerError: if the broker does not answer.
+    """
+    state = checkpoint.read()
+    moves = None if state.batch_id is None else KnownMoves(checkpoint, newest_archive(checkpoint))
+    unfinished = None if moves is None else if_unfinished(checkpoint, moves.newest)
+    targets = _targets(state, named)
+    committed = _committed(client, state, targets, named)
+    if _ahead(committed, targets):
+        # The query may have finished a batch since the checkpoint was read, and the group have followed it.
+        state = checkpoint.read()
+        targets = _targets(state, named)
+    # The logs last: then no position of a live pipeline can be beyond the end that is read for it.
+    looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
+    found_in = _Logs.look(client, checkpoint, committed)
+    logs = _log_ranges(client, set().union(*looked_at.values()))
+    batch = _newest_batch(checkpoint, state)
+    minutes = (retention or client.offsets_retention_minutes)()
+    checked_at = datetime.now(tz=timezone.utc)
+    topics = {tp.topic for tp in logs}
+    kept = {} if min_headroom is None else retentions(client, topics)
+    recovery = None if moves is None else moves.unfinished_recovery(state.kafka_offsets, committed)
+    read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
+    # The offsets that a move has written into a batch's file are not those that the batch has read.
+    rewritten = moves is not None and moves.has_rewritten(state.batch_id)
+    read_at = None if rewritten else state.batch_timestamp_ms
+    reports = []
+    for group, partitions in looked_at.items():
+        positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
+        held = {tp: offset for tp, offset in wanted.items() if tp in logs}
+        again = found_in.recreated(committed[group], held, read_at)
+        found = [
+            PartitionDrift(
+                tp,
+                wanted.get(tp),
+                positions.get(tp),
+                logs.get(tp),
+                recreated=tp in again,
+                read=not read or tp.topic in read,
+                other_query=_of_other_query(committed[group].get(tp), state.query_id),
+            )
+            for tp in sorted(partitions)
+        ]
+        if min_headroom is not None:
+            found = _with_headroom(client, found, logs, kept, min_headroom)
+        reports.append(
+            DriftReport(
+                group_id=group,
+                batch=batch,
+                partitions=tuple(found),
+                checked_at=checked_at,
+                grace=grace,
+                last_commit_at=_last_commit(committed[group].values()),
+                retention_minutes=minutes,
+                unfinished_move=None if unfinished is None else str(unfinished),
+                unfinished_recovery=recovery,
+            )
+        )
+    return reports
+
+
+def _with_headroom(
+    client: OffsetsClient,
+    partitions: Sequence[PartitionDrift],
+    logs: Mapping[TopicPartition, LogRange],
+    kept: Mapping[str, Retention | str],
+    least: float,
+) -> list[PartitionDrift]:
+    read_up_to = {
+        each.topic_partition: each.log.start if each.position is None else each.position
+        for each in partitions
+        if each.log is not None
+    }
+    found = headrooms(client, read_up_to, logs, kept, least=least)
+    return [
+        replace(each, headroom=found.get(each.topic_partition), min_headroom=least) for each in partitions
+    ]
+
+
+def _targets(state: CheckpointState, named: Groups) -> Mapping[str, Offsets]:
+    """Return what each group is to hold; nothing while no batch has finished."""
+    if state.batch_id is None:
+        return {}
+    if not state.kafka_offsets:
+        raise CheckpointError(state.no_kafka_offsets)
+    try:
+        targets = named.of(state.kafka_offsets)
+    except PlanRefusedError as error:
+        raise UsageError("; ".join(error.refusals)) from error
+    if targets.left_out:
+        log.info("Left out, since topics does not name it: %s", summarize(targets.left_out, limit=20))
+    return targets.by_group
+
+
+def _committed(
+    client: OffsetsClient, state: CheckpointState, targets: Mapping[str, Offsets], named: Groups
+) -> dict[str, Commits]:
+    if state.batch_id is None:
+        scopes = dict.fromkeys(named.ids, named.scope) if named.names_sources else named.scopes()
+        if topics := {topic for partitions in scopes.values() for topic in partitions.topics or ()}:
+            partitions_in(client, named.scope.narrowed(topics))
+            check_partitions(client, named.scope.numbered)
+        return {
+            group: {
+                tp: commit for tp, commit in client.committed_everywhere(group).items() if tp in partitions
+            }
+            for group, partitions in scopes.items()
+        }
+    read = {tp for offsets in state.kafka_offsets.values() for tp in offsets}
+    on_broker = client.partitions({tp.topic for offsets in targets.values() for tp in offsets})
+    found: dict[str, Commits] = {}
+    for group, offsets in targets.items():
+        here = named.scope.narrowed(tp.topic for tp in offsets).on_broker(on_broker)
+        # A partition of another source, which has another group, was not added.
+        found[group] = client.committed(group, {*offsets, *(tp for tp in here if tp not in read)})
+        if named.scope.topics is None:
+            topics = {tp.topic for tp in read}
+            everywhere = client.committed_everywhere(group)
+            others = {tp: commit for tp, commit in everywhere.items() if tp.topic not in topics}
+            found[group] = {**found[group], **others}
+    return found
+
+
+@dataclass(frozen=True)
+class _Logs:
+    """
+    The logs that the connection leads to, and those that the positions were counted in.
+
+    :param moved: what the newest move of the checkpoint has recorded.
+    :param now: without the ids of topics where none were recorded.
+    """
+
+    client: OffsetsClient
+    moved: LogIds
+    now: LogIds
+
+    @classmethod
+    def look(
+        cls, client: OffsetsClient, checkpoint: SparkCheckpoint, committed: Mapping[str, Commits]
+    ) -> _Logs:
+        """Compare what was recorded with the logs of now; another cluster is a DriftError."""
+        now = LogIds(client.cluster_id())
+        check = LogCheck(checkpoint=checkpoint, remedy=_MOVED)
+        archive = newest_with_cluster(checkpoint)
+        moved = UNKNOWN_LOGS if archive is None else archive.log_ids
+        topics = set(moved.topics)
+        for group, commits in committed.items():
+            if refusals := check.refusals(now, group, commits):
+                raise DriftError("; ".join(refusals))
+            topics.update(log_ids_of(commits, now).topics)
+        return cls(client, moved, known_log_ids(client, topics) if topics else now)
+
+    def recreated(self, commits: Commits, offsets: Offsets, read_at: int | None) -> set[TopicPartition]:
+        """
+        Return the partitions whose positions were counted in another log.
+
+        :param offsets: the checkpoint's.
+        :param read_at: when the batch was planned that has read up to them, in ms since 1970; ``None`` if
+            that is not known.
+        """
+        found: set[TopicPartition] = set()
+        silent: Offsets = {}
+        for tp in {*commits, *offsets}:
+            made = log_ids_of({tp: commits.get(tp)}, self.now)
+            then = made if made.topics else self.moved.only([tp.topic])
+            if then.created_again(self.now):
+                found.add(tp)
+            elif not (made.cluster or then.topics) and tp in offsets:
+                silent[tp] = offsets[tp]
+        if silent and read_at is not None:
+            found |= newer_records(self.client, silent, read_at).keys()
+        return found
+
+
+def _of_other_query(commit: Commit | None, query_id: str) -> bool:
+    made = CommitMetadata.parse(commit.metadata) if commit is not None else None
+    return made is not None and made.query not in ("", query_id)
+
+
+def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> bool:
+    return any(
+        commit is not None and commit.offset > targets.get(group, {}).get(tp, 0)
+        for group, commits in committed.items()
+        for tp, commit in commits.items()
+    )
+
+
+def _log_ranges(client: OffsetsClient, wanted: set[TopicPartition]) -> dict[TopicPartition, LogRange]:
+    """Return what the logs hold, without the partitions that the broker does not have."""
+    # Asked first: the client takes its time before it says that a partition is not there.
+    on_broker = client.partitions({tp.topic for tp in wanted})
+    wanted = {tp for tp in wanted if tp.partition in on_broker.get(tp.topic, ())}
+    try:
+        return client.log_ranges(wanted)
+    except UnknownTopicPartitionError as error:
+        # Deleted in this very moment.
+        if wanted.isdisjoint(error.missing):
+            raise
+        return client.log_ranges(wanted.difference(error.missing))
+
+
+def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestBatch:
+    ended_at = None
+    if state.batch_id is not None:
+        ended_at = checkpoint.ended_at(state.batch_id)
+        if ended_at is None and state.batch_timestamp_ms is not None:
+            # When it was planned, which is earlier: the grace is then shorter, never longer.
+            ended_at = datetime.fromtimestamp(state.batch_timestamp_ms / 1000, tz=timezone.utc)
+    return NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
+
+
+def _last_commit(commits: Iterable[Commit | None]) -> int | None:
+    """Return the newest time that the commits say they were made at."""
+    makers = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
+    return max(
+        (metadata.at for metadata in makers if metadata is not None and metadata.at is not None), default=None
+    )

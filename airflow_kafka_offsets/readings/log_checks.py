@@ -1,0 +1,163 @@
+"""Checks that offsets are of the logs to which the connection leads: of this cluster, and these topics."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.checkpoint.archive import newest_with_cluster
+from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import foreign_logs, log_ids_of
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.parameters import iso_time
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+
+log = logging.getLogger(__name__)
+
+_CLOCKS = 1_000
+"""Milliseconds by which the clocks of the producer and of Spark's driver may differ."""
+
+
+@dataclass(frozen=True)
+class LogCheck:
+    """
+    Compares the logs that a move's offsets are of with those to which the connection leads.
+
+    :param allow_new_cluster: whether the caller knows that the offsets are those of the logs of now.
+    :param what: where the offsets come from, such as ``the receipt``.
+    :param then: the ids that it names.
+    :param checkpoint: its archives say on which cluster it was moved, where the group's commits do not.
+    :param remedy: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`.
+    """
+
+    allow_new_cluster: bool = False
+    what: str = ""
+    then: LogIds = UNKNOWN_LOGS
+    checkpoint: SparkCheckpoint | None = None
+    remedy: str = ""
+
+    def refusals(
+        self, now: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
+    ) -> list[str]:
+        """
+        Return why the offsets must not be written.
+
+        :param now: the logs to which the connection leads.
+        :param commits: the last commits of the group, if one is to be committed.
+        :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs`.
+        """
+        if self.allow_new_cluster:
+            return []
+        commits = commits or {}
+        return (
+            other_logs(self.what, self.then, now, remedy=self.remedy)
+            or foreign_logs(group_id, commits, now, old_offsets=old_offsets, remedy=self.remedy)
+            or ([] if log_ids_of(commits, now).cluster else self._other_cluster(now))
+        )
+
+    def _other_cluster(self, now: LogIds) -> list[str]:
+        if self.checkpoint is None or not now.cluster:
+            return []
+        archive = newest_with_cluster(self.checkpoint)
+        if archive is None:
+            return []
+        what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
+        return other_logs(what, LogIds(archive.log_ids.cluster), now, remedy=self.remedy)
+
+
+def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
+    """
+    Check right before the first write that the logs are still those of the plan, and hold its offsets.
+
+    :raises PlanRefusedError: if they are not.
+    """
+    targets: Offsets = {}
+    then = UNKNOWN_LOGS
+    if (moved := plan.checkpoint) is not None:
+        then = moved.log_ids
+        for source, offsets in moved.after.items():
+            # What stays where it is may have been deleted by retention long ago.
+            before = moved.before.get(source, {})
+            targets |= {tp: offset for tp, offset in offsets.items() if before.get(tp) != offset}
+    for group in plan.groups:
+        targets |= group.after
+    now = known_log_ids(client, {tp.topic for tp in targets})
+    if refusals := other_logs("the plan", then, now):
+        raise PlanRefusedError(refusals)
+    logs = client.log_ranges(targets)
+    if outside := [tp for tp, offset in sorted(targets.items()) if offset not in logs[tp]]:
+        first = outside[0]
+        raise PlanRefusedError(
+            f"since the plan was made the log has changed on {summarize(outside)} ({first}: to go to "
+            f"{targets[first]}, the log holds {logs[first].start} to {logs[first].end} now): retention has "
+            "deleted records, or the topic was deleted and created again; run it again to plan anew",
+            retriable=True,
+        )
+
+
+def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
+    """
+    Return where a record that a batch has read is newer than the batch, see :func:`newer_records`.
+
+    :param offsets: those up to which the batch has read.
+    :param read_at: when the batch was planned, in ms since 1970.
+    """
+    newer = newer_records(client, offsets, read_at)
+    if not newer:
+        return []
+    whole = [tp for tp, at in newer.items() if at is None]
+    if whole:
+        found = f"the first record of {summarize(whole)}"
+    else:
+        first = min(newer)
+        found = f"the record before the offset on {summarize(newer)} (of {iso_time(newer[first] or 0)})"
+    return [
+        f"{found} is newer than the batch of {iso_time(read_at)} that has read up to offset "
+        f"{offsets[min(whole or newer)]}: the topic was deleted and created again, or the connection leads "
+        "to another cluster; correct the connection, or let the query begin with a new checkpoint. If record "
+        "times are not those of writing, or the offsets are right here, set allow_new_cluster=True once"
+    ]
+
+
+def newer_records(client: OffsetsClient, offsets: Offsets, read_at: int) -> dict[TopicPartition, int | None]:
+    """
+    Return the partitions of which a batch cannot have read what they hold: it has read other logs.
+
+    That is seen where all records of a log are newer than the batch, or the one before the offset. Where
+    retention has deleted them, or they have times that lie ahead of the present time, nothing is known.
+
+    :return: partition -> the time of the record before the offset; ``None`` where all records are newer.
+    """
+    read = sorted(tp for tp, offset in offsets.items() if offset > 0)
+    if not read:
+        return {}
+    since, now = read_at + _CLOCKS, int(time.time() * 1_000) + _CLOCKS
+    later = client.offsets_for_time(read, since)
+    doubtful = [tp for tp in read if (first := later[tp]) is not None and first < offsets[tp]]
+    whole = [tp for tp in doubtful if later[tp] == 0]
+    ahead = client.offsets_for_time(whole, now) if whole else {}
+    times = _times_before(client, {tp: offsets[tp] for tp in doubtful if later[tp] != 0})
+    newer: dict[TopicPartition, int | None] = {tp: at for tp, at in times.items() if since <= at <= now}
+    return newer | {tp: None for tp in whole if ahead[tp] != 0}
+
+
+def _times_before(client: OffsetsClient, offsets: Offsets) -> dict[TopicPartition, int]:
+    """Return the times of the records before offsets, without those that cannot be seen."""
+    if not offsets:
+        return {}
+    try:
+        before = client.record_times({tp: offset - 1 for tp, offset in offsets.items()})
+        # In place of a marker of a transaction, or a compacted record, the time is that of a later record.
+        after = client.record_times(offsets)
+    except BrokerError as error:
+        log.warning("Whether these are the logs that the batch has read is not known: %s", error)
+        return {}
+    return {tp: at for tp, at in before.items() if at is not None and tp in after and at != after[tp]}

@@ -1,0 +1,37 @@
+"""The ids of the cluster and its topics, as far as the broker gives them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from airflow_kafka_offsets.errors import BrokerError, SetupError
+from airflow_kafka_offsets.kafka.reader import LogIdsReader
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs
+
+log = logging.getLogger(__name__)
+
+
+def known_log_ids(client: LogIdsReader, topics: Iterable[str]) -> LogIds:
+    """Return the ids of the cluster and of topics; without those of topics where they cannot be had."""
+    try:
+        return client.log_ids(topics)
+    except (BrokerError, SetupError) as error:
+        log.warning("A topic that is deleted and created again after this will not be noticed: %s", error)
+        return LogIds(client.cluster_id())
+
+
+def other_logs_now(client: LogIdsReader, what: str, then: LogIds, *, remedy: str = "") -> list[str]:
+    """
+    Return why offsets of recorded logs mean nothing on this broker, see :func:`other_logs`.
+
+    Only what was recorded is asked for: the ids of topics take a request of the admin process.
+
+    :raises BrokerError: if ids were recorded, and cannot be had now.
+    """
+    if not then:
+        return []
+    now = LogIds(client.cluster_id())
+    if then.topics and not then.other_cluster(now):
+        now = client.log_ids(then.topics)
+    return other_logs(what, then, now, remedy=remedy)

@@ -1,0 +1,245 @@
+"""Resolves a place to the offset of each partition: asks the broker for times, and reads a file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    KafkaOffsetsError,
+    NoCommitError,
+    PlanRefusedError,
+    UsageError,
+)
+from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.offsets import (
+    Logs,
+    Offsets,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    offsets_at_time,
+    starting_points,
+    summarize,
+)
+from airflow_kafka_offsets.model.offsets_file import OffsetsFile
+from airflow_kafka_offsets.model.parameters import (
+    MissingCommitPolicy,
+    OutOfRangePolicy,
+    iso_time,
+    timestamp_ms,
+)
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.readings.log_checks import LogCheck
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.positions import group_commits
+from airflow_kafka_offsets.storage import read_text
+
+
+def read_place(parameter: str, value: object) -> Place:
+    """
+    Return the place that a parameter of a reset gives, with the content of its file.
+
+    :raises UsageError: if the value is nothing that the parameter takes, or the file cannot be read.
+    """
+    place = Place.parse(value, parameter)
+    return Place("file", read_file(place.value.name)) if isinstance(place.value, OffsetsFile) else place
+
+
+def read_file(uri: str) -> OffsetsFile:
+    """
+    Read a file of offsets in Kafka's CSV, from any storage that fsspec reaches.
+
+    :raises UsageError: if it cannot be read.
+    :raises StorageUnavailableError: if its storage does not answer.
+    """
+    try:
+        text, why = read_text(uri), f"{shorten(uri)}: there is no such file"
+    except KafkaOffsetsError as error:
+        if error.retriable:
+            raise
+        # It names the file, unless that holds a password.
+        text, why = None, str(error)
+    if text is None:
+        raise UsageError(
+            f"from_file: cannot be read ({why}): give a file of topic,partition,offset lines, "
+            "as kafka-consumer-groups --export prints them"
+        )
+    return OffsetsFile(uri, text)
+
+
+def named_by(
+    client: OffsetsReader,
+    place: Place,
+    group_id: str,
+    scope: TopicScope,
+    *,
+    groups: int = 1,
+    within: Collection[TopicPartition] | None = None,
+    log_check: LogCheck,
+) -> Positions | None:
+    """
+    Return the offsets that a place names for a group by itself, ``None`` if it has none.
+
+    :param groups: number of groups that are moved.
+    :param within: the partitions that can be moved, if they are known already.
+    :param log_check: how offsets that were counted in logs of earlier are compared with those of now.
+    :raises NoCommitError: if it is another group, which has no commits there.
+    :raises PlanRefusedError: if it is the group itself, or its commits were made on another cluster or topic.
+    """
+    if place.group_id is not None:
+        if place.group_id == group_id:
+            raise PlanRefusedError(
+                f"to_group={group_id!r} is the group that is to be moved: name another one, or use "
+                "to_offset='current' to commit its offsets again"
+            )
+        if within is not None:
+            scope = TopicScope.of(tp for tp in within if tp in scope)
+        return _committed_by(client, place.group_id, scope, log_check)
+    named = place.named_for(group_id, scope, groups)
+    return None if named is None else dict(named)
+
+
+def _committed_by(client: OffsetsReader, group_id: str, scope: TopicScope, log_check: LogCheck) -> Positions:
+    try:
+        commits = group_commits(client, group_id, scope)
+    except NoCommitError:
+        commits = {}
+    if not any(commits.values()):
+        raise NoCommitError(
+            f"to_group={group_id!r} has no committed offsets there: correct the name, topics= or the "
+            "connection, or grant this user Describe on the group and its topics; Kafka also forgets a group "
+            "that nobody joins, 7 days after its last commit by default"
+        )
+    ids = known_log_ids(client, {tp.topic for tp in commits})
+    if refusals := log_check.refusals(ids, group_id, commits):
+        raise PlanRefusedError(refusals)
+    return committed_offsets(commits)
+
+
+def offsets_at(
+    client: OffsetsReader, place: Place, partitions: Iterable[TopicPartition], logs: Logs
+) -> Offsets:
+    """Return the offsets of a place that starts from no commits: those of a time are asked for."""
+    if place.time is None:
+        return place.in_logs(dict.fromkeys(partitions, 0), logs)
+    return offsets_at_time(client.offsets_for_time(partitions, max(0, timestamp_ms(place.time))), logs)
+
+
+class Resolved(NamedTuple):
+    """
+    The offsets that a place means under policies, with remarks and refusals.
+
+    ``clamped`` has the partitions that are moved to an end of their log because a time is not in it.
+    """
+
+    offsets: Offsets
+    notes: Sequence[str] = ()
+    refusals: Sequence[str] = ()
+    clamped: Sequence[TopicPartition] = ()
+
+
+def resolve(
+    client: OffsetsReader,
+    place: Place,
+    positions: Positions,
+    logs: Logs,
+    *,
+    now: datetime,
+    on_out_of_range: OutOfRangePolicy,
+    on_no_commit: MissingCommitPolicy,
+) -> Resolved:
+    """
+    Return where a place moves partitions.
+
+    :param positions: where each partition is, ``None`` for one that ``on_no_commit`` decides.
+    :param now: the present time; a later one to move to is out of range.
+    """
+    if place.batch_id is not None:
+        raise UsageError(
+            f"to_batch={place.batch_id} is a batch of a Spark checkpoint: name the checkpoint as well"
+        )
+    place = place.before(now)
+    if place.time is not None:
+        return _at_time(client, place, place.time, positions, logs, now, on_out_of_range)
+    if place.offsets is not None:
+        positions = {tp: place.offsets[tp] for tp in positions}
+    elif not place.from_commits:
+        positions = dict.fromkeys(positions, 0)
+    starts = starting_points(positions, logs, on_no_commit)
+    left = positions.keys() - starts
+    if left and on_no_commit == "fail":
+        return Resolved(
+            {},
+            refusals=[
+                f"{summarize(left)} has no committed offset to {'go to' if place.offsets else 'start from'}: "
+                "leave it out with topics=, or set on_no_commit to 'earliest', 'latest' or 'skip'"
+            ],
+        )
+    notes = [f"no committed offset, left alone: {summarize(left)}"] if left else []
+    return Resolved(place.in_logs(starts, logs), notes)
+
+
+def _at_time(
+    client: OffsetsReader,
+    place: Place,
+    moment: datetime,
+    partitions: Iterable[TopicPartition],
+    logs: Logs,
+    now: datetime,
+    on_out_of_range: OutOfRangePolicy,
+) -> Resolved:
+    if moment <= now:
+        offsets = offsets_at(client, place, partitions, logs)
+        return _compare_with_records(client, offsets, logs, moment, on_out_of_range)
+    text = f"to_datetime={moment.isoformat()} is in the future"
+    if on_out_of_range == "fail":
+        return Resolved(
+            {}, refusals=[f"{text}: give a time that has passed, or to_offset='latest' for the log end"]
+        )
+    if on_out_of_range == "skip":
+        return Resolved({}, [f"{text}: every partition is left alone"])
+    ends = {tp: logs[tp].end for tp in partitions}
+    return Resolved(ends, [f"{text}: moved to the log end"], clamped=list(ends))
+
+
+def _compare_with_records(
+    client: OffsetsReader,
+    offsets: Offsets,
+    logs: Logs,
+    moment: datetime,
+    on_out_of_range: OutOfRangePolicy,
+) -> Resolved:
+    asked = timestamp_ms(moment)
+    try:
+        times = client.record_times({tp: offset for tp, offset in offsets.items() if offset < logs[tp].end})
+    except BrokerError as error:
+        return Resolved(offsets, [f"the records at these offsets were not compared with the time: {error}"])
+    there = {tp: time for tp, time in times.items() if time is not None}
+    notes = [
+        f"{tp}: the record at offset {offsets[tp]} and after is of {iso_time(time)}, older than the time "
+        "that was asked for: a transaction was committed there later"
+        for tp, time in there.items()
+        if time < asked
+    ]
+    gone = {tp: time for tp, time in there.items() if time > asked and 0 < offsets[tp] == logs[tp].start}
+    if not gone:
+        return Resolved(offsets, notes)
+    tp, time = min(gone.items())
+    text = (
+        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
+        f"{logs[tp].start}, {iso_time(time)}): earlier records were deleted by retention"
+    )
+    if on_out_of_range == "fail":
+        remedy = (
+            "set on_out_of_range='clamp' to go on from the log start, or 'skip' to leave the partition alone"
+        )
+        return Resolved(offsets, notes, [f"{text}; {remedy}"])
+    if on_out_of_range == "skip":
+        kept = {tp: offset for tp, offset in offsets.items() if tp not in gone}
+        return Resolved(kept, [*notes, f"{text}: left alone"])
+    return Resolved(offsets, [*notes, f"{text}: moved to the log start"], clamped=list(gone))

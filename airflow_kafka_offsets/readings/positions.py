@@ -1,0 +1,228 @@
+"""Positions of groups in their topics, and the lag of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnavailableError,
+    KafkaOffsetsError,
+    NoCommitError,
+    UnknownTopicPartitionError,
+    UsageError,
+)
+from airflow_kafka_offsets.kafka.failures import NO_LEADER
+from airflow_kafka_offsets.kafka.reader import OffsetsReader, PositionsReader
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.lag import Lag
+from airflow_kafka_offsets.model.offsets import (
+    Commit,
+    Commits,
+    IsolationLevel,
+    LogRange,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
+from airflow_kafka_offsets.model.recovery import LastCommit
+from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.readings.retention import headrooms
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+def partitions_in(client: PositionsReader, scope: TopicScope) -> list[TopicPartition]:
+    """
+    Return the partitions on the broker that a scope with named topics allows.
+
+    A partition that is named by its number is returned even if it does not exist: reading its log reports it.
+    """
+    topics = scope.topics
+    if not topics:
+        raise UsageError("topics is missing: name the topics to look at")
+    on_broker = client.partitions(topics)
+    missing = [topic for topic in topics if topic not in on_broker]
+    if missing:
+        raise UnknownTopicPartitionError(
+            f"topic {', '.join(missing)} is not on the broker: correct topics=, or the connection",
+            missing=[TopicPartition(topic, 0) for topic in missing],
+        )
+    return scope.on_broker(on_broker)
+
+
+def check_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
+    """Refuse partitions that are not on the broker, where their logs are not read."""
+    on_broker = client.partitions({tp.topic for tp in partitions})
+    missing = [tp for tp in sorted(partitions) if tp.partition not in on_broker.get(tp.topic, ())]
+    if missing:
+        there = [TopicPartition(topic, number) for topic, numbers in on_broker.items() for number in numbers]
+        has = f"; of the same topics it has {summarize(there)}" if there else ""
+        raise UnknownTopicPartitionError(
+            f"{summarize(missing)} is not on the broker{has}: correct topics=, or the connection",
+            missing=missing,
+        )
+
+
+def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> Positions:
+    """Return the group's position in every partition in scope, see :func:`group_commits`."""
+    return committed_offsets(group_commits(client, group_id, scope))
+
+
+def group_commits(client: OffsetsReader, group_id: str, scope: TopicScope) -> Commits:
+    """
+    Return the group's last commit in every partition in scope; ``None`` where it has none.
+
+    Without named topics the scope is all topics of which it has committed a partition, so that a partition
+    that was added to one of them has no commit.
+    """
+    if scope.topics is None:
+        everywhere = client.committed_everywhere(group_id)
+        if not client.sees_all_topics():
+            _check_hidden(client, group_id, everywhere)
+        if not everywhere:
+            raise _no_commits(group_id)
+        topics = scope.narrowed(tp.topic for tp in everywhere)
+        return {tp: everywhere.get(tp) for tp in partitions_in(client, topics)}
+    return client.committed(group_id, partitions_in(client, scope))
+
+
+def _no_commits(group_id: str) -> NoCommitError:
+    return NoCommitError(
+        f"group {group_id!r} has no committed offsets on this broker: correct group_id or the connection; "
+        "Kafka also forgets a group that nobody joins, 7 days after its last commit by default; name topics= "
+        "to look at partitions without a commit"
+    )
+
+
+def last_commits(
+    client: OffsetsReader, group_id: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, LastCommit | None]:
+    """Return a group's last commits and their authors; ``None`` where it has no commit."""
+    return {
+        tp: None if commit is None else LastCommit(commit.offset, CommitMetadata.parse(commit.metadata))
+        for tp, commit in client.committed(group_id, partitions).items()
+    }
+
+
+def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Commit]) -> None:
+    # A broker hides the commits on topics that a user may not see, but not what members read, nor a commit's
+    # metadata.
+    if read := {tp.topic for tp in client.assigned(group_id)}:
+        client.partitions(read)
+    parsed = [CommitMetadata.parse(commit.metadata) for commit in everywhere.values()]
+    committed = max((metadata.partitions or 0 for metadata in parsed if metadata is not None), default=0)
+    if committed > len(everywhere):
+        raise BrokerAuthenticationError(
+            f"group {group_id!r} was committed on {committed} partitions at once, and this user sees "
+            f"{len(everywhere)} of them ({summarize(everywhere)}): grant it Describe on all topics of the "
+            "group, or name those to look at with topics="
+        )
+    if not everywhere:
+        raise NoCommitError(
+            f"group {group_id!r} has no committed offsets on the topics that this user may see: correct "
+            "group_id, grant it Describe on the topics of the group, or name topics="
+        )
+
+
+def lag_of(
+    client: OffsetsReader,
+    name: str,
+    positions: Positions,
+    *,
+    on_no_commit: MissingCommitPolicy | None = None,
+    isolation_level: IsolationLevel = "read_uncommitted",
+    headroom: bool = False,
+) -> Lag:
+    """
+    Return the lag of positions that were just read; the logs are read now, after them.
+
+    :param headroom: also measure the headroom; where the broker refuses that, it is unknown.
+    """
+    logs = client.log_ranges(positions, isolation_level=isolation_level)
+    lag = Lag.measure(name, positions, logs, on_no_commit)
+    if not headroom:
+        return lag
+    if isolation_level == "read_committed":
+        logs = client.log_ranges(positions)
+    return replace(lag, headroom=headrooms(client, lag.read_up_to, logs, strict=False))
+
+
+def lags_of_groups(
+    client: OffsetsClient,
+    group_ids: Iterable[str] | None = None,
+    *,
+    isolation_level: IsolationLevel = "read_uncommitted",
+) -> dict[str, Lag | KafkaOffsetsError]:
+    """
+    Return the lag of groups, or why it is unknown; all groups are asked together.
+
+    :param group_ids: the groups; ``None`` for all of the cluster.
+    :return: group -> its lag. One that has committed nothing has a lag without partitions, or, if it was
+        named, a NoCommitError.
+    """
+    names = [group.group_id for group in client.list_groups()] if group_ids is None else list(group_ids)
+    found = client.committed_groups(dict.fromkeys(names))
+    # Before the logs: then a live group can only seem further behind.
+    on_broker: dict[str, list[int]] = client.partitions()
+    on_broker |= client.partitions(_topics(found) - on_broker.keys())  # Kafka's own
+    results: dict[str, Lag | KafkaOffsetsError] = {}
+    positions: dict[str, Positions] = {}
+    for group_id, commits in sorted(found.items()):
+        try:
+            found_at = _positions_of_all(client, group_id, commits, on_broker)
+            if group_ids is not None and not found_at:
+                raise _no_commits(group_id)
+            positions[group_id] = found_at
+        except KafkaOffsetsError as error:  # noqa: PERF203  # each group has its own
+            results[group_id] = error
+    try:
+        logs = client.log_ranges(set().union(*positions.values()), isolation_level=isolation_level)
+        results |= {group_id: Lag.measure(group_id, each, logs) for group_id, each in positions.items()}
+    except BrokerError as error:
+        if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
+            raise
+        # A topic that was deleted in this moment, or that has no leader, is a matter of its groups.
+        for group_id, each in positions.items():
+            try:
+                results[group_id] = lag_of(client, group_id, each, isolation_level=isolation_level)
+            except BrokerError as own:  # noqa: PERF203  # each group has its own
+                results[group_id] = own
+    return dict(sorted(results.items()))
+
+
+def _topics(found: Mapping[str, Mapping[TopicPartition, Commit] | BrokerError]) -> set[str]:
+    return {tp.topic for each in found.values() if not isinstance(each, BrokerError) for tp in each}
+
+
+def _positions_of_all(
+    client: OffsetsClient,
+    group_id: str,
+    commits: Mapping[TopicPartition, Commit] | BrokerError,
+    on_broker: Mapping[str, Sequence[int]],
+) -> Positions:
+    if isinstance(commits, BrokerError):
+        raise commits
+    if not client.sees_all_topics():
+        _check_hidden(client, group_id, commits)
+    topics = {tp.topic for tp in commits}
+    if missing := topics - on_broker.keys():
+        raise UnknownTopicPartitionError(
+            f"it has commits on topic {', '.join(sorted(missing))}, which is not on the broker",
+            missing=[tp for tp in commits if tp.topic in missing],
+        )
+    partitions = (TopicPartition(topic, number) for topic in topics for number in on_broker[topic])
+    return committed_offsets({tp: commits.get(tp) for tp in partitions})
+
+
+def log_ranges(
+    client: OffsetsReader, scope: TopicScope, isolation_level: IsolationLevel = "read_uncommitted"
+) -> dict[TopicPartition, LogRange]:
+    """Return what the logs of a scope with named topics hold."""
+    return client.log_ranges(partitions_in(client, scope), isolation_level=isolation_level)

@@ -1,0 +1,211 @@
+"""Plans an offset window: from the group's commits, or a time, until a time or the end of the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.commit_metadata import foreign_logs
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.log_ids import NEW_CLUSTER, LogIds
+from airflow_kafka_offsets.model.offsets import (
+    Commits,
+    LogRange,
+    OffsetRange,
+    Offsets,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    starting_points,
+    summarize,
+)
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, parse_pattern
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.places import offsets_at
+from airflow_kafka_offsets.readings.positions import partitions_in
+from airflow_kafka_offsets.readings.window_checks import (
+    deleted_before,
+    emptied,
+    log_elsewhere,
+    window_commits,
+    window_positions,
+)
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+log = logging.getLogger(__name__)
+
+
+def plan_window(
+    client: OffsetsClient,
+    named: Groups,
+    start: Place,
+    end: Place,
+    *,
+    now: datetime,
+    max_records: int | None = None,
+    on_no_commit: MissingCommitPolicy = "fail",
+) -> OffsetWindow:
+    """
+    Plan which records one run reads; nothing is changed.
+
+    A partition without a commit, of a topic that the group has commits on, was added since: it begins at its
+    log start. A topic that the group has no commit on is for ``on_no_commit``. Where the group is behind the
+    end already, the range is empty.
+
+    :param named: without named topics the window is of those that the group has commits on, or that the
+        offsets name.
+    :param now: the present time; a window must not end later.
+    :param max_records: a window with more records ends earlier, see
+        :meth:`~airflow_kafka_offsets.model.window.OffsetWindow.limited`.
+    :return: the window; its source says ``start``, ``end``, ``group_id``, whether it was ``limited``, and in
+        ``logs`` the ids of the ``cluster`` and of the ``topics``.
+    :raises PlanRefusedError: if it cannot be read as planned: records are lost, or it is none.
+    :raises NoCommitError: if no topics are named and the group has no commit.
+    :raises UnknownTopicPartitionError: if a partition is not on the broker.
+    """
+    check_bounds(start, end, now)
+    if start.kind == "committed" and named.group_id is None:
+        raise UsageError(
+            "start='committed' needs a group_id; without a group start with 'earliest', a time or offsets"
+        )
+    commits = window_commits(client, named)
+    positions = {tp: at for each in commits.values() for tp, at in committed_offsets(each).items()}
+    partitions = _partitions(client, named.scope, start, end, positions)
+    # Before the logs: of a topic that is created again in between the window does not have the new id.
+    log_ids = known_log_ids(client, {tp.topic for tp in partitions})
+    if start.kind == "committed":
+        _refuse_foreign(commits, log_ids)
+    # Positions before logs: a live group then looks further behind than it is, never further ahead.
+    logs = client.log_ranges(partitions)
+    if start.kind == "committed":
+        wanted = {tp: positions.get(tp) for tp in partitions}
+        starts = _from_commits(wanted, _known_topics(client, named, wanted), logs, on_no_commit)
+    else:
+        starts = _at(client, start, partitions, logs)
+    ends = _at(client, end, starts, logs)
+    before = [tp for tp in starts if ends[tp] < starts[tp]]
+    if before and start.reproducible:
+        first = before[0]
+        raise PlanRefusedError(
+            f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to "
+            f"{ends[first]}): give a later end or an earlier start"
+        )
+    if before:
+        log.info("The group is past the end of the window on %s: nothing to read there", summarize(before))
+    window = OffsetWindow(
+        {tp: OffsetRange(offset, max(offset, ends[tp])) for tp, offset in starts.items()},
+        frozenset(tp for tp in starts if tp in positions and positions[tp] is None),
+    )
+    refusals = window.refusals(logs)
+    if start.time is not None:
+        refusals += deleted_before(client, starts, logs, start.time)
+        refusals += emptied(window, positions, logs)
+    if refusals:
+        raise PlanRefusedError(refusals)
+    limited = window if max_records is None else window.limited(max_records)
+    log_elsewhere(limited, positions)
+    source = {"start": str(start), "end": str(end), "group_id": named.group_id, "logs": log_ids.as_json()}
+    return replace(limited, source={**source, "limited": limited.records < window.records})
+
+
+def topics_like(client: OffsetsClient, pattern: str) -> TopicScope:
+    """
+    Return the topics on the broker whose whole name fits a regular expression.
+
+    :raises UsageError: if it is none.
+    :raises PlanRefusedError: if no topic fits.
+    """
+    fits = parse_pattern(pattern, "topics_pattern").fullmatch
+    topics = [topic for topic in client.partitions() if fits(topic)]
+    if not topics:
+        raise PlanRefusedError(
+            f"no topic on the broker fits topics_pattern={pattern!r}: correct it, or the connection"
+        )
+    return TopicScope(dict.fromkeys(topics))
+
+
+def _refuse_foreign(commits: Mapping[str, Commits], log_ids: LogIds) -> None:
+    """Refuse to begin at the position of a group that was committed on another cluster, or topic."""
+    remedy = f"reset the group with {NEW_CLUSTER} if the pipeline was moved there"
+    found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
+    if refusals := [refusal for each in found for refusal in each]:
+        raise PlanRefusedError(refusals)
+
+
+def _partitions(
+    client: OffsetsClient, scope: TopicScope, start: Place, end: Place, positions: Positions
+) -> list[TopicPartition]:
+    named = start.offsets or end.offsets
+    if named is None and scope.topics is None and not positions:
+        raise UsageError("a window without a group needs topics, topics_pattern, or offsets as start or end")
+    everything = sorted(positions) if scope.topics is None else partitions_in(client, scope)
+    if named is None:
+        without_group = [tp for tp in everything if positions and tp not in positions]
+        if without_group:
+            raise UsageError(
+                f"group_id has no group for {summarize(without_group)}: add a key for the topic, or leave it "
+                "out of topics"
+            )
+        return everything
+    outside = [tp for tp in named if tp not in scope or (positions and tp not in positions)]
+    if outside:
+        raise UsageError(
+            f"the offsets name {summarize(outside)}, which topics= or group_id leaves out, or the broker "
+            "does not have: name the same in both"
+        )
+    if left := sorted(set(everything) - set(named)):
+        log.info("Not in the window, since the offsets do not name it: %s", summarize(left, limit=20))
+    return sorted(named)
+
+
+def _known_topics(client: OffsetsClient, named: Groups, wanted: Positions) -> set[str]:
+    """Return the topics of which the group has committed any partition, also one that is not wanted."""
+    known = {tp.topic for tp, offset in wanted.items() if offset is not None}
+    if unknown := {tp.topic for tp in wanted} - known:
+        positions = window_positions(client, named.within(TopicScope(dict.fromkeys(sorted(unknown)))))
+        known |= {tp.topic for tp, offset in positions.items() if offset is not None}
+    return known
+
+
+def _from_commits(
+    wanted: Positions,
+    known: set[str],
+    logs: Mapping[TopicPartition, LogRange],
+    on_no_commit: MissingCommitPolicy,
+) -> Offsets:
+    added = [tp for tp, offset in wanted.items() if offset is None and tp.topic in known]
+    unknown = [tp for tp, offset in wanted.items() if offset is None and tp.topic not in known]
+    if unknown and on_no_commit == "fail":
+        raise PlanRefusedError(
+            f"the group has no committed offset on {summarize(unknown)}, so the window has no start there: "
+            "set on_no_commit to 'earliest', 'latest' or 'skip' for the first window, or correct group_id "
+            "and topics. Kafka also forgets a group that nobody joins, 7 days after its last commit by "
+            "default"
+        )
+    if added:
+        log.info("Added to its topic since the last commit, read from its log start: %s", summarize(added))
+    if unknown:
+        log.info("No committed offset, on_no_commit=%r: %s", on_no_commit, summarize(unknown))
+    return dict(sorted(starting_points(wanted, logs, on_no_commit, known).items()))
+
+
+def _at(
+    client: OffsetsClient,
+    bound: Place,
+    partitions: Iterable[TopicPartition],
+    logs: Mapping[TopicPartition, LogRange],
+) -> Offsets:
+    found = offsets_at(client, bound, partitions, logs)
+    if bound.time is None:
+        return found
+    # What came after the look at the log's end is the next window's.
+    return {tp: min(offset, logs[tp].end) for tp, offset in found.items()}

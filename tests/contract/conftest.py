@@ -1,0 +1,138 @@
+"""The two brokers that the contract holds for: the one in memory, and a real Kafka."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+from memory_broker import MemoryBroker, MemoryClient
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+DEADLINE = 30.0
+
+
+class Memory:
+    """What tests do to the broker in memory."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker()
+        self.client: Any = MemoryClient(self.broker)
+
+    def topic(self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None) -> str:
+        name = f"topic-{len(self.broker.topics)}"
+        self.broker.create(name, partitions)
+        for number, moments in (times or {}).items():
+            self.broker.append(name, number, moments)
+        return name
+
+    def delete_records(self, topic: str, before: dict[int, int]) -> None:
+        for number, offset in before.items():
+            self.broker.delete_records(topic, number, offset)
+
+    def recreate(self, topic: str, partitions: int) -> None:
+        self.broker.create(topic, partitions)
+
+    def user(self, *rights: tuple[str, str, str]) -> Any:
+        return MemoryClient(self.broker, rights)
+
+    @contextmanager
+    def member(self, group: str, topic: str) -> Iterator[None]:
+        self.broker.join(group, "m", "a-reader", (topic,))
+        yield
+        self.broker.leave(group, "m")
+
+
+class Real:
+    """What tests do to a real Kafka."""
+
+    def __init__(self, servers: str, make_topic: Callable, produce: Callable, recreate: Callable) -> None:
+        self._servers, self._make_topic, self._produce = servers, make_topic, produce
+        self.recreate = recreate
+        self.client = OffsetsClient({"bootstrap.servers": servers}, timeout=20)
+
+    def topic(self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None) -> str:
+        name: str = self._make_topic(partitions, {"retention.ms": "-1"})
+        if times:
+            self._produce(name, {number: len(moments) for number, moments in times.items()}, times)
+        return name
+
+    def delete_records(self, topic: str, before: dict[int, int]) -> None:
+        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
+        for deleted in admin.delete_records(
+            [ClientPartition(topic, *each) for each in before.items()]
+        ).values():
+            deleted.result(DEADLINE)
+
+    @contextmanager
+    def member(self, group: str, topic: str) -> Iterator[None]:
+        settings = {"bootstrap.servers": self._servers, "group.id": group, "client.id": "a-reader"}
+        consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 0})
+        joined, stop = threading.Event(), threading.Event()
+        consumer.subscribe([topic], on_assign=lambda *_: joined.set())
+
+        def read() -> None:
+            while not stop.is_set():
+                consumer.poll(0.1)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        try:
+            assert joined.wait(DEADLINE)
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            consumer.close()
+
+
+@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.integration)])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A broker that tests may write to, with a client in ``client``."""
+    if request.param == "memory":
+        yield Memory()
+        return
+    names = ("bootstrap_servers", "make_topic", "produce", "recreate")
+    real = Real(*map(request.getfixturevalue, names))
+    with real.client:
+        yield real
+
+
+class Secured(Real):
+    """A Kafka with users."""
+
+    def __init__(self, kafka: Any, make_topic: Callable, produce: Callable) -> None:
+        def make(partitions: int, config: dict[str, str]) -> str:
+            name: str = make_topic(partitions, config, on=kafka.plain)
+            return name
+
+        def write(*given: Any) -> None:
+            produce(*given, on=kafka.plain)
+
+        super().__init__(kafka.plain, make, write, lambda *_: None)
+        self._kafka = kafka
+        self.clients: list[OffsetsClient] = []
+
+    def user(self, *rights: tuple[str, str, str]) -> OffsetsClient:
+        self.clients.append(OffsetsClient(self._kafka.user("bob", *rights), timeout=20))
+        return self.clients[-1]
+
+
+@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.integration)])
+def secured(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A broker with users: user(("topic", name, "Read"), ...) -> a client with these rights alone."""
+    if request.param == "memory":
+        yield Memory()
+        return
+    real = Secured(*map(request.getfixturevalue, ("secured_kafka", "make_topic", "produce")))
+    yield real
+    for client in (real.client, *real.clients):
+        client.close()

@@ -1,0 +1,90 @@
+"""Which of its outlets a task sends an event for: those of the groups that it has committed to."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import Asset
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+pytestmark = pytest.mark.integration
+
+REPORT = Asset("report", uri="s3://lake/report")
+
+
+@pytest.fixture(scope="module")
+def topic(make_topic, produce):
+    name = make_topic(1)
+    produce(name, {0: 5})
+    return name
+
+
+@pytest.fixture
+def orders(topic, new_group):
+    return KafkaPipeline(group_id=new_group(), topics=[topic])
+
+
+@pytest.fixture
+def context(context):
+    return context | {"outlet_events": OutletEventAccessors()}
+
+
+def told(task, context):
+    """The outlets that Airflow finds when the task has ended."""
+    task.execute(context)
+    return task.outlets
+
+
+def commit(orders, outlets, offset=3, **parameters):
+    offsets = {orders.topics[0]: {"0": offset}}
+    return CommitOffsetsOperator(
+        task_id="commit", offsets=offsets, outlets=outlets, **{**orders, **parameters}
+    )
+
+
+def test_a_commit_tells_its_groups_asset_with_the_totals(orders, context):
+    assert told(commit(orders, [REPORT, orders.asset]), context) == [REPORT, orders.asset]
+    assert context["outlet_events"][orders.asset].extra["records"] == 3
+
+
+def test_a_mapped_commit_tells_no_other_groups_asset(orders, new_group, context):
+    others = [KafkaPipeline(group_id=new_group()).asset for _ in range(3)]
+    context["ti"].map_index = 1
+    assert told(commit(orders, [*others, orders.asset, REPORT]), context) == [orders.asset, REPORT]
+
+
+def test_another_groups_asset_is_refused_before_the_commit(orders, new_group, broker, context):
+    other = KafkaPipeline(group_id=new_group()).asset
+    with pytest.raises(AirflowFailException, match=f"nothing was changed: outlets names {other.uri}"):
+        commit(orders, [other]).execute(context)
+    with pytest.raises(AirflowFailException, match="outlets names"):
+        # The same name on another cluster.
+        commit(orders, [KafkaPipeline(orders.group_id, kafka_config_id="kafka_dr").asset]).execute(context)
+    assert broker.committed_everywhere(orders.group_id) == {}
+
+
+def test_what_moves_nothing_tells_nothing(orders, context):
+    named = {"outlets": [orders.asset, REPORT], **orders}
+    commit(orders, []).execute(context)
+    for task in (
+        ResetOffsetsOperator(task_id="t", to_offset="earliest", plan_only=True, **named),
+        PlanOffsetWindowOperator(task_id="t", **named),
+    ):
+        assert told(task, context) == [REPORT]
+
+
+def test_a_reset_that_moves_the_group_tells_it(orders, context):
+    commit(orders, []).execute(context)
+    reset = ResetOffsetsOperator(task_id="t", to_offset="earliest", outlets=[orders.asset], **orders)
+    assert told(reset, context) == [orders.asset]
+    assert context["outlet_events"][orders.asset].extra["records"] == -3
+
+
+def test_a_task_that_runs_twice_in_one_process_tells_twice(orders, context):
+    task = commit(orders, [orders.asset])
+    assert told(task, context) == told(task, context) == [orders.asset]

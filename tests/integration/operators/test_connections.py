@@ -1,0 +1,140 @@
+"""A connection that cannot be used fails the task at once, and says what to set."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from waiting import WAYS, TaskInstance, deferred, end_of
+
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
+
+pytestmark = pytest.mark.integration
+
+NOTHING = None
+SET = "set the extra of a connection of type 'kafka'"
+WRONG = {
+    "missing": (NOTHING, "connection 'other' is not defined: correct kafka_config_id, or add"),
+    "of another type": (
+        {"conn_type": "aws", "login": "a"},
+        f"'other' of type 'aws' has no bootstrap.servers .*{SET}",
+    ),
+    "without servers": (
+        {"conn_type": "kafka", "host": "kafka-1", "port": 9092},
+        f"host and port are not used.*{SET}",
+    ),
+    "with blank servers": ({"conn_type": "kafka", "extra": {"bootstrap.servers": " "}}, SET),
+    "with a list of servers": ({"conn_type": "kafka", "extra": {"bootstrap.servers": ["a:1"]}}, SET),
+    "with text as extra": ({"conn_type": "kafka", "extra": "kafka-1:9092"}, SET),
+    "with a list as extra": ({"conn_type": "kafka", "extra": "[1]"}, SET),
+    "with Java's settings": (
+        {"conn_type": "kafka", "extra": {"bootstrap.servers": "a:1", "sasl.jaas.config": "hunter2"}},
+        "connection 'other' of type 'kafka': sasl.jaas.config is a setting of Java clients only",
+    ),
+    "with a function that is not allowed": (
+        {"conn_type": "kafka", "extra": {"bootstrap.servers": "a:1", "oauth_cb": "module.token"}},
+        "connection 'other' of type 'kafka': .*callback_allowlist",
+    ),
+}
+
+
+@pytest.fixture
+def context():
+    return {"ti": TaskInstance()}
+
+
+@pytest.fixture
+def connect(monkeypatch):
+    """connect(fields) defines the connection ``other``; None: it is not there."""
+
+    def use(fields):
+        if fields is None:
+            monkeypatch.delenv("AIRFLOW_CONN_OTHER", raising=False)
+        else:
+            monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps(fields))
+
+    return use
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_is_said_with_the_connections_id(connect, context, wrong):
+    fields, said = WRONG[wrong]
+    connect(fields)
+    task = CommitOffsetsOperator(task_id="c", group_id="g", offsets={"t": {"0": 1}}, kafka_config_id="other")
+    with pytest.raises(AirflowFailException, match=said) as refused:
+        task.execute(context)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("operator", "parameters"),
+    [
+        (ResetOffsetsOperator, {"group_id": "g", "to_offset": 0}),
+        (PlanOffsetWindowOperator, {"group_id": "g", "topics": "t"}),
+        (ConsumerGroupLagSensor, {"group_id": "g", "max_lag": 0}),
+        (OffsetsReachedSensor, {"group_id": "g", "target": {"t": {"0": 1}}}),
+        (TopicReachedSensor, {"topics": "t", "target": "2013-01-01"}),
+    ],
+)
+def test_every_task_fails_at_once(connect, context, operator: Any, parameters: dict[str, Any]):
+    connect(NOTHING)
+    with pytest.raises(AirflowFailException, match="connection 'other' is not defined"):
+        operator(task_id="t", kafka_config_id="other", **parameters).execute(context)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_sensor_fails_at_once_in_every_mode(connect, context, way):
+    connect(NOTHING)
+    mode: Any = {"deferrable": {"deferrable": True}, "reschedule": {"mode": "reschedule"}}.get(way, {})
+    sensor = ConsumerGroupLagSensor(task_id="s", group_id="g", max_lag=0, kafka_config_id="other", **mode)
+    with pytest.raises(AirflowFailException, match="connection 'other' is not defined"):
+        sensor.execute(context)
+
+
+def test_a_connection_that_the_triggerer_does_not_have_fails_the_sensor_at_once(
+    connect, context, bootstrap_servers, make_topic, new_group, commit
+):
+    topic, group = make_topic(1), new_group()
+    commit(group, topic, {0: 0})
+    connect({"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}})
+    sensor = OffsetsReachedSensor(
+        task_id="s", group_id=group, target={topic: {"0": 1}}, kafka_config_id="other", deferrable=True
+    )
+    trigger = deferred(sensor, context)
+    connect(NOTHING)
+    event = end_of(trigger)
+    assert event["status"] == "failed"
+    with pytest.raises(AirflowFailException, match="connection 'other' is not defined"):
+        sensor.execute_complete(context, event)
+
+
+def test_a_drift_check_names_the_pipeline_with_it_and_is_not_tried_again(connect, context, new_query):
+    connect(NOTHING)
+    query = new_query({"t": {0: 5}})
+    check = CheckOffsetDriftOperator(
+        task_id="d", group_id="g", checkpoint_location=query.location, kafka_config_id="other"
+    )
+    with pytest.raises(AirflowFailException, match="connection 'other' is not defined"):
+        check.execute(context)
+
+
+def test_the_hook_of_ones_own_task_says_the_same(connect):
+    connect({"conn_type": "kafka"})
+    with pytest.raises(ValueError, match=SET):
+        KafkaOffsetsHook("other").list_groups()
+    assert KafkaOffsetsHook("other").test_connection()[0] is False
+
+
+def test_a_store_that_is_not_there_fails_at_once(connect, context):
+    task = CommitOffsetsOperator(task_id="c", group_id="g", store_conn_id="nowhere", store_pipeline="p")
+    with pytest.raises(AirflowFailException, match="connection 'nowhere' gives no hook .*store_conn_id"):
+        task.execute(context)

@@ -1,0 +1,762 @@
+"""Windows planned by one task and committed by another: refused or right, never silently wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.sdk import DAG
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
+from airflow_kafka_offsets.moves import window_commit
+from airflow_kafka_offsets.moves.write import commit_window
+from airflow_kafka_offsets.operators import plan_window as planning
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.task import window_file as files
+
+pytestmark = pytest.mark.integration
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+TIMES = [int((NOON + timedelta(minutes=minute)).timestamp() * 1000) for minute in range(10)]
+HALF, ONE = NOON + timedelta(minutes=2), NOON + timedelta(minutes=6)
+
+
+@pytest.fixture
+def topic(make_topic, produce):
+    """Records of ten minutes in partition 0, of four in partition 1, none in partition 2."""
+    name = make_topic(config={"retention.ms": "-1"})
+    produce(name, {0: 10, 1: 4}, {0: TIMES, 1: TIMES})
+    return name
+
+
+@pytest.fixture
+def group(topic, new_group, broker):
+    name = new_group()
+    broker.commit(
+        name, {TopicPartition(topic, number): offset for number, offset in {0: 5, 1: 2, 2: 0}.items()}
+    )
+    return name
+
+
+class Run:
+    """What Airflow knows of a run and of a task in it: plan() is the task's next try."""
+
+    clear_number = max_tries = 0
+    triggering_user_name = loop = None
+
+    def __init__(self, run_id="scheduled__1", *, store=True, start_date=NOON):
+        self.start_date = start_date
+        self.run_id, self.store, self.tries, self.xcoms = run_id, Store() if store else None, 0, {}
+
+    def context(self):
+        self.tries += 1
+        self.xcoms.clear()
+        store = {} if self.store is None else {"task_state_store": self.store}
+        loop = {} if self.loop is None else {"loop": SimpleNamespace(index=self.loop)}
+        return {"ti": TaskInstance(self), "dag_run": self, **store, **loop}
+
+    def iteration(self, number):
+        """In a task loop of Airflow 3.4."""
+        self.loop = number
+        return self
+
+    def clear(self):
+        self.clear_number += 1
+        self.start_date += timedelta(hours=1)
+        self.max_tries = self.tries
+        return self
+
+
+class TaskInstance:
+    dag_id, task_id, map_index = "flights", "plan", -1
+
+    def __init__(self, run):
+        self.run_id, self.try_number, self.max_tries, self.xcoms = (
+            run.run_id,
+            run.tries,
+            run.max_tries,
+            run.xcoms,
+        )
+
+    def xcom_push(self, key, value):
+        self.xcoms[key] = json.loads(json.dumps(value))
+
+
+class Store(dict):
+    """As Airflow 3.3 keeps a task's state: JSON only, over retries and clearing."""
+
+    def set(self, key, value, *, retention):
+        self[key] = json.loads(json.dumps(value))
+
+
+@pytest.fixture
+def run():
+    return Run()
+
+
+def plan(run, **parameters):
+    return PlanOffsetWindowOperator(task_id="plan", **parameters).execute(run.context())
+
+
+def plan_rendered(run, **parameters: Any):
+    """Plan with parameters that are known only when the task runs."""
+    with DAG("d", render_template_as_native_obj=True):
+        templates = {name: f"{{{{ {name} }}}}" for name in parameters}
+        task = PlanOffsetWindowOperator(task_id="plan", **templates)
+    context: Any = parameters
+    task.render_template_fields(context)
+    return task.execute(run.context())
+
+
+def commit(window, run=None, **parameters):
+    context: Any = run.context() if run else {"ti": TaskInstance(Run())}
+    receipt = CommitOffsetWindowOperator(task_id="commit", window=window, **parameters).execute(context)
+    assert receipt["verified"]
+    return receipt
+
+
+def delete_before(bootstrap_servers, topic, offset, partition=0):
+    """As retention does it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    (done,) = admin.delete_records([ClientPartition(topic, partition, offset)]).values()
+    done.result(20)
+
+
+def add_partition(bootstrap_servers, topic, wait_for_topic):
+    """Partition 3, with two records."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    (done,) = admin.create_partitions([NewPartitions(topic, 4)]).values()
+    done.result(20)
+    wait_for_topic(topic, 4)
+    # Another producer: one that knows the topic learns of the partition only after a while.
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for _ in range(2):
+        producer.produce(topic, b"", partition=3)
+    assert producer.flush(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("bounds", "start", "end"),
+    [
+        ({}, [5, 2, 0], [10, 4, 0]),
+        ({"start": "earliest"}, [0, 0, 0], [10, 4, 0]),
+        ({"start": HALF, "end": ONE.isoformat()}, [2, 2, 0], [6, 4, 0]),
+        ({"end": "2026-03-01T12:08:00Z"}, [5, 2, 0], [8, 4, 0]),
+        ({"end": HALF}, [5, 2, 0], [5, 2, 0]),
+        ({"start": "TOPIC 1 1 0", "end": "TOPIC 9 4 0"}, [1, 1, 0], [9, 4, 0]),
+        ({"max_records": "3"}, [5, 2, 0], [7, 3, 0]),
+    ],
+    ids=["default", "earliest", "times", "until a time", "the group is past the end", "offsets", "limited"],
+)
+def test_a_window_is_where_it_was_asked_for(run, topic, group, bounds, start, end):
+    def offsets(value):
+        if not str(value).startswith("TOPIC"):
+            return value
+        return {topic: dict(enumerate(map(int, value.split()[1:])))}
+
+    found = plan(run, group_id=group, on_empty="continue", **{k: offsets(v) for k, v in bounds.items()})
+    assert found["start"] == {topic: dict(zip("012", start, strict=True))}
+    assert found["end"] == {topic: dict(zip("012", end, strict=True))}
+    assert found["records"] == sum(end) - sum(start)
+    assert found["source"]["run_id"] == "scheduled__1"
+    assert found["source"]["limited"] is ("max_records" in bounds)
+
+
+def test_the_job_gets_it_by_its_configuration(run, topic, group):
+    task = PlanOffsetWindowOperator(task_id="plan", group_id=group)
+    assert task.spark_conf() == {
+        WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='plan', key='kafka_offsets.window') }}"
+    }
+    returned = task.execute(run.context())
+    assert OffsetWindow.parse(run.xcoms["kafka_offsets.window"]) == OffsetWindow.parse(returned)
+    assert json.loads(returned["spark_options"]["startingOffsets"]) == {topic: {"0": 5, "1": 2, "2": 0}}
+
+
+@pytest.mark.parametrize(
+    ("topics", "expected"),
+    [("TOPIC:0", ["0"]), (["TOPIC:0,2"], ["0", "2"]), (None, ["0", "1", "2"])],
+    ids=["one", "two", "all that the group has commits on"],
+)
+def test_topics_and_partitions_are_named(run, topic, group, topics, expected):
+    named = json.loads(json.dumps(topics).replace("TOPIC", topic))
+    assert list(plan(run, group_id=group, topics=named)["start"][topic]) == expected
+
+
+def test_topics_are_named_by_a_pattern(run, topic, group):
+    assert list(plan(run, group_id=group, topics_pattern=f"{topic[:-3]}...")["start"]) == [topic]
+    with pytest.raises(AirflowFailException, match="no topic on the broker fits topics_pattern='topic'"):
+        plan(Run(), group_id=group, topics_pattern="topic")
+
+
+def test_each_topic_may_have_a_group_of_its_own(run, topic, group, make_topic, produce, new_group, holds):
+    other_topic, other = make_topic(1), new_group()
+    produce(other_topic, {0: 3})
+    groups = {topic: group, other_topic: other}
+    window = plan(run, group_id=groups, on_no_commit="earliest", topics=[topic, other_topic])
+    assert window["committed"] == {topic: {"0": 5, "1": 2, "2": 0}, other_topic: {"0": None}}
+    commit(window, group_id=groups)
+    assert (holds(group), holds(other)) == ({0: 10, 1: 4, 2: 0}, {0: 3})
+
+
+def test_a_replay_needs_no_group(run, topic):
+    window = plan(run, topics=[topic], start=HALF, end=ONE)
+    assert window["records"] == 6
+    assert window["source"]["group_id"] is None
+    with pytest.raises(AirflowFailException, match="start='committed' needs a group_id"):
+        plan(Run(), topics=[topic])
+    with pytest.raises(AirflowFailException, match="without a group needs topics"):
+        plan(Run(), start="earliest")
+
+
+def test_a_group_that_stands_elsewhere_is_told_in_the_log(run, topic, group, caplog, holds):
+    caplog.set_level(logging.WARNING)
+    window = plan(run, group_id=group, start="earliest")
+    assert "Committing this window would be refused now" in caplog.text
+    assert "-0: found 5, the range goes from 0 to 10" in caplog.text
+    with pytest.raises(AirflowFailException, match="-0: found 5, the range goes from 0 to 10"):
+        commit(window, group_id=group)
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ({"start": NOON, "end": NOON}, "CronDataIntervalTimetable"),
+        ({"start": ONE, "end": HALF}, "is after end"),
+        ({"end": datetime(2999, 1, 1, tzinfo=timezone.utc)}, "is in the future"),
+        ({"max_records": 0}, "max_records=0: expected 1 or more"),
+        ({"topics_pattern": "("}, "is not a regular expression"),
+    ],
+)
+def test_what_cannot_be_a_window_is_refused(run, topic, group, bounds, said):
+    with pytest.raises(AirflowFailException, match=said):
+        plan_rendered(run, group_id=group, **bounds)
+
+
+def test_offsets_that_end_before_they_start_are_refused(run, topic, group):
+    with pytest.raises(AirflowFailException, match="ends before it starts on .*-0.*from 6 to 5"):
+        plan(run, group_id=group, start={topic: {"0": 6}}, end={topic: {"0": 5}})
+    with pytest.raises(AirflowFailException, match="start and end name different partitions"):
+        plan_rendered(run, group_id=group, start={topic: {"0": 6}}, end={topic: {"1": 5}})
+
+
+@pytest.mark.parametrize(
+    ("policy", "start"), [("earliest", {"0": 0, "1": 0, "2": 0}), ("latest", {"0": 10, "1": 4, "2": 0})]
+)
+def test_a_group_without_a_commit_starts_where_it_is_told(
+    run, topic, new_group, policy, start, holds, produce
+):
+    group = new_group()
+    with pytest.raises(AirflowFailException, match="no committed offset on .*set on_no_commit"):
+        plan(run, group_id=group, topics=topic)
+    # Under latest the window is empty, and goes on all the same: its commit is what fixes the place.
+    window = plan(Run(), group_id=group, topics=topic, on_no_commit=policy)
+    assert window["start"] == {topic: start}
+    assert window["committed"] == {topic: dict.fromkeys("012")}
+    commit(window, group_id=group)
+    assert holds(group) == {0: 10, 1: 4, 2: 0}
+    produce(topic, {0: 1})
+    assert plan(Run(), group_id=group, topics=topic)["records"] == 1
+
+
+def test_a_topic_without_a_commit_may_be_left_out(run, topic, group, make_topic):
+    other = make_topic(1)
+    window = plan(run, group_id=group, topics=[topic, other], on_no_commit="skip")
+    assert list(window["start"]) == [topic]
+    # With the pipeline's names as they were given to the plan.
+    assert list(commit(window, group_id=group, topics=[topic, other])["after"]) == [topic]
+    with pytest.raises(AirflowSkipException):
+        plan(Run(), group_id=group, topics=other, on_no_commit="skip")
+    with pytest.raises(AirflowFailException, match="no partition is left for the window"):
+        plan(Run(), group_id=group, topics=other, on_no_commit="skip", on_empty="continue")
+
+
+@pytest.mark.parametrize(
+    ("on_empty", "raised"), [("skip", AirflowSkipException), ("fail", AirflowFailException)]
+)
+def test_an_empty_window_skips_or_fails_and_is_planned_anew_when_cleared(
+    run, topic, group, broker, produce, on_empty, raised
+):
+    broker.commit(group, {TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 4})
+    with pytest.raises(raised, match="window is empty"):
+        plan(run, group_id=group, on_empty=on_empty)
+    produce(topic, {0: 1})
+    assert plan(run.clear(), group_id=group, on_empty=on_empty)["records"] == 1
+
+
+def test_records_that_retention_took_are_counted(run, topic, group, bootstrap_servers):
+    delete_before(bootstrap_servers, topic, 8)
+    with pytest.raises(
+        AirflowFailException, match="3 records of the window are lost.*starts at 5, the log at 8"
+    ):
+        plan(run, group_id=group)
+    with pytest.raises(AirflowFailException, match="1 records of the window are lost"):
+        plan(run, start={topic: {"0": 7}})
+    with pytest.raises(AirflowFailException, match="starts later than 2026-03-01T12:02.*8 in all"):
+        plan(run, topics=topic, start=HALF)
+    assert plan(run, topics=topic, start=NOON + timedelta(minutes=8))["records"] == 2
+    assert plan(Run(), topics=topic, start="earliest")["records"] == 6
+
+
+def test_retention_between_plan_and_commit(run, topic, group, bootstrap_servers, holds):
+    """What the job has read may go; what lies behind the end may not, unless that is said to be all right."""
+    window = plan(run, group_id=group, end=NOON + timedelta(minutes=7))
+    delete_before(bootstrap_servers, topic, 7)
+    commit(window, group_id=group)
+    assert holds(group) == {0: 7, 1: 4, 2: 0}
+    later = plan(Run(), group_id=group, end=NOON + timedelta(minutes=8))
+    delete_before(bootstrap_servers, topic, 9)
+    with pytest.raises(
+        AirflowFailException, match="offset 8 of .*-0 is outside its log, which holds 9 to 10"
+    ):
+        commit(later, group_id=group)
+    assert holds(group) == {0: 7, 1: 4, 2: 0}
+    commit(later, group_id=group, on_out_of_range="clamp")
+    assert holds(group) == {0: 9, 1: 4, 2: 0}
+
+
+def test_an_added_partition_is_read_from_its_start(
+    run, topic, group, bootstrap_servers, wait_for_topic, holds
+):
+    before = plan(run, group_id=group)
+    add_partition(bootstrap_servers, topic, wait_for_topic)
+    commit(before, group_id=group)
+    assert holds(group) == {0: 10, 1: 4, 2: 0}
+    window = plan(Run(), group_id=group)
+    assert (window["start"][topic]["3"], window["end"][topic]["3"], window["records"]) == (0, 2, 2)
+    assert window["committed"][topic]["3"] is None
+    commit(window, group_id=group)
+    assert holds(group) == {0: 10, 1: 4, 2: 0, 3: 2}
+
+
+def test_ends_meet_the_next_starts_while_records_come(topic, group, produce, holds):
+    stop = threading.Event()
+
+    def write():
+        while not stop.is_set():
+            produce(topic, {0: 2, 1: 3, 2: 1})
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        stands = {"0": 5, "1": 2, "2": 0}
+        for number in range(5):
+            window = plan(Run(str(number)), group_id=group, max_records=None if number % 2 else 4)
+            assert window["start"] == {topic: stands}
+            commit(json.dumps(window), group_id=group)
+            stands = window["end"][topic]
+    finally:
+        stop.set()
+        thread.join()
+    assert holds(group) == {int(number): offset for number, offset in stands.items()}
+
+
+def test_an_added_partition_that_is_planned_alone_is_read_from_its_start(
+    run, topic, group, bootstrap_servers, wait_for_topic
+):
+    add_partition(bootstrap_servers, topic, wait_for_topic)
+    window = plan(run, group_id=group, topics=f"{topic}:3", on_no_commit="latest")
+    assert (window["start"], window["records"]) == ({topic: {"3": 0}}, 2)
+
+
+def test_an_empty_window_that_was_kept_is_kept(run, topic, new_group, produce):
+    parameters = {"group_id": new_group(), "topics": topic, "on_no_commit": "latest"}
+    window = plan(run, **parameters)
+    assert window["records"] == 0
+    produce(topic, {0: 3})
+    assert plan(run.clear(), **parameters)["end"] == window["end"]
+
+
+def test_a_window_between_times_is_refused_where_retention_has_left_nothing(run, topic, bootstrap_servers):
+    for partition, end in {0: 10, 1: 4}.items():
+        delete_before(bootstrap_servers, topic, end, partition)
+    with pytest.raises(AirflowFailException, match="retention has deleted all records of"):
+        plan(run, topics=topic, start=HALF.isoformat(), end=ONE.isoformat())
+
+
+def test_a_window_of_a_topic_that_was_made_anew_is_not_clamped_back(topic, group, holds):
+    start = {topic: {"0": 100, "1": 100, "2": 100}}
+    window = OffsetWindow.parse({"version": 1, "start": start, "end": start, "committed": start})
+    with pytest.raises(AirflowFailException, match="the log ends before the window starts"):
+        commit(window.as_json(), group_id=group, on_out_of_range="clamp")
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
+
+
+def test_a_stale_window_is_refused_and_one_that_is_committed_is_done(topic, group, produce, holds):
+    stale = plan(Run("1"), group_id=group, max_records=3)
+    window = plan(Run("2"), group_id=group)
+    first = commit(window, group_id=group)
+    assert (first["changed"], first["before"][topic]["0"]) == (2, 5)
+    with pytest.raises(AirflowFailException, match="-0: found 10, the range goes from 5 to 7"):
+        commit(stale, group_id=group)
+    again = commit(window, group_id=group)
+    assert again["changed"] == 0
+    assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_window_that_somebody_else_commits_meanwhile_is_not_called_moved_by_this_task(
+    run, topic, group, broker, holds, monkeypatch, fenced
+):
+    window = plan(run, group_id=group)
+    real, events = commit_window, OutletEventAccessors()
+
+    def after_another(client, group_id, part, metadata, *, fenced):
+        broker.commit(group_id, part.only([TopicPartition(topic, 0)]).end)
+        return real(client, group_id, part, metadata, fenced=fenced)
+
+    monkeypatch.setattr(window_commit, "commit_window", after_another)
+    asset = KafkaPipeline(group_id=group).asset
+    operator = CommitOffsetWindowOperator(
+        task_id="commit", window=window, fenced=fenced, group_id=group, outlets=[asset]
+    )
+    receipt = operator.execute({**Run("2").context(), "outlet_events": events})
+    assert receipt["before"] == {topic: {"0": 10, "1": 2, "2": 0}}
+    assert (receipt["changed"], receipt["records"], receipt["verified"]) == (1, 2, True)
+    assert (events[asset].extra["changed"], events[asset].extra["records"]) == (1, 2)
+    assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
+def test_a_commit_says_which_run_it_is_of(run, topic, group, broker):
+    commit(plan(run, group_id=group), group_id=group)
+    said = [commit.metadata for commit in broker.committed_everywhere(group).values()]
+    assert [json.loads(text)["run"] for text in said if text] == ["scheduled__1"] * 2
+
+
+def test_a_commit_that_skips_everything_is_refused_and_not_remembered(run, topic, group, holds):
+    window = plan(Run(), group_id=group)
+    past = window | {"end": {topic: dict.fromkeys("012", 99)}}
+    for _ in range(2):
+        with pytest.raises(
+            AirflowFailException,
+            match="nothing is left to write: offset 99 of .* outside its log.*: left alone",
+        ):
+            commit(past, run, group_id=group, on_out_of_range="skip")
+    assert run.store == {}
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
+    assert commit(window, run, group_id=group)["changed"] == 2
+    assert run.store != {}
+
+
+def test_a_commit_needs_a_window_that_was_planned(group):
+    for nothing in ("", "None"):
+        with pytest.raises(UsageError, match="window='.*' is nothing, and it was given"):
+            commit(nothing, group_id=group)
+    with pytest.raises(UsageError, match="expected a window of version 1"):
+        commit({"version": 2}, group_id=group)
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_group_with_a_member_is_refused(run, topic, group, member, holds, fenced):
+    window = plan(run, group_id=group)
+    member(group, topic)
+    with pytest.raises(AirflowFailException, match="1 active member .a-reader"):
+        commit(window, group_id=group, fenced=fenced)
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
+
+
+def test_a_refusal_says_which_run_has_moved_the_group_and_what_helps(topic, group, holds):
+    window = plan(Run("1"), group_id=group, max_records=3)
+    commit(plan(Run("2"), group_id=group), Run("2"), group_id=group)
+    with pytest.raises(AirflowFailException) as refused:
+        commit(window, group_id=group)
+    assert "Moved by run 2 of flights.plan at 20" in str(refused.value)
+    assert "trigger a new run with start='committed': clearing the plan of this run gives the same" in str(
+        refused.value
+    )
+    assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_group_that_kafka_forgot_was_not_moved_by_another_run(run, topic, group, broker, fenced):
+    window = plan(run, group_id=group)
+    assert broker.delete_groups([group]) == {group: None}
+    with pytest.raises(
+        AirflowFailException, match="3 of the commits are no longer there: Kafka forgets"
+    ) as refused:
+        commit(window, group_id=group, fenced=fenced)
+    assert "oved by" not in str(refused.value)
+
+
+# A commit that is cleared.
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_cleared_commit_is_done_where_later_windows_were_committed(
+    topic, group, produce, holds, capsys, fenced
+):
+    cleared = Run("1")
+    first = plan(Run("1"), group_id=group)
+    commit(first, cleared, group_id=group, fenced=fenced)
+    produce(topic, {0: 3})
+    commit(plan(Run("2"), group_id=group), Run("2"), group_id=group, fenced=fenced)
+    again = commit(first, cleared.clear(), group_id=group, fenced=fenced)
+    assert (again["changed"], again["after"][topic]["0"]) == (0, 13)
+    assert "committed_at" in again["source"]
+    said = capsys.readouterr().out
+    assert "nothing to do: this task has committed the window at" in said
+    assert "moved by run 2 of flights.plan" in said
+    assert holds(group) == {0: 13, 1: 4, 2: 0}
+
+
+def test_a_cleared_commit_is_refused_where_nothing_proves_that_it_was_done(topic, group, produce, holds):
+    unproved = Run("1", store=False)
+    first = plan(Run("1"), group_id=group)
+    commit(first, unproved, group_id=group)
+    produce(topic, {0: 3})
+    commit(plan(Run("2"), group_id=group), Run("2"), group_id=group)
+    # Airflow before 3.3, and a task that has committed another window.
+    for run in (unproved.clear(), Run("1")):
+        with pytest.raises(AirflowFailException, match="-0: found 13, the range goes from 5 to 10"):
+            commit(first, run, group_id=group)
+    assert holds(group) == {0: 13, 1: 4, 2: 0}
+
+
+@pytest.mark.parametrize("moved", [{0: 5, 1: 3}, {0: 7}, {0: 12, 1: 3}], ids=["between", "back", "one back"])
+def test_a_cleared_commit_is_refused_where_the_group_is_before_the_windows_end(
+    topic, group, produce, broker, holds, moved
+):
+    cleared = Run("1")
+    first = plan(Run("1"), group_id=group)
+    commit(first, cleared, group_id=group)
+    produce(topic, {0: 3})
+    broker.commit(group, {TopicPartition(topic, number): offset for number, offset in moved.items()})
+    with pytest.raises(AirflowFailException, match="is neither at the beginning nor at the end"):
+        commit(first, cleared.clear(), group_id=group)
+    assert holds(group) == {0: 10, 1: 4, 2: 0} | moved
+
+
+def test_a_group_of_several_that_has_gone_on_is_left_alone(
+    run, topic, group, make_topic, produce, new_group, holds, broker
+):
+    other_topic, other = make_topic(1), new_group()
+    produce(other_topic, {0: 3})
+    groups = {topic: group, other_topic: other}
+    cleared = Run("1")
+    window = plan(run, group_id=groups, on_no_commit="earliest", topics=[topic, other_topic])
+    commit(window, cleared, group_id=groups)
+    produce(topic, {0: 1})
+    broker.commit(group, {TopicPartition(topic, 0): 11})
+    commit(window, cleared.clear(), group_id=groups)
+    assert (holds(group), holds(other)) == ({0: 11, 1: 4, 2: 0}, {0: 3})
+
+
+# A topic that was deleted and created again.
+
+
+def test_a_window_of_a_topic_that_was_created_again_is_refused(
+    run, make_topic, produce, recreate, new_group, broker
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 5})
+    window = plan(run, group_id=group, topics=topic, on_no_commit="earliest")
+    recreate(topic, 1)
+    produce(topic, {0: 9})
+    with pytest.raises(AirflowFailException, match=f"'{topic}' was deleted and created again: the window"):
+        commit(window, group_id=group)
+    assert broker.committed_everywhere(group) == {}
+    with pytest.raises(AirflowFailException, match="was deleted and created again: the window"):
+        plan(run.clear(), group_id=group, topics=topic, on_no_commit="earliest")
+    assert plan(Run("2"), group_id=group, topics=topic, on_no_commit="earliest")["records"] == 9
+
+
+# What a run had is what it gets.
+
+
+def test_a_retry_and_a_cleared_run_get_the_window_that_there_was(run, topic, group, produce):
+    first = plan(run, group_id=group)
+    produce(topic, {0: 3})
+    assert plan(run, group_id=group) == first
+    commit(first, group_id=group)
+    assert plan(run.clear(), group_id=group) == first
+    assert plan(Run("scheduled__2"), group_id=group)["start"] == first["end"]
+
+
+def test_a_window_that_was_never_planned_is_planned_in_a_cleared_run(run, topic, new_group, broker):
+    group = new_group()
+    with pytest.raises(AirflowFailException, match="no committed offset"):
+        plan(run, group_id=group, topics=topic)
+    broker.commit(group, {TopicPartition(topic, number): 0 for number in range(3)})
+    assert plan(run.clear(), group_id=group, topics=topic)["records"] == 14
+
+
+def test_other_parameters_than_before_are_refused_unless_they_name_the_records(run, topic, group):
+    plan(run, group_id=group)
+    with pytest.raises(AirflowFailException, match="planned with other parameters than now .*end=latest"):
+        plan(run.clear(), group_id=group, max_records=1)
+    times = Run("2")
+    plan(times, topics=topic, start=NOON, end=HALF)
+    assert plan(times.clear(), topics=topic, start=NOON, end=ONE)["records"] == 10
+
+
+def test_a_kept_window_is_looked_up_in_the_log(run, topic, group, bootstrap_servers):
+    plan(run, group_id=group)
+    delete_before(bootstrap_servers, topic, 6)
+    with pytest.raises(AirflowFailException, match="1 records of the window are lost"):
+        plan(run.clear(), group_id=group)
+
+
+def test_without_a_memory_a_cleared_run_is_refused_unless_its_bounds_say_the_same(topic, group, produce):
+    run, times = Run(store=False), Run(store=False)
+    plan(run, group_id=group)
+    produce(topic, {0: 3})
+    # Nothing that follows has run, for it was this task that failed.
+    assert plan(run, group_id=group)["end"][topic]["0"] == 13
+    with pytest.raises(AirflowFailException, match="this run was cleared.*trigger a new run"):
+        plan(run.clear(), group_id=group)
+    first = plan(times, group_id=group, start=HALF, end=ONE)
+    second = plan(times.clear(), group_id=group, start=HALF, end=ONE)
+    assert first["start"], first["end"] == (second["start"], second["end"])
+
+
+def test_without_a_memory_the_group_tells_that_the_run_has_committed(topic, group, produce):
+    run = Run(store=False)
+    commit(plan(run, group_id=group), group_id=group)
+    produce(topic, {0: 3})
+    with pytest.raises(AirflowFailException, match="this run has committed already"):
+        plan(run, group_id=group)
+    assert plan(Run("scheduled__2", store=False), group_id=group)["records"] == 3
+
+
+def test_without_a_memory_a_task_that_has_not_run_before_plans_in_a_cleared_run(topic, group):
+    assert plan(Run(store=False).clear(), group_id=group)["records"] == 7
+
+
+def test_what_a_deleted_run_with_the_same_id_has_committed_is_not_taken_for_this_run_s(topic, group, produce):
+    deleted, run = Run(store=False), Run(store=False, start_date=NOON + timedelta(days=1))
+    commit(plan(deleted, group_id=group), deleted, group_id=group)
+    produce(topic, {0: 3})
+    plan(run, group_id=group)
+    assert plan(run, group_id=group)["records"] == 3
+
+
+# Windows in files.
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_a_file_with_the_window_of_a_deleted_run_with_the_same_id_is_replaced(
+    topic, group, produce, tmp_path, store
+):
+    uri = str(tmp_path / "window.json")
+    deleted, run = Run(store=store), Run(store=store, start_date=NOON + timedelta(days=1))
+    first = plan(deleted, group_id=group, window_file=uri)
+    produce(topic, {0: 3})
+    second = plan(run, group_id=group, window_file=uri)
+    assert second["records"] == first["records"] + 3
+    assert plan(run.clear(), group_id=group, window_file=uri) == second
+
+
+def test_an_iteration_of_a_task_loop_does_not_read_the_window_of_the_one_before(
+    run, topic, group, tmp_path, monkeypatch
+):
+    uri = str(tmp_path / "window.json")
+    plan(run.iteration(0), group_id=group, window_file=uri)
+    with pytest.raises(AirflowFailException, match="holds the window of another run .*iteration=0"):
+        plan(Run().iteration(1), group_id=group, window_file=uri)
+
+
+def test_a_cleared_loop_plans_an_iteration_that_has_not_committed_and_no_other_one(topic, group, produce):
+    # Airflow makes the iterations after a cleared one anew: their first try, with nothing kept.
+    planned = [Run(), Run()]
+    commit(plan(planned[0].iteration(0), group_id=group), planned[0], group_id=group)
+    produce(topic, {0: 3})
+    assert plan(Run().clear().iteration(1), group_id=group)["records"] == 3
+    commit(plan(planned[1].iteration(1), group_id=group), planned[1], group_id=group)
+    produce(topic, {0: 2})
+    with pytest.raises(AirflowFailException, match="this run has committed already"):
+        plan(Run().clear().iteration(1), group_id=group)
+    assert plan(Run().clear().iteration(2), group_id=group)["records"] == 2
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_a_file_keeps_the_window(topic, group, produce, tmp_path, store, holds):
+    run, uri = Run(store=store), f"file://{tmp_path}/windows/1.json"
+    first = plan(run, group_id=group, window_file=uri)
+    assert first["window_file"] == run.xcoms["kafka_offsets.window"] == uri
+    produce(topic, {0: 3})
+    assert plan(run.clear(), group_id=group, window_file=uri) == first
+    assert [file.name for file in (tmp_path / "windows").iterdir()] == ["1.json"]
+    commit(uri, group_id=group)
+    assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
+def test_a_file_of_another_run_is_not_written_over(run, topic, group, tmp_path):
+    uri = str(tmp_path / "window.json")
+    plan(run, group_id=group, window_file=uri)
+    with pytest.raises(AirflowFailException, match="holds the window of another run .*run_id=scheduled__1"):
+        plan(Run("scheduled__2"), group_id=group, window_file=uri)
+
+
+def test_a_file_that_is_gone_is_refused(run, topic, group, tmp_path):
+    file = tmp_path / "window.json"
+    plan(run, group_id=group, window_file=str(file))
+    file.unlink()
+    with pytest.raises(AirflowFailException, match="is gone, where the window of this run was kept"):
+        plan(run.clear(), group_id=group, window_file=str(file))
+    with pytest.raises(AirflowFailException, match="there is no such file"):
+        commit(str(file), group_id=group)
+
+
+def test_a_window_that_is_too_large_for_an_argument_needs_a_file(
+    run, topic, group, tmp_path, monkeypatch, holds
+):
+    monkeypatch.setattr(planning, "MAX_ARGUMENT", 50)
+    with pytest.raises(
+        AirflowFailException, match="one argument of a program holds 128 KiB: set window_file"
+    ):
+        plan(run, group_id=group)
+    uri = str(tmp_path / "window.json")
+    small = plan(run, group_id=group, window_file=uri)
+    assert {"version", "records", "partitions", "source", "window_file"} == set(small)
+    commit(small, group_id=group)
+    assert holds(group) == {0: 10, 1: 4, 2: 0}
+    other = OffsetWindow.parse((tmp_path / "window.json").read_text())
+    files.write_window(uri, OffsetWindow(other.ranges, source={**other.source, "run_id": "scheduled__2"}))
+    with pytest.raises(AirflowFailException, match="holds the window of another run"):
+        commit(small, group_id=group)
+
+
+@pytest.mark.parametrize("limit", [50, 100_000], ids=["XCom has the totals", "XCom has the window"])
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [({}, {"0": 9}, "records=6 in place of 7"), ({"0": 4, "1": 3}, {}, "ranges=.* in place of")],
+    ids=["fewer records", "as many"],
+)
+def test_a_file_that_was_edited_is_refused(
+    run, topic, group, tmp_path, monkeypatch, holds, limit, start, end, said
+):
+    monkeypatch.setattr(planning, "MAX_ARGUMENT", limit)
+    file = tmp_path / "window.json"
+    window = plan(run, group_id=group, window_file=str(file))
+    edited = json.loads(file.read_text())
+    edited["start"][topic] |= start
+    edited["committed"][topic] |= start
+    edited["end"][topic] |= end
+    file.write_text(json.dumps(edited))
+    with pytest.raises(AirflowFailException, match=f"was changed since it was planned: found .*{said}"):
+        commit(window, group_id=group)
+    assert holds(group) == {0: 5, 1: 2, 2: 0}
+    with pytest.raises(AirflowFailException, match="was changed since it was planned"):
+        plan(run.clear(), group_id=group, window_file=str(file))
+
+
+def test_a_file_that_is_gone_is_not_needed_where_xcom_has_the_window(run, topic, group, tmp_path, holds):
+    file = tmp_path / "window.json"
+    window = plan(run, group_id=group, window_file=str(file))
+    file.unlink()
+    commit(window, group_id=group)
+    assert holds(group) == {0: 10, 1: 4, 2: 0}

@@ -1,0 +1,83 @@
+"""Headroom where the records cannot be read in time: a lookup decides, and never says more than is true."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.readings.retention import headrooms
+
+pytestmark = pytest.mark.integration
+
+HOUR = 3_600_000
+DAY = {"retention.ms": str(24 * HOUR)}
+SIX_HOURS = 6 * 3600.0
+
+
+class TooManyRecords(OffsetsClient):
+    """Gets the time of no record before the deadline."""
+
+    def record_times(self, offsets, **_):
+        return {}
+
+
+@pytest.fixture
+def without_times(bootstrap_servers):
+    with TooManyRecords({"bootstrap.servers": bootstrap_servers}, timeout=20) as client:
+        yield client
+
+
+def ago(hours):
+    return int(time.time() * 1000) - int(hours * HOUR)
+
+
+def measure(client, positions, least=SIX_HOURS):
+    return headrooms(client, positions, client.log_ranges(positions), least=least)
+
+
+def test_what_is_enough_and_what_is_not_is_known_without_the_records(without_times, make_topic, produce):
+    topic = make_topic(4, DAY)
+    # One that expires in 4 hours, then one that is new; only the first; only the second; none.
+    produce(topic, {0: 2, 1: 1, 2: 1}, timestamps_ms={0: [ago(20), ago(1)], 1: [ago(20)], 2: [ago(1)]})
+    at = [TopicPartition(topic, number) for number in range(4)]
+    found = measure(without_times, dict.fromkeys(at, 0))
+    assert [found[tp].below(SIX_HOURS) for tp in at] == [True, True, False, False]
+    assert [found[tp].state for tp in at] == ["unknown", "unknown", "time", "none"]
+    assert found[at[0]].reason == "less than 6 h: the time of the oldest unread record could not be read"
+    assert (str(found[at[2]]), found[at[2]].seconds) == (">6 h", SIX_HOURS)
+    after = measure(without_times, {at[0]: 1})[at[0]]
+    assert (after.below(SIX_HOURS), str(after)) == (False, ">6 h")
+
+
+def test_an_old_record_behind_a_new_one_is_kept_with_it(without_times, client, make_topic, produce):
+    tp = TopicPartition(make_topic(1, DAY), 0)
+    produce(tp.topic, {0: 2}, timestamps_ms={0: [ago(1), ago(20)]})
+    # Its own time says less, and a lookup more: both are less than what the broker does.
+    assert measure(client, {tp: 1})[tp].below(SIX_HOURS) is True
+    assert measure(without_times, {tp: 1})[tp].below(SIX_HOURS) is False
+
+
+@pytest.mark.parametrize(
+    ("config", "hours", "below"),
+    [
+        # Bytes may delete earlier, so that time alone never is enough; less than enough it may be.
+        (DAY | {"retention.bytes": "1000000"}, 1, None),
+        (DAY | {"retention.bytes": "1000000"}, 20, True),
+        # Compaction may remove the record that had kept the segment.
+        (DAY | {"cleanup.policy": "compact,delete"}, 1, None),
+        (DAY | {"cleanup.policy": "compact,delete"}, 20, None),
+        # There is nothing that time could decide.
+        ({"retention.ms": "-1", "retention.bytes": "1000000"}, 1, None),
+        ({"retention.ms": "-1"}, 20, False),
+        # More than the topic keeps is never there.
+        ({"retention.ms": str(5 * HOUR)}, 0, True),
+        ({"retention.ms": str(2**63 - 1)}, 20, False),
+    ],
+)
+def test_what_else_deletes_records_is_not_forgotten(without_times, make_topic, produce, config, hours, below):
+    tp = TopicPartition(make_topic(1, config), 0)
+    produce(tp.topic, [{"value": b"x", "key": b"k", "timestamp": ago(hours)}])
+    assert measure(without_times, {tp: 0})[tp].below(SIX_HOURS) is below

@@ -1,0 +1,575 @@
+"""
+A recovery ends in the right state whatever is cleared, given up, killed, or done by others at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from recovery_pipeline import BACK, DONE, ENDS, READ
+from waiting import Store
+
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import (
+    BrokerUnavailableError,
+    GroupMovedError,
+    MoveUnfinishedError,
+    PlanRefusedError,
+)
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.moves import apply as plan_apply
+from airflow_kafka_offsets.moves.write import commit_groups
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+
+pytestmark = pytest.mark.integration
+
+
+# --- a Clear
+
+
+def test_a_commit_that_is_cleared_alone_does_not_drag_the_pipeline_back(pipeline, capsys):
+    receipt = pipeline.run("reset")
+    pipeline.job()
+    pipeline.run("commit")
+    assert pipeline.at() == (ENDS, ENDS)
+    # Airflow clears setup and teardown with it, and not the job.
+    again = pipeline.run("reset", tries=1, states={"job": "success"})
+    assert pipeline.at() == (ENDS, ENDS)
+    assert "Nothing is moved: job succeeded in this run" in capsys.readouterr().out
+    assert (again["changed"], again["after"]) == (0, {pipeline.topic: {"0": 100, "1": 100}})
+    assert again["kafka_config_id"] == receipt["kafka_config_id"] == "kafka_default"
+    pipeline.run("commit", tries=1)
+    assert pipeline.run("restore", tries=1, receipt=again, states=DONE) is None
+    assert pipeline.at() == (ENDS, ENDS)
+    assert receipt["changed"] == 2
+
+
+def test_a_reset_that_is_cleared_with_its_work_moves_again(pipeline):
+    pipeline.run("reset")
+    pipeline.job()
+    pipeline.run("commit")
+    pipeline.run("reset", tries=1)
+    assert pipeline.at() == ({0: 97, 1: 97}, {0: 97, 1: 97})
+
+
+@pytest.mark.parametrize(
+    "states", [{"job": "success", "commit": "success"}, {"commit": "success"}], ids=["alone", "with-the-job"]
+)
+def test_a_reset_that_is_cleared_without_what_comes_after_it_is_refused(pipeline, states):
+    pipeline.run("reset")
+    pipeline.job()
+    pipeline.run("commit")
+    with pytest.raises(AirflowFailException, match=r"commit.* succeeded in this run, and was not cleared"):
+        pipeline.run("reset", tries=1, states=states)
+    assert pipeline.at() == (ENDS, ENDS)
+
+
+def test_a_reset_whose_work_was_never_committed_is_refused_when_it_is_cleared_without_it(pipeline):
+    pipeline.run("reset")
+    pipeline.job()
+    with pytest.raises(AirflowFailException, match="nothing was committed to group .* since the reset"):
+        pipeline.run("reset", tries=1, states={"job": "success"})
+    assert pipeline.at() == (BACK, ENDS)
+
+
+@pytest.mark.parametrize("ran", [False, True], ids=["before-the-job", "after-the-job"])
+def test_a_job_that_is_cleared_before_it_was_committed_does_not_move_the_pipeline_twice(pipeline, ran):
+    first = pipeline.run("reset")
+    if ran:
+        pipeline.job()
+    # Airflow clears the setup with the job.
+    again = pipeline.run("reset", tries=1)
+    assert pipeline.at() == (BACK, BACK)
+    assert (again["before"], again["after"]) == (first["before"], first["after"])
+    assert again["checkpoint"]["before"] == first["checkpoint"]["before"]
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        pipeline.run("restore", receipt=again, states={"job": "failed", "commit": "upstream_failed"})
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_reset_with_other_parameters_keeps_what_was_there_at_first_or_is_refused(pipeline):
+    pipeline.run("reset")
+    with pytest.raises(AirflowFailException, match="moved it before with other parameters"):
+        pipeline.run("reset", tries=1, shift_by=-5)
+    again = pipeline.run("reset", tries=1, shift_by=None, to_offset=40)
+    assert pipeline.at() == ({0: 40, 1: 40}, {0: 40, 1: 40})
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        pipeline.run("restore", receipt=again, states={"job": "failed"})
+    assert pipeline.at() == (READ, READ)
+
+
+# --- a recovery that is given up
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        {"job": "skipped", "commit": "skipped"},
+        {"job": "failed", "commit": "upstream_failed"},
+        {"job": "success", "commit": "skipped"},
+        {"job": "failed", "commit": "skipped"},
+    ],
+    ids=lambda states: "-".join(states.values()),
+)
+def test_a_recovery_that_is_not_finished_is_taken_back_and_is_a_failure(pipeline, states):
+    receipt = pipeline.run("reset")
+    assert pipeline.at() == (BACK, BACK)
+    with pytest.raises(AirflowFailException, match="was not finished .* everything was put back"):
+        pipeline.run("restore", receipt=receipt, states={"reset": "success", **states})
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_recovery_that_was_committed_is_not_taken_back_when_a_later_task_fails(pipeline):
+    receipt = pipeline.run("reset")
+    pipeline.job()
+    pipeline.run("commit")
+    states = {"reset": "success", "job": "success", "commit": "failed"}
+    with pytest.raises(AirflowFailException, match=r"commit: failed.* nothing was put back"):
+        pipeline.run("restore", receipt=receipt, states=states)
+    assert pipeline.at() == (ENDS, ENDS)
+
+
+def test_a_recovery_that_was_committed_is_no_failure_when_a_later_task_is_skipped(pipeline):
+    receipt = pipeline.run("reset")
+    pipeline.job()
+    pipeline.run("commit")
+    states = {"reset": "success", "job": "skipped", "commit": "success"}
+    assert pipeline.run("restore", receipt=receipt, states=states) is None
+    assert pipeline.at() == (ENDS, ENDS)
+
+
+def test_a_reset_forward_that_is_given_up_is_taken_back_although_others_commit(pipeline):
+    receipt = pipeline.run("reset", shift_by=3)
+    other = pipeline.context("commit")
+    other["ti"].run_id = "hourly"
+    pipeline.tasks()["commit"].execute(other)
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        pipeline.run("restore", receipt=receipt, states={"job": "skipped", "commit": "skipped"})
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_restore_that_is_tried_again_fails_again(pipeline):
+    receipt = pipeline.run("reset")
+    states = {"reset": "success", "job": "failed", "commit": "upstream_failed"}
+    for _ in range(2):
+        with pytest.raises(AirflowFailException, match="everything was put back"):
+            pipeline.run("restore", receipt=receipt, states=states)
+        assert pipeline.at() == (READ, READ)
+
+
+def test_a_recovery_that_was_taken_back_is_not_finished_by_its_tasks_alone(pipeline):
+    receipt = pipeline.run("reset")
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        pipeline.run("restore", receipt=receipt, states={"job": "failed", "commit": "upstream_failed"})
+    # Airflow does not clear the setup with one index of a task in a mapped group.
+    pipeline.job()
+    pipeline.run("commit", tries=1)
+    again = pipeline.context("restore", 1, **DONE)
+    again["ti"].try_number = 2
+    with pytest.raises(
+        AirflowFailException, match=r"was taken back by 0002-undo .* the reset has not run since"
+    ):
+        pipeline.tasks(receipt)["restore"].execute(again)
+
+
+def test_without_a_receipt_nothing_is_done_but_a_failure_stays_one(pipeline, capsys):
+    assert pipeline.run("restore", receipt=None, states={"job": "skipped"}) is None
+    assert "Nothing to restore: there is no receipt" in capsys.readouterr().out
+    with pytest.raises(AirflowFailException, match="nothing was put back"):
+        pipeline.run("restore", receipt=None, states={"job": "failed"})
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_job_that_was_only_marked_is_found_out_by_the_commit(pipeline):
+    pipeline.run("reset")
+    with pytest.raises(
+        PlanRefusedError, match="finished no batch since, although there are records to read"
+    ) as no:
+        pipeline.run("commit")
+    assert no.value.retriable
+    pipeline.job()
+    pipeline.run("commit")
+    assert pipeline.at() == (ENDS, ENDS)
+
+
+def test_a_reset_forward_needs_no_batch_before_it_is_committed(pipeline):
+    pipeline.run("reset", shift_by=3)
+    pipeline.run("commit")
+    assert pipeline.at() == ({0: 63, 1: 65}, {0: 63, 1: 65})
+
+
+# --- a reset that stopped between checkpoint and groups
+
+
+@pytest.fixture
+def half_way(pipeline, monkeypatch, broker):
+    """The checkpoint has moved, and the group has not; the group has no commit in partition 1."""
+    group = f"{pipeline.group}-half"
+    broker.commit(group, {TopicPartition(pipeline.topic, 0): READ[0]})
+    pipeline.group, pipeline.names["group_id"] = group, group
+
+    def away(*_, **__):
+        raise BrokerUnavailableError("the broker went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_apply, "commit_groups", away)
+        with pytest.raises(BrokerUnavailableError, match="the checkpoint .* was moved before"):
+            pipeline.run("reset")
+    assert pipeline.at() == ({0: 60}, BACK)
+    return pipeline
+
+
+def test_a_half_done_reset_is_finished_when_it_is_cleared_with_the_images_of_its_first_try(half_way):
+    receipt = half_way.run("reset", tries=1)
+    assert half_way.at() == (BACK, BACK)
+    assert receipt["before"] == {half_way.topic: {"0": 60, "1": None}}
+    assert receipt["checkpoint"]["before"] == {"0": {half_way.topic: {"0": 60, "1": 62}}}
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        half_way.run("restore", receipt=receipt, states={"job": "failed"})
+    assert half_way.at() == ({0: 60, 1: 59}, READ)
+
+
+def test_any_other_move_is_refused_until_a_half_done_one_is_finished(half_way):
+    left = half_way.at()
+    for scenario in ({"shift_by": -5}, {"shift_by": None, "to_offset": "earliest"}):
+        with pytest.raises(
+            MoveUnfinishedError, match=r"move 0001-seek \(run manual__1 of flights.reset, 20"
+        ) as no:
+            half_way.run("reset", tries=1, **scenario)
+        assert no.value.retriable
+    with pytest.raises(MoveUnfinishedError, match="under way, or has stopped half-way"):
+        half_way.run("commit")
+    assert half_way.at() == left
+
+
+def test_a_half_done_move_is_drift(half_way):
+    with pytest.raises(AirflowFailException, match="move 0001-seek .* was begun and not finished"):
+        CheckOffsetDriftOperator(task_id="check", **half_way.names).execute(half_way.context("check"))
+
+
+def test_the_command_line_takes_a_half_done_move_back(half_way, bootstrap_servers, cli):
+    names = (half_way.group, "--checkpoint", half_way.query.location, "--quiet-period", "0")
+    refused = cli(
+        "group", "reset", *names, "--bootstrap-server", bootstrap_servers, "--to-earliest", "--execute"
+    )
+    assert (refused.code, half_way.at()) == (1, ({0: 60}, BACK))
+    assert "--archive 0001-seek' takes it back" in refused.err
+    done = cli(
+        "group",
+        "restore",
+        *names,
+        "--bootstrap-server",
+        bootstrap_servers,
+        "--archive",
+        "0001-seek",
+        "--execute",
+    )
+    assert done.code == 0, done.err
+    assert half_way.at() == ({0: 60}, READ)
+    assert half_way.run("reset", tries=1)["verified"]
+    assert half_way.at() == (BACK, BACK)
+
+
+def test_the_same_command_finishes_what_it_has_begun(pipeline, monkeypatch, cli, bootstrap_servers):
+    names = (pipeline.group, "--checkpoint", pipeline.query.location, "--quiet-period", "0")
+
+    def away(*_, **__):
+        raise BrokerUnavailableError("the broker went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_apply, "commit_groups", away)
+        assert (
+            cli(
+                "group",
+                "reset",
+                *names,
+                "--bootstrap-server",
+                bootstrap_servers,
+                "--shift-by",
+                "-3",
+                "--execute",
+            ).code
+            == 1
+        )
+    assert pipeline.at() == (READ, BACK)
+    assert (
+        cli(
+            "group", "reset", *names, "--bootstrap-server", bootstrap_servers, "--shift-by", "-3", "--execute"
+        ).code
+        == 0
+    )
+    assert pipeline.at() == (BACK, BACK)
+
+
+def test_an_undo_that_stopped_half_way_is_finished_by_the_command_that_its_error_names(
+    half_way, bootstrap_servers, cli, monkeypatch
+):
+    names = (half_way.group, "--bootstrap-server", bootstrap_servers, "--checkpoint", half_way.query.location)
+    undo = ("group", "restore", *names, "--quiet-period", "0", "--execute", "--archive")
+
+    def away(*_, **__):
+        raise BrokerUnavailableError("the broker went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_apply, "commit_groups", away)
+        assert cli(*undo, "0001-seek").code == 1
+    assert half_way.at() == ({0: 60}, READ)
+    with pytest.raises(MoveUnfinishedError, match="--archive 0001-seek' finishes it"):
+        half_way.run("reset", tries=1)
+    assert "is itself an undo, and was not finished" in cli(*undo, "0002-undo").err
+    assert cli(*undo, "0001-seek").code == 0
+    assert half_way.run("reset", tries=1)["verified"]
+    assert half_way.at() == (BACK, BACK)
+
+
+def test_a_retry_after_the_query_has_run_on_plans_from_there_and_can_be_taken_back(half_way):
+    half_way.job()
+    receipt = half_way.run("reset")
+    # The partition without a commit is where the checkpoint is.
+    assert half_way.at() == ({0: 57, 1: 97}, {0: 57, 1: 97})
+    assert receipt["checkpoint"]["before"] == {"0": {half_way.topic: {"0": 100, "1": 100}}}
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        half_way.run("restore", receipt=receipt, states={"job": "failed"})
+    assert half_way.at() == ({0: 60, 1: 97}, ENDS)
+
+
+@pytest.mark.parametrize(
+    "scenario", [{"to_offset": "latest"}, {"by_duration": "PT0S"}], ids=["latest", "ago"]
+)
+def test_another_run_does_not_finish_what_depends_on_the_time(pipeline, monkeypatch, scenario):
+    def away(*_, **__):
+        raise BrokerUnavailableError("the broker went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_apply, "commit_groups", away)
+        with pytest.raises(BrokerUnavailableError):
+            pipeline.run("reset", shift_by=None, **scenario)
+    other = pipeline.context("reset")
+    other["ti"].run_id = "next_day"
+    with pytest.raises(MoveUnfinishedError):
+        pipeline.tasks(shift_by=None, **scenario)["reset"].execute(other)
+    pipeline.run("reset", tries=1, shift_by=None, **scenario)
+    assert pipeline.at() == (ENDS, ENDS)
+
+
+def test_a_move_that_was_given_up_before_it_wrote_lets_nobody_go_back(
+    pipeline, monkeypatch, cli, bootstrap_servers
+):
+    pipeline.run("commit")
+
+    def moved(*_, **__):
+        raise GroupMovedError("the group was committed; nothing was changed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_apply, "_last_check", moved)
+        with pytest.raises(GroupMovedError):
+            pipeline.run("reset")
+    seek = (
+        "checkpoint",
+        "seek",
+        pipeline.query.location,
+        "--shift-by",
+        "-10",
+        "--execute",
+        "--quiet-period",
+        "0",
+    )
+    assert cli(*seek, "--bootstrap-server", bootstrap_servers).code == 0
+    with pytest.raises(AirflowFailException, match="would go backwards"):
+        pipeline.run("commit")
+    assert pipeline.at()[0] == READ
+
+
+def test_a_query_that_runs_on_ends_a_half_done_move_and_the_commit_follows_it(half_way):
+    half_way.job()
+    half_way.run("commit")
+    assert half_way.at() == (ENDS, ENDS)
+
+
+@pytest.mark.parametrize("store", [None, Store()], ids=["without-state", "with-state"])
+def test_a_reset_that_stopped_between_two_groups_moves_neither_twice_when_it_is_cleared(
+    store, recovery_topic, make_topic, produce, new_group, commit, committed, context, monkeypatch
+):
+    topic, other = recovery_topic, make_topic(2)
+    produce(other, ENDS)
+    groups = {topic: new_group(), other: new_group()}
+    for name, group in groups.items():
+        commit(group, name, READ)
+    sent = OffsetsClient.commit
+
+    def away(client, group_id, *args, **options):
+        if group_id == groups[other]:
+            raise BrokerUnavailableError("the broker went away")
+        sent(client, group_id, *args, **options)
+
+    def reset(tries):
+        ti = type(context["ti"])()
+        ti.task_id, ti.max_tries = "reset", tries
+        task = ResetOffsetsOperator(task_id="reset", shift_by=-3, group_id=groups)
+        own: Any = {"ti": ti} | ({} if store is None else {"task_state_store": store})
+        return task.execute(own)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OffsetsClient, "commit", away)
+        with pytest.raises(BrokerUnavailableError, match="written before: group"):
+            reset(0)
+    receipt = reset(1)
+    assert [committed(group, name) for name, group in groups.items()] == [BACK, BACK]
+    if store is not None:
+        assert [each["before"] for each in receipt["groups"]] == [
+            {name: {"0": 60, "1": 62}} for name in groups
+        ]
+    reset(2)
+    assert [committed(group, name) for name, group in groups.items()] == [{0: 54, 1: 56}] * 2
+
+
+# --- a reset beside a commit
+
+
+def test_a_commit_that_a_reset_overtakes_before_it_writes_commits_what_the_reset_has_left(
+    pipeline, monkeypatch
+):
+    reset_between(pipeline, monkeypatch, before=True)
+    pipeline.run("commit")
+    assert pipeline.at() == (BACK, BACK)
+
+
+def test_a_commit_that_a_reset_overtakes_while_it_writes_commits_again(pipeline, monkeypatch):
+    reset_between(pipeline, monkeypatch, before=False)
+    pipeline.run("commit")
+    assert pipeline.at() == (BACK, BACK)
+
+
+def test_a_commit_that_died_after_a_reset_overtook_it_does_not_hold_the_group(pipeline, monkeypatch):
+    with monkeypatch.context() as patch:
+        reset_between(pipeline, patch, before=False, die=True)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run("commit")
+    assert pipeline.at() == (READ, BACK)
+    # Somebody else goes on.
+    other = CommitOffsetsOperator(task_id="commit", **pipeline.names)
+    context = pipeline.context("commit")
+    context["ti"].run_id = "manual__3"
+    other.execute(context)
+    assert pipeline.at() == (BACK, BACK)
+
+
+def test_a_reset_commits_again_over_a_commit_that_came_in_between(pipeline, monkeypatch):
+    written = commit_groups
+
+    def then_a_late_commit(client, plans, metadata, write):
+        written(client, plans, metadata, write)
+        monkeypatch.setattr(plan_apply, "commit_groups", written)
+        late = metadata.__class__(dag="flights", run="late", task="commit", query=metadata.query, move=0)
+        offsets = {TopicPartition(pipeline.topic, number): at for number, at in READ.items()}
+        client.commit(pipeline.group, offsets, late.text())
+
+    monkeypatch.setattr(plan_apply, "commit_groups", then_a_late_commit)
+    pipeline.run("reset")
+    assert pipeline.at() == (BACK, BACK)
+
+
+def test_a_reset_whose_group_moves_while_it_is_prepared_changes_nothing_and_is_tried_again(
+    pipeline, monkeypatch, commit
+):
+    archived = apply_checkpoint_plan
+
+    def after_a_commit(*args, **kwargs):
+        commit(pipeline.group, pipeline.topic, {0: 61})
+        return archived(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_apply, "apply_checkpoint_plan", after_a_commit)
+        with pytest.raises(GroupMovedError, match="while its move was being prepared; nothing was changed"):
+            pipeline.run("reset")
+    assert pipeline.at() == ({0: 61, 1: 62}, READ)
+    receipt = pipeline.run("reset")
+    assert receipt["before"] == {pipeline.topic: {"0": 61, "1": 62}}
+    assert pipeline.at()[0] == {0: 58, 1: 59}
+    found = read_archives(SparkCheckpoint(pipeline.query.location))
+    assert [(each.done, each.undone) for each in found] == [(False, True), (True, False)]
+
+
+def reset_between(pipeline, patch, *, before, die=False):
+    """
+    Reset the pipeline right before the first commit of its position is written, or right after it was
+    planned.
+    """
+    written = commit_groups
+
+    def commit(client, plans, metadata, write):
+        patch.setattr(plan_apply, "commit_groups", written)
+        # The commit has read the checkpoint, and seen no move.
+        other = pipeline.context("reset")
+        other["ti"].run_id = "manual__2"
+        pipeline.tasks()["reset"].execute(other)
+        if not before:
+            offsets = {tp: offset for plan in plans for tp, offset in plan.after.items()}
+            client.commit(pipeline.group, offsets, metadata.text())
+            if die:
+                raise KeyboardInterrupt
+            return {}
+        return written(client, plans, metadata, write)
+
+    patch.setattr(plan_apply, "commit_groups", commit)
+
+
+# --- a right that is missing
+
+
+@pytest.fixture(scope="module")
+def secured(secured_kafka, make_topic, produce):
+    """Two topics on a broker with ACLs."""
+    topics = [make_topic(1, on=secured_kafka.plain) for _ in range(2)]
+    for topic in topics:
+        produce(topic, {0: 10}, on=secured_kafka.plain)
+    return secured_kafka, topics
+
+
+@pytest.mark.parametrize("missing", ["group", "topic"])
+def test_a_right_that_is_missing_is_found_before_the_first_write(
+    missing, secured, new_group, new_query, context, monkeypatch
+):
+    kafka, (orders, paid) = secured
+    group = new_group()
+    query = new_query({orders: {0: 8}, paid: {0: 8}})
+    grants = [("group", group, "Read"), ("topic", orders, "Read"), ("topic", paid, "Read")]
+    lost = grants[0] if missing == "group" else grants[2]
+    rights = [
+        (kind, name, "Describe") if grant == lost else grant for grant in grants for kind, name, _ in [grant]
+    ]
+    user = kafka.user("mover", *rights)
+
+    def connect(config):
+        connection = {"conn_type": "kafka", "extra": config}
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
+
+    connect(user)
+    names = {"group_id": group, "checkpoint_location": query.location}
+    before = query.files()
+    reset = ResetOffsetsOperator(task_id="reset", to_offset="earliest", quiet_period=0, **names)
+    with pytest.raises(AirflowFailException, match=rf"grant it Read on the {missing}.*nothing was changed"):
+        reset.execute(context)
+    assert query.files() == before
+    with pytest.raises(AirflowFailException, match=rf"grant it Read on the {missing}.*nothing was changed"):
+        CommitOffsetsOperator(task_id="commit", **names).execute(context)
+    connect({"bootstrap.servers": kafka.plain})
+    assert kafka_commits(kafka.plain, group, [orders, paid]) == [None, None]
+    connect(user)
+    kafka.grant(user, lost)
+    assert reset.execute(context)["verified"]
+    assert kafka_commits(kafka.plain, group, [orders, paid]) == [0, 0]
+
+
+def kafka_commits(servers, group, topics):
+    with OffsetsClient({"bootstrap.servers": servers}) as client:
+        found = client.committed(group, [TopicPartition(topic, 0) for topic in topics])
+    return [commit and commit.offset for _, commit in sorted(found.items())]

@@ -1,0 +1,378 @@
+"""
+A recovery is over when the world says so: group and checkpoint have passed where they were, whatever the
+states of its tasks say.
+"""
+
+from __future__ import annotations
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from recovery_pipeline import BACK, DONE, ENDS, READ
+
+from airflow_kafka_offsets.checkpoint.archive import read_archives
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+
+pytestmark = pytest.mark.integration
+
+
+def archives(pipeline):
+    """{name: whether it was taken back}."""
+    return {each.name: each.undone for each in read_archives(SparkCheckpoint(pipeline.query.location))}
+
+
+def other_run(pipeline, task, run_id="hourly"):
+    context = pipeline.context(task)
+    context["ti"].dag_id, context["ti"].run_id = "others", run_id
+    return context
+
+
+def restored_by_another(pipeline, receipt):
+    return RestoreOffsetsOperator(
+        task_id="restore", receipt=receipt, when="always", quiet_period=0, **pipeline.names
+    ).execute(other_run(pipeline, "restore"))
+
+
+# --- work that was only marked
+
+
+def test_a_job_that_died_in_its_batch_and_was_marked_is_not_finished(pipeline):
+    receipt = pipeline.run("reset")
+    pipeline.query.plan(2, {pipeline.topic: ENDS})
+    with pytest.raises(AirflowFailException, match=r"is at 57 on .*-0, before 60.*: everything was put back"):
+        pipeline.run("restore", receipt=receipt, states=DONE)
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_commit_after_a_batch_that_was_only_begun_is_refused(pipeline):
+    pipeline.run("reset")
+    pipeline.query.plan(2, {pipeline.topic: ENDS})
+    with pytest.raises(PlanRefusedError, match="finished no batch since"):
+        pipeline.run("commit")
+    assert pipeline.at() == (BACK, BACK)
+
+
+def test_a_job_that_read_only_a_part_is_taken_back(pipeline):
+    receipt = pipeline.run("reset")
+    pipeline.query.run(2, {pipeline.topic: {0: 58, 1: 100}})
+    pipeline.run("commit")
+    with pytest.raises(AirflowFailException, match=r"is at 58 on .*-0, before 60.*: everything was put back"):
+        pipeline.run("restore", receipt=receipt, states=DONE)
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_reset_forward_whose_job_was_marked_is_taken_back(pipeline):
+    receipt = pipeline.run("reset", shift_by=3)
+    with pytest.raises(
+        AirflowFailException, match="finished no batch since the reset.*everything was put back"
+    ):
+        pipeline.run("restore", receipt=receipt, states=DONE)
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_reset_to_the_end_of_the_log_needs_no_batch(pipeline):
+    receipt = pipeline.run("reset", shift_by=None, to_offset="latest")
+    pipeline.run("commit")
+    assert pipeline.run("restore", receipt=receipt, states=DONE) is None
+    assert pipeline.at() == (ENDS, ENDS)
+
+
+def test_a_recovery_without_a_commit_puts_the_group_back_and_leaves_the_checkpoint_that_has_gone_on(pipeline):
+    receipt = pipeline.run("reset")
+    pipeline.job()
+    with pytest.raises(AirflowFailException) as failed:
+        pipeline.run("restore", receipt=receipt, states=DONE)
+    location = pipeline.query.location
+    assert f"(group {pipeline.group!r} is at 57 on {pipeline.topic}-0, before 60" in str(failed.value)
+    assert (
+        f"put back: group {pipeline.group!r}; not put back: checkpoint {location} has passed where it was"
+        in str(failed.value)
+    )
+    assert pipeline.at() == (READ, ENDS)
+
+
+def test_a_commit_of_some_topics_alone_does_not_finish_the_others(pipeline):
+    receipt = pipeline.run("reset")
+    pipeline.job()
+    names = pipeline.names | {"topics": f"{pipeline.topic}:0"}
+    CommitOffsetsOperator(task_id="commit", **names).execute(pipeline.context("commit"))
+    with pytest.raises(AirflowFailException, match=r"is at 59 on .*-1, before 62\).*put back: group"):
+        pipeline.run("restore", receipt=receipt, states=DONE)
+    assert pipeline.at() == ({0: 100, 1: 62}, ENDS)
+
+
+def test_a_group_that_was_renamed_meanwhile_is_named_and_is_not_put_back(pipeline):
+    receipt = pipeline.run("reset")
+    pipeline.job()
+    pipeline.names["group_id"] = "renamed"
+    pipeline.run("commit")
+    with pytest.raises(AirflowFailException) as failed:
+        pipeline.run("restore", receipt=receipt, states=DONE)
+    assert "nothing was put back" in str(failed.value)
+    assert f"group {pipeline.group!r} is not put back: group_id names renamed" in str(failed.value)
+    assert pipeline.at() == (BACK, ENDS)
+
+
+# --- a reset that was taken back, or followed by another one
+
+
+@pytest.mark.parametrize("states", [DONE, DONE | {"job": "failed"}], ids=["marked", "failed"])
+def test_a_reset_that_another_dag_has_taken_back_is_not_finished(pipeline, states):
+    receipt = pipeline.run("reset")
+    restored_by_another(pipeline, receipt)
+    with pytest.raises(
+        AirflowFailException,
+        match=r"nothing was put back: .*move 0001-seek .* was taken back by 0002-undo \(run hourly of "
+        r"others.restore.*nothing was read again",
+    ):
+        pipeline.run("restore", receipt=receipt, states=states)
+    assert pipeline.at() == (READ, READ)
+    assert archives(pipeline) == {"0001-seek": True, "0002-undo": False}
+
+
+def test_a_reset_that_was_taken_back_is_not_finished_by_the_next_regular_run(pipeline):
+    receipt = pipeline.run("reset")
+    restored_by_another(pipeline, receipt)
+    pipeline.job()
+    pipeline.tasks()["commit"].execute(other_run(pipeline, "commit"))
+    with pytest.raises(AirflowFailException, match="nothing was put back.*nothing was read again"):
+        pipeline.run("restore", receipt=receipt, states=DONE)
+    assert pipeline.at() == (ENDS, ENDS)
+
+
+def test_a_reset_that_the_command_line_has_taken_back_is_not_finished(pipeline, cli, bootstrap_servers):
+    receipt = pipeline.run("reset")
+    names = (pipeline.group, "--checkpoint", pipeline.query.location, "--bootstrap-server", bootstrap_servers)
+    undo = cli("group", "restore", *names, "--archive", "0001-seek", "--quiet-period", "0", "--execute")
+    assert undo.code == 0, undo.err
+    with pytest.raises(
+        AirflowFailException, match="taken back by 0002-undo .airflow-kafka-offsets group restore"
+    ):
+        pipeline.run("restore", receipt=receipt, states=DONE)
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_move_that_another_run_has_made_since_is_not_undone(pipeline):
+    receipt = pipeline.run("reset")
+    restored_by_another(pipeline, receipt)
+    ResetOffsetsOperator(task_id="reset", to_offset=30, quiet_period=0, **pipeline.names).execute(
+        other_run(pipeline, "reset", "live")
+    )
+    with pytest.raises(AirflowFailException, match="nothing was put back"):
+        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+    assert pipeline.at() == ({0: 30, 1: 30}, {0: 30, 1: 30})
+
+
+@pytest.mark.parametrize("works", [False, True], ids=["moved", "at-work"])
+def test_a_newer_move_of_another_run_is_left_alone_with_what_that_run_has_committed(pipeline, works):
+    receipt = pipeline.run("reset")
+    live = ResetOffsetsOperator(task_id="reset", to_offset=30, quiet_period=0, **pipeline.names)
+    live.execute(other_run(pipeline, "reset", "live"))
+    at = {0: 30, 1: 30}
+    if works:
+        at = {0: 40, 1: 40}
+        pipeline.query.run(2, {pipeline.topic: at})
+        pipeline.tasks()["commit"].execute(other_run(pipeline, "commit", "live"))
+    with pytest.raises(
+        AirflowFailException, match=r"was moved again by 0002-seek \(run live of others.reset"
+    ):
+        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+    assert pipeline.at() == (at, at)
+    assert archives(pipeline) == {"0001-seek": False, "0002-seek": False}
+
+
+def test_a_group_without_a_checkpoint_that_another_dag_has_put_back_is_not_finished(pipeline, committed):
+    pipeline.names.pop("checkpoint_location")
+    with_group = {"task_id": "restore", **pipeline.names}
+    reset = ResetOffsetsOperator(task_id="reset", shift_by=-3, topics=pipeline.topic, **pipeline.names)
+    receipt = reset.execute(pipeline.context("reset"))
+    other = RestoreOffsetsOperator(receipt=receipt, when="always", **with_group)
+    other.execute(other_run(pipeline, "restore"))
+    restore = pipeline.tasks(receipt, group_only=True)["restore"]
+    with pytest.raises(
+        AirflowFailException, match="was moved again or taken back on .* by run hourly of others"
+    ):
+        restore.execute(pipeline.context("restore", **DONE))
+    assert committed(pipeline.group, pipeline.topic) == READ
+
+
+# --- a pipeline that was edited in mid-run
+
+
+@pytest.mark.parametrize("edited", ["left-out", "another"])
+def test_a_checkpoint_that_the_restore_no_longer_names_is_named_and_the_group_is_put_back(
+    edited, pipeline, new_query, committed
+):
+    receipt = pipeline.run("reset")
+    query = pipeline.query
+    if edited == "another":
+        pipeline.names["checkpoint_location"] = new_query({pipeline.topic: READ}).location
+    else:
+        del pipeline.names["checkpoint_location"]
+    restore = pipeline.tasks(receipt, group_only=edited == "left-out")["restore"]
+    with pytest.raises(AirflowFailException) as failed:
+        restore.execute(pipeline.context("restore", **DONE | {"job": "failed"}))
+    assert f"put back: group {pipeline.group!r}; not put back: checkpoint {query.location}" in str(
+        failed.value
+    )
+    assert "everything" not in str(failed.value)
+    assert (committed(pipeline.group, pipeline.topic), query.stands()) == (READ, BACK)
+
+
+def test_a_checkpoint_that_was_replaced_is_named_and_the_group_is_put_back(pipeline):
+    receipt = pipeline.run("reset")
+    pipeline.query.write("metadata", '{"id": "99999999-0000-0000-0000-000000000000"}')
+    with pytest.raises(
+        AirflowFailException, match=r"put back: group .*; not put back: .* was replaced since"
+    ):
+        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+    assert pipeline.at() == (READ, BACK)
+
+
+def test_an_earlier_move_of_the_same_run_that_a_renamed_reset_has_left_is_named(pipeline):
+    pipeline.run("reset")
+    renamed = pipeline.context("reset_again")
+    reset = ResetOffsetsOperator(task_id="reset_again", shift_by=-3, quiet_period=0, **pipeline.names)
+    receipt = reset.execute(renamed)
+    with pytest.raises(AirflowFailException, match=r"not put back: .* move 0001-seek .* of the same run"):
+        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+    assert pipeline.at() == (BACK, BACK)
+
+
+# --- a restore that is tried again
+
+
+@pytest.mark.parametrize(
+    "policy", [{}, {"pending_batch": "discard", "sink": "idempotent"}], ids=["fail", "discard"]
+)
+@pytest.mark.parametrize("gone_on", [False, True], ids=["at-once", "gone-on"])
+def test_a_restore_that_is_tried_again_after_it_was_done_changes_nothing(pipeline, policy, gone_on):
+    pipeline.query.plan(2, {pipeline.topic: ENDS})
+    receipt = pipeline.run("reset", pending_batch="discard", sink="idempotent")
+    restore = RestoreOffsetsOperator(
+        task_id="restore", receipt=receipt, when="always", quiet_period=0, **pipeline.names, **policy
+    )
+    first = restore.execute(pipeline.context("restore"))
+    assert first is not None
+    if gone_on:
+        pipeline.query.run(2, {pipeline.topic: ENDS})
+        pipeline.run("commit")
+        pipeline.query.plan(3, {pipeline.topic: ENDS})
+    files, at = pipeline.query.files(), pipeline.at()
+    assert "offsets/2" in files
+    again = restore.execute(pipeline.context("restore"))
+    assert (pipeline.query.files(), pipeline.at()) == (files, at)
+    assert again is not None
+    same = ("group_id", "before", "after", "changed", "verified", "plan_only")
+    assert {name: again[name] for name in same} == {name: first[name] for name in same}
+    assert again["checkpoint"].items() <= first["checkpoint"].items()
+
+
+def test_a_teardown_that_is_tried_again_after_it_was_done_says_the_same(pipeline):
+    pipeline.query.plan(2, {pipeline.topic: ENDS})
+    receipt = pipeline.run("reset", pending_batch="discard", sink="idempotent")
+    for _ in range(2):
+        with pytest.raises(AirflowFailException, match=": everything was put back"):
+            pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+        assert pipeline.at() == (READ, READ)
+        assert "offsets/2" in pipeline.query.files()
+    assert archives(pipeline) == {"0001-seek": True, "0002-undo": False}
+
+
+# --- where Airflow gives no teardown a chance
+
+
+def test_a_recovery_that_was_left_is_drift_and_the_commit_and_the_next_reset_name_it(pipeline, caplog):
+    receipt = pipeline.run("reset")
+    check = CheckOffsetDriftOperator(task_id="check", **pipeline.names)
+    with pytest.raises(
+        AirflowFailException,
+        match=r"recovery 0001-seek \(run manual__1 of flights.reset, .*\) is neither finished nor taken "
+        r"back: checkpoint .* is at 57 on .*--archive 0001-seek --execute'",
+    ):
+        check.execute(other_run(pipeline, "check"))
+    caplog.clear()
+    pipeline.tasks()["commit"].execute(other_run(pipeline, "commit"))
+    assert "is neither finished nor taken back" in caplog.text
+    caplog.clear()
+    other = ResetOffsetsOperator(task_id="reset", to_offset=30, quiet_period=0, **pipeline.names)
+    other.execute(other_run(pipeline, "reset"))
+    assert "is neither finished nor taken back" in caplog.text
+    assert receipt["checkpoint"]["archive"] == "0001-seek"
+
+
+def test_a_recovery_whose_group_was_left_behind_is_drift(pipeline, broker):
+    pipeline.run("reset")
+    pipeline.job()
+    with pytest.raises(AirflowFailException, match=r"neither finished nor taken back: group .* is at 57"):
+        CheckOffsetDriftOperator(task_id="check", **pipeline.names).execute(other_run(pipeline, "check"))
+
+
+def test_a_recovery_that_is_finished_or_taken_back_is_no_drift(pipeline, caplog):
+    check = CheckOffsetDriftOperator(task_id="check", **pipeline.names)
+    receipt = pipeline.run("reset")
+    pipeline.query.run(2, {pipeline.topic: {0: 58, 1: 60}})
+    pipeline.run("commit")
+    assert "neither finished" not in caplog.text  # its own commit
+    with pytest.raises(AirflowFailException):
+        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+    check.execute(other_run(pipeline, "check"))
+    pipeline.run("reset", tries=1)
+    pipeline.job(3)
+    pipeline.run("commit", tries=1)
+    check.execute(other_run(pipeline, "check"))
+
+
+def test_a_reset_without_a_teardown_is_no_recovery(pipeline):
+    ResetOffsetsOperator(task_id="reset", shift_by=-3, quiet_period=0, **pipeline.names).execute(
+        pipeline.context("reset")
+    )
+    check = CheckOffsetDriftOperator(task_id="check", **pipeline.names)
+    check.execute(other_run(pipeline, "check"))
+
+
+@pytest.mark.parametrize("ends", ["finished", "failed"])
+def test_a_run_that_is_cleared_in_the_middle_of_a_batch_goes_on(pipeline, ends):
+    first = pipeline.run("reset")
+    pipeline.query.plan(2, {pipeline.topic: ENDS})
+    again = pipeline.run("reset", tries=1)
+    assert pipeline.at() == (BACK, BACK)
+    assert again["checkpoint"] == first["checkpoint"]
+    assert again["before"] == first["before"]
+    if ends == "finished":
+        pipeline.job()
+        pipeline.run("commit")
+        assert pipeline.run("restore", receipt=again, states=DONE) is None
+        assert pipeline.at() == (ENDS, ENDS)
+    else:
+        with pytest.raises(AirflowFailException, match="everything was put back"):
+            pipeline.run("restore", receipt=again, states=DONE | {"job": "failed"})
+        assert pipeline.at() == (READ, READ)
+        assert archives(pipeline)["0001-seek"]
+
+
+def test_a_run_that_is_cleared_after_one_batch_and_in_the_next_is_refused_with_the_way_out(
+    pipeline, cli, bootstrap_servers
+):
+    pipeline.run("reset")
+    pipeline.query.run(2, {pipeline.topic: {0: 58, 1: 60}})
+    pipeline.query.plan(3, {pipeline.topic: ENDS})
+    with pytest.raises(AirflowFailException, match="batch 3 was begun and not finished") as refused:
+        pipeline.run("reset", tries=1)
+    command = str(refused.value).partition("'airflow-kafka-offsets ")[2].partition("'")[0]
+    command = command.replace("GROUP", pipeline.group).replace("SINK", "idempotent")
+    done = cli(*command.split(), "--quiet-period", "0", "--bootstrap-server", bootstrap_servers)
+    assert done.code == 0, done.err
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_drift_check_of_some_partitions_does_not_ask_for_the_others(pipeline):
+    pipeline.run("reset")
+    pipeline.job()
+    pipeline.run("commit")
+    names = pipeline.names | {"topics": f"{pipeline.topic}:0"}
+    CheckOffsetDriftOperator(task_id="check", **names).execute(other_run(pipeline, "check"))

@@ -1,0 +1,264 @@
+"""What a gate and a check of drift do about records that retention deletes soon."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+from waiting import WAYS, Store, TaskInstance, deferred, end_of, wait_by
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+
+pytestmark = pytest.mark.integration
+
+KEPT = {"retention.ms": "86400000"}
+
+
+@pytest.fixture
+def context():
+    return {"ti": TaskInstance(), "task_state_store": Store()}
+
+
+@pytest.fixture
+def group(new_group):
+    return new_group()
+
+
+def gate(group, **parameters):
+    return ConsumerGroupLagSensor(task_id="gate", group_id=group, **{"min_headroom": "PT6H"} | parameters)
+
+
+def reading_of(sensor):
+    looked = sensor.poke({})
+    sensor._close()
+    return looked.is_done, looked.xcom_value
+
+
+@pytest.fixture
+def behind(group, make_topic, produce, commit):
+    """A group whose oldest unread record expires in an hour, and the one after it in 20 hours."""
+    with_times = make_topic(1, KEPT)
+    produce(with_times, {0: 2}, timestamps_ms={0: [ago(23), ago(4)]})
+    commit(group, with_times, {0: 0})
+    return with_times
+
+
+def ago(hours):
+    return int((time.time() - hours * 3600) * 1000)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_headroom_is_waited_for_in_each_way_with_the_same_result(way, behind, group, commit, context):
+    value = wait_by(way, lambda **more: gate(group, **more), context, lambda: commit(group, behind, {0: 1}))
+    assert value["headroom"] == pytest.approx(20 * 3600, abs=60)
+    assert value["headroom_state"] == "time"
+    (partition,) = value["partitions"]
+    assert partition["headroom"] == value["headroom"]
+    assert (partition["headroom_state"], partition["headroom_reason"]) == ("time", None)
+    assert "time_lag" not in partition
+
+
+def test_a_headroom_that_shrinks_is_no_change(behind, group, capsys):
+    sensor = gate(group)
+    first = sensor.poke({}).xcom_value["headroom"]
+    time.sleep(1)  # the time runs
+    assert sensor.poke({}).xcom_value["headroom"] < first
+    sensor._close()
+    assert capsys.readouterr().out.count("total lag 2") == 1
+
+
+def test_it_goes_together_with_the_other_thresholds(behind, group, commit):
+    done, value = reading_of(gate(group, max_time_lag="PT1H", max_lag=5))
+    assert not done
+    assert value["headroom"] == pytest.approx(3600, abs=60)
+    assert value["time_lag"] == pytest.approx(23 * 3600, abs=60)
+    commit(group, behind, {0: 2})
+    done, value = reading_of(gate(group, max_time_lag="PT1H", max_lag=5))
+    assert done
+    assert (value["headroom"], value["headroom_state"], value["time_lag"]) == (None, "none", 0)
+
+
+@pytest.mark.parametrize(
+    ("config", "state", "opens"),
+    [
+        ({"cleanup.policy": "compact"}, "none", True),
+        ({"retention.ms": "-1"}, "none", True),
+        ({"retention.bytes": "1000000"}, "unknown", False),
+    ],
+)
+def test_a_gate_is_never_green_without_a_reason(
+    group, make_topic, produce, commit, config, state, opens, capsys
+):
+    topic = make_topic(1, config)
+    produce(topic, [{"value": b"x", "key": b"k"}])
+    commit(group, topic, {0: 0})
+    done, value = reading_of(gate(group))
+    assert (done, value["headroom_state"]) == (opens, state)
+    if state == "unknown":
+        assert f"headroom of {topic}-0 is unknown: retention.bytes=1000000" in capsys.readouterr().out
+        commit(group, topic, {0: 1})
+        assert reading_of(gate(group))[0]
+
+
+def test_records_that_are_lost_hold_the_gate_until_they_are_passed(
+    group, bootstrap_servers, make_topic, produce, commit
+):
+    topic = make_topic(1)
+    produce(topic, {0: 5})
+    commit(group, topic, {0: 2})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for done in admin.delete_records([ClientPartition(topic, 0, 5)]).values():
+        done.result(20)
+    opened, value = reading_of(gate(group))
+    assert (opened, value["headroom"], value["headroom_state"], value["lost"]) == (False, 0, "lost", 3)
+    commit(group, topic, {0: 5})
+    assert reading_of(gate(group))[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_group_of_which_no_record_is_read_in_time_waits_as_long_as_it_must(
+    way, behind, group, commit, context, monkeypatch, capsys
+):
+    monkeypatch.setattr(OffsetsClient, "record_times", lambda *_, **__: {})
+    value = wait_by(way, lambda **more: gate(group, **more), context, lambda: commit(group, behind, {0: 1}))
+    assert (value["headroom"], value["headroom_state"]) == (6 * 3600, "time")
+    assert value["partitions"][0]["headroom_reason"].startswith("at least 6 h: the time of the oldest")
+    if way == "poke":
+        why = f"headroom of {behind}-0 is unknown: less than 6 h: the time of the oldest unread record"
+        assert why in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_right_that_is_missing_fails_the_gate_at_once(
+    secured_kafka, make_topic, produce, group, monkeypatch, context, deferrable
+):
+    topic = make_topic(1, on=secured_kafka.plain)
+    produce(topic, {0: 1}, on=secured_kafka.plain)
+    user = secured_kafka.user("ann", ("topic", topic, "Read"), ("group", group, "Read"))
+    with OffsetsClient(user) as client:
+        client.commit(group, {TopicPartition(topic, 0): 0})
+    connection = json.dumps({"conn_type": "kafka", "extra": user})
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", connection)
+    says = f"settings of topic '{topic}'.*grant it DescribeConfigs on the topics"
+    with pytest.raises(AirflowFailException, match=says):
+        gate(group, topics=topic, deferrable=deferrable).execute(context)
+    secured_kafka.grant(user, ("topic", topic, "DescribeConfigs"))
+    assert reading_of(gate(group, topics=topic))[0]
+    if deferrable:  # a right that is revoked during the wait ends it too
+        trigger = deferred(gate(group, topics=topic, min_headroom="P30D", deferrable=True), context)
+        secured_kafka.revoke(user, ("topic", topic, "DescribeConfigs"))
+        event = end_of(trigger)
+        assert event["status"] == "failed"
+        assert "grant it DescribeConfigs on the topics" in event["message"]
+
+
+# -- drift --
+
+
+@pytest.mark.parametrize(
+    ("hours", "verdict", "says"),
+    [
+        (6, "expiring", r"expiring on 1 of 1 partitions \(.* left\).*run the query now"),
+        (0.5, None, ""),
+    ],
+)
+def test_a_pipeline_with_too_little_headroom_has_drifted(behind, group, new_query, hours, verdict, says):
+    task = CheckOffsetDriftOperator(
+        task_id="t",
+        group_id=group,
+        checkpoint_location=new_query({behind: {0: 0}}).location,
+        min_headroom=hours * 3600,
+    )
+    context: Any = {"ti": TaskInstance()}
+    if verdict is None:
+        report = task.execute(context)
+    else:
+        with pytest.raises(AirflowFailException, match=says):
+            task.execute(context)
+        report = context["ti"].xcoms["return_value"]
+    (found,) = report["pipelines"][0]["groups"]
+    assert found["verdicts"] == {verdict or "in step": 1}
+    assert found["headroom"] == pytest.approx(3600, abs=60)
+    assert found["partitions"][0]["headroom_state"] == "time"
+
+
+def test_a_headroom_that_is_not_known_is_drift(group, make_topic, produce, commit, new_query):
+    topic = make_topic(1, {"retention.bytes": "1000000"})
+    produce(topic, {0: 5})
+    commit(group, topic, {0: 2})
+    names = {"group_id": group, "checkpoint_location": new_query({topic: {0: 2}}).location}
+    context: Any = {"ti": TaskInstance()}
+    assert not CheckOffsetDriftOperator(task_id="t", **names).execute(context)["drifted"]
+    with pytest.raises(AirflowFailException, match="headroom unknown on 1 of 1 .*retention.bytes=1000000"):
+        CheckOffsetDriftOperator(task_id="t", min_headroom=60, **names).execute(context)
+
+
+@pytest.mark.parametrize(
+    ("rights", "says"),
+    [
+        (["Read"], "grant it DescribeConfigs on the topics"),
+        (["Describe", "DescribeConfigs"], "grant it Read on the topics"),
+        (["Read", "DescribeConfigs"], None),
+    ],
+)
+def test_without_a_right_no_pipeline_is_in_step(
+    secured_kafka, make_topic, produce, group, new_query, monkeypatch, rights, says
+):
+    topic = make_topic(1, KEPT, on=secured_kafka.plain)
+    produce(topic, {0: 1}, on=secured_kafka.plain)
+    owner = secured_kafka.user("owner", ("topic", topic, "Read"), ("group", group, "Read"))
+    with OffsetsClient(owner) as client:
+        client.commit(group, {TopicPartition(topic, 0): 0})
+    user = secured_kafka.user("ann", *(("topic", topic, right) for right in rights), ("group", group, "Read"))
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": user}))
+    names = {"group_id": group, "checkpoint_location": new_query({topic: {0: 0}}).location}
+    task = CheckOffsetDriftOperator(task_id="t", min_headroom=60, **names)
+    if says is None:
+        assert not task.execute({"ti": TaskInstance()})["drifted"]
+    else:
+        with pytest.raises(AirflowFailException, match=says):
+            task.execute({"ti": TaskInstance()})
+
+
+def test_bytes_and_time_together_expire_by_whichever_is_known(group, make_topic, produce, commit, new_query):
+    topic = make_topic(1, KEPT | {"retention.bytes": "1000000"})
+    produce(topic, {0: 1}, timestamps_ms={0: [ago(20)]})
+    commit(group, topic, {0: 0})
+    names = {"group_id": group, "checkpoint_location": new_query({topic: {0: 0}}).location}
+    for hours, verdict in ((6, "expiring"), (1, "headroom unknown")):
+        context: Any = {"ti": TaskInstance()}
+        with pytest.raises(AirflowFailException, match=f"{verdict} on 1 of 1"):
+            CheckOffsetDriftOperator(task_id="t", min_headroom=hours * 3600, **names).execute(context)
+        (found,) = context["ti"].xcoms["return_value"]["pipelines"][0]["groups"]
+        assert (found["headroom"], found["headroom_state"]) == (None, "unknown")
+
+
+def test_the_settings_of_all_topics_of_a_pipeline_are_one_question(
+    make_topic, new_group, commit, new_query, monkeypatch
+):
+    asked = []
+    settings = OffsetsClient.topic_settings
+
+    def count(client, topics):
+        asked.append(set(topics))
+        return settings(client, topics)
+
+    monkeypatch.setattr(OffsetsClient, "topic_settings", count)
+    topics = [make_topic(1, KEPT) for _ in range(3)]
+    groups = {topic: new_group() for topic in topics}
+    for topic, name in groups.items():
+        commit(name, topic, {0: 0})
+    location = new_query({topic: {0: 0} for topic in topics}).location
+    task = CheckOffsetDriftOperator(
+        task_id="t", group_id=groups, checkpoint_location=location, min_headroom=60
+    )
+    assert not task.execute({"ti": TaskInstance()})["drifted"]
+    assert asked == [set(topics)]

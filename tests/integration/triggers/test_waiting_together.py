@@ -1,0 +1,360 @@
+"""Many waits that share one thread: what they cost, and that none of them spoils the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from contextlib import AsyncExitStack, aclosing
+from typing import Any
+
+import pytest
+from deadlines import until, until_async
+from waiting import again
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import BrokerUnavailableError, UnknownTopicPartitionError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.triggers import poll, shared_poller
+from airflow_kafka_offsets.triggers.poll import polls
+from airflow_kafka_offsets.triggers.poll_request import PollRequest
+from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
+from airflow_kafka_offsets.waits.lag import LagWait
+from airflow_kafka_offsets.waits.reached import ReachedWait
+from airflow_kafka_offsets.waits.wait import Reading
+
+pytestmark = pytest.mark.integration
+
+DEADLINE = 30.0
+
+
+class CountingClient(OffsetsClient):
+    """Notes what it is asked."""
+
+    def __init__(self, *arguments, **parameters):
+        super().__init__(*arguments, **parameters)
+        self.asked = []
+
+    def committed(self, group_id, partitions):
+        self.asked.append(("committed", group_id))
+        return super().committed(group_id, partitions)
+
+    def committed_groups(self, wanted, **parameters):
+        self.asked.append(("committed_groups", len(wanted)))
+        return super().committed_groups(wanted, **parameters)
+
+    def log_ranges(self, partitions, **parameters):
+        self.asked.append(("log_ranges", len(set(partitions))))
+        return super().log_ranges(partitions, **parameters)
+
+    def partitions(self, topics=None):
+        self.asked.append(("partitions", tuple(topics or ())))
+        return super().partitions(topics)
+
+
+@pytest.fixture
+def clients(monkeypatch):
+    """The clients that the pollers make."""
+    made = []
+
+    def make(config):
+        made.append(CountingClient(config, timeout=5))
+        return made[-1]
+
+    monkeypatch.setattr(poll, "_open", make)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+
+    def left():
+        ours = ("kafka offsets of", "read checkpoint")
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith(ours)]
+
+    until(lambda: not left(), "the threads to end")
+    assert poll._pollers == {}
+
+
+@pytest.fixture
+def groups(new_group, make_topic, produce, commit):
+    """groups(3, 2) -> three groups, each 5 behind in two topics of its own."""
+
+    def make(count, topics=1):
+        names = [make_topic(partitions=1) for _ in range(topics)]
+        for name in names:
+            produce(name, {0: 5})
+        made = [new_group() for _ in range(count)]
+        for group in made:
+            for name in names:
+                commit(group, name, {0: 0})
+        return made, names
+
+    return make
+
+
+def poll_for(waits, times, interval=1.0):
+    """Poll for waits so many times; return the outcomes of each."""
+
+    async def run():
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(aclosing(polls(wait, interval))) for wait in waits]
+
+            async def take(stream):
+                return [await asyncio.wait_for(anext(stream), DEADLINE) for _ in range(times)]
+
+            return await asyncio.gather(*map(take, streams))
+
+    return asyncio.run(run())
+
+
+def test_a_round_asks_for_each_group_and_for_the_logs_once(groups, clients):
+    names, topics = groups(3, topics=2)
+    waits = [LagWait(group_id=group, topics=topic, max_lag=0) for group in names for topic in topics]
+    outcomes = poll_for(waits * 5, times=3)
+    assert all(
+        isinstance(outcome, Reading) and outcome.lags[0].total == 5 for each in outcomes for outcome in each
+    )
+    (client,) = clients
+    # Positions first: a live group can only seem further behind.
+    assert client.asked[-2:] == [("committed_groups", 3), ("log_ranges", 2)]
+    assert sum(question == "partitions" for question, _ in client.asked) <= 2
+
+
+def test_waits_that_come_later_fall_into_step(groups, clients):
+    (group,), (topic,) = groups(1)
+    wait = LagWait(group_id=group, topics=topic, max_lag=0)
+
+    async def run():
+        async with AsyncExitStack() as stack:
+            streams = []
+            for _ in range(4):
+                streams.append(await stack.enter_async_context(aclosing(polls(wait, 1.0))))
+                await anext(streams[-1])
+                await asyncio.sleep(0.15)  # they come one after the other, within one interval
+            for _ in range(3):
+                await asyncio.gather(*map(anext, streams))
+            (client,) = clients
+            before = len(client.asked)
+            await asyncio.gather(*map(anext, streams))
+            return client.asked[before:]
+
+    assert asyncio.run(run()) == [("committed_groups", 1), ("log_ranges", 1)]
+
+
+def test_many_groups_are_asked_for_together(groups, clients):
+    many, (topic,) = groups(25)
+    before = threading.active_count()
+    outcomes = poll_for([LagWait(group_id=group, topics=topic, max_lag=0) for group in many], times=3)
+    assert all(outcome.lags[0].total == 5 for each in outcomes for outcome in each)
+    (client,) = clients
+    # The first round has to find out the partitions.
+    assert client.asked[-4:] == [("committed_groups", 25), ("log_ranges", 1)] * 2
+    assert threading.active_count() < before + 10
+
+
+def test_a_partition_without_a_commit_is_asked_for_together_with_the_others(groups, clients, make_topic):
+    many, (topic,) = groups(10)
+    new = make_topic(partitions=1)
+    waits = [
+        LagWait(group_id=group, topics=[topic, new], max_lag=0, on_no_commit="earliest") for group in many
+    ]
+    outcomes = poll_for(waits, times=3)
+    assert all(outcome.lags[0].total == 5 for each in outcomes for outcome in each)
+    (client,) = clients
+    assert client.asked[-2:] == [("committed_groups", 10), ("log_ranges", 2)]
+    assert not [asked for asked in client.asked if asked[0] == "committed"]
+
+
+def test_a_topic_that_is_not_there_is_the_error_of_its_own_wait_only(groups, clients):
+    (group,), (topic,) = groups(1)
+    waits = [
+        LagWait(group_id=group, topics="no-such-topic", max_lag=0),
+        LagWait(group_id=group, topics=topic, max_lag=0),
+    ]
+    missing = ReachedWait(group_id=group, target={topic: {"0": 1}, "gone": {"0": 1}})
+    bad, good, gone = poll_for([*waits, missing], times=2)
+    assert all(isinstance(outcome, UnknownTopicPartitionError) for outcome in bad + gone)
+    assert all(isinstance(outcome, Reading) for outcome in good)
+
+
+def test_a_checkpoint_that_does_not_answer_keeps_nobody_else_waiting(groups, clients, monkeypatch, tmp_path):
+    monkeypatch.setattr(shared_poller, "PATIENCE", 0.5)
+    (group,), (topic,) = groups(1)
+    silent = LagWait(checkpoint_location=str(tmp_path), max_lag=0)
+    release = threading.Event()
+    monkeypatch.setattr(SparkCheckpoint, "read", lambda self: release.wait(DEADLINE))
+    try:
+        no_answer, answer = poll_for([silent, LagWait(group_id=group, topics=topic, max_lag=0)], times=2)
+    finally:
+        release.set()
+    assert all("the storage did not answer within 0.5 s" in str(outcome) for outcome in no_answer)
+    assert all(outcome.retriable for outcome in no_answer)
+    assert all(isinstance(outcome, Reading) for outcome in answer)
+
+
+def test_an_error_nobody_thought_of_ends_one_wait_and_not_the_thread(groups, clients, monkeypatch):
+    (group,), (topic,) = groups(1)
+
+    class Broken(LagWait):
+        def judge(self, client, positions):
+            raise ZeroDivisionError("oops")
+
+    broken, fine = poll_for(
+        [Broken(group_id=group, topics=topic, max_lag=0), LagWait(group_id=group, topics=topic, max_lag=0)],
+        times=2,
+    )
+    assert all(isinstance(outcome, ZeroDivisionError) for outcome in broken)
+    assert all(isinstance(outcome, Reading) for outcome in fine)
+
+
+@pytest.mark.parametrize("wrong", [{"security.protocol": "nonsense"}, {"bootstrap.servers": ""}])
+def test_a_connection_that_is_refused_is_read_again_by_who_comes_next(
+    wrong, groups, bootstrap_servers, monkeypatch
+):
+    (group,), (topic,) = groups(1)
+    wait = LagWait(group_id=group, topics=topic, max_lag=0)
+    servers = {"bootstrap.servers": bootstrap_servers}
+
+    def connect(**extra):
+        connection = json.dumps({"conn_type": "kafka", "extra": {**servers, **extra}})
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", connection)
+
+    async def run():
+        connect(**wrong)
+        async with aclosing(polls(wait, 1.0)) as first:
+            refused = await anext(first)
+            connect()
+            async with aclosing(polls(wait, 1.0)) as second:
+                return refused, await anext(second)
+
+    refused, answer = asyncio.run(run())
+    assert not getattr(refused, "retriable", False)
+    assert "nonsense" in str(refused) or "bootstrap.servers" in str(refused)
+    assert isinstance(answer, Reading)
+
+
+def test_a_wait_that_is_cancelled_leaves_the_others_alone(groups, clients, commit):
+    (group,), (topic,) = groups(1)
+
+    async def run():
+        def start():
+            trigger = again(ConsumerGroupLagTrigger(group_id=group, topics=topic, max_lag=0, poll_interval=1))
+            return asyncio.create_task(anext(trigger.run()))
+
+        cancelled, going_on = start(), start()
+        await until_async(lambda: clients and clients[0].asked, "both to be under way")
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        await asyncio.to_thread(commit, group, topic, {0: 5})
+        return await asyncio.wait_for(going_on, DEADLINE)
+
+    assert asyncio.run(run()).payload["status"] == "done"
+    assert len(clients) == 1
+
+
+def test_who_keeps_waiting_gets_the_corrected_connection_too(groups, bootstrap_servers, monkeypatch):
+    (group,), (topic,) = groups(1)
+
+    def connect(**extra):
+        extra = {"bootstrap.servers": bootstrap_servers, **extra}
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    async def run():
+        connect(**{"security.protocol": "nonsense"})
+        async with aclosing(polls(LagWait(group_id=group, topics=topic, max_lag=0), 1.0)) as outcomes:
+            refused = await anext(outcomes)
+            connect()
+            return refused, await asyncio.wait_for(anext(outcomes), DEADLINE)
+
+    refused, answer = asyncio.run(run())
+    assert "nonsense" in str(refused)
+    assert isinstance(answer, Reading)
+
+
+def test_a_thread_that_ended_is_replaced(groups, clients, monkeypatch):
+    (group,), (topic,) = groups(1)
+    broken = [RuntimeError("can't start new thread")]
+    read = shared_poller.SharedPoller._read_checkpoints
+
+    def read_checkpoints(self, batch, storage):
+        if broken:
+            raise broken.pop()
+        return read(self, batch, storage)
+
+    monkeypatch.setattr(shared_poller.SharedPoller, "_read_checkpoints", read_checkpoints)
+    ((error, answer),) = poll_for([LagWait(group_id=group, topics=topic, max_lag=0)], times=2)
+    assert "can't start new thread" in str(error)
+    assert isinstance(answer, Reading)
+
+
+def request(interval, longest=None, ends=float("inf"), group="g"):
+    unused: Any = None
+    return PollRequest(
+        LagWait(group_id=group, max_lag=0), interval, longest or interval, ends, unused, outcomes=unused
+    )
+
+
+def polled_at(requests, until, took=0.5):
+    """When each wait is polled: as the poller does it, on a clock of the test's own."""
+    now, times = 0.0, {each: [] for each in requests}
+    while now < until:
+        near = [each for each in requests if each.early <= now]
+        if not any(each.due <= now for each in near):
+            now = min(each.due for each in requests)
+            continue
+        for each in near:
+            times[each].append(now)
+            each.schedule(now, 1.0)
+        now += took
+    return times
+
+
+def test_a_long_interval_beside_a_short_one_stays_long():
+    short, long = request(10.0), request(3600.0)
+    times = polled_at([short, long], until=8 * 3600)[long]
+    assert len(times) in (8, 9)
+
+
+def test_an_interval_that_grows_beside_a_steady_one_grows_as_it_would_alone():
+    def grown(*others):
+        growing = request(60.0, longest=3600.0)
+        return len(polled_at([growing, *others], until=6 * 3600)[growing])
+
+    assert abs(grown() - grown(request(10.0))) <= 2
+
+
+def test_the_last_poll_is_at_the_end_of_the_wait():
+    growing = request(60.0, longest=100_000.0, ends=5_000.0)
+    assert 5_000.0 in polled_at([growing], until=6_000)[growing]
+
+
+def test_a_checkpoint_that_is_not_there_is_an_error_only_where_it_is_the_position(groups, clients, tmp_path):
+    (group,), (topic,) = groups(1)
+    location = str(tmp_path / "later")
+    position = LagWait(checkpoint_location=location, max_lag=0)
+    beside = LagWait(group_id=group, topics=topic, checkpoint_location=location, max_lag=0)
+    missing, answer = poll_for([position, beside], times=2)
+    assert all("later" in str(outcome) for outcome in missing)
+    assert all(isinstance(outcome, Reading) for outcome in answer)
+
+
+def test_trouble_of_some_is_put_behind_the_others(groups, clients, monkeypatch):
+    """Two waits that each take all of a round's patience do not keep a third one from its polls for good."""
+    monkeypatch.setattr(shared_poller, "PATIENCE", 0.2)
+    (group,), (topic,) = groups(1)
+
+    class Away(LagWait):
+        def find(self, client, state):
+            time.sleep(0.25)  # longer than the patience
+            raise BrokerUnavailableError("away", code="_TRANSPORT")
+
+    waits = [
+        Away(group_id="a", max_lag=0),
+        Away(group_id="b", max_lag=0),
+        LagWait(group_id=group, topics=topic, max_lag=0),
+    ]
+    *_, outcomes = poll_for(waits, times=3)
+    assert isinstance(outcomes[-1], Reading)

@@ -1,0 +1,70 @@
+"""Fixtures of tests that run an operator or a sensor by itself: its connection, its context, a pipeline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from recovery_pipeline import ENDS, READ, Pipeline
+
+
+@pytest.fixture(autouse=True)
+def kafka_connection(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection ``kafka_default``, with keys of a consumer in it as teams have them."""
+    extra = {"bootstrap.servers": bootstrap_servers, "group.id": "not-ours", "enable.auto.commit": True}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+
+@pytest.fixture
+def holds(kafka_tools: Any) -> Callable[[str], dict[int, int]]:
+    """What Kafka's own tool says a group holds: {partition: offset} of its only topic."""
+
+    def committed(group: str) -> dict[int, int]:
+        return {row["partition"]: row["current_offset"] for row in kafka_tools.describe_rows(group)}
+
+    return committed
+
+
+class TaskInstance:
+    """As much of a task instance as an operator outside a DAG needs."""
+
+    dag_id, run_id, task_id, map_index = "flights", "manual__1", "commit", -1
+
+    def __init__(self, **states: str) -> None:
+        self.xcoms: dict[str, Any] = {}
+        self.states = states
+
+    def get_task_states(
+        self, dag_id: str, task_ids: Sequence[str], run_ids: Sequence[str]
+    ) -> dict[str, dict[str, str | None]]:
+        """Return what was given as states=, as Airflow does: {run_id: {task_id: state}}."""
+        assert (dag_id, run_ids) == (self.dag_id, [self.run_id])
+        return {self.run_id: {task: self.states.get(task) for task in task_ids}}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.xcoms[key] = value
+
+
+@pytest.fixture
+def context() -> dict[str, Any]:
+    return {"ti": TaskInstance()}
+
+
+@pytest.fixture(scope="module")
+def recovery_topic(make_topic: Callable[..., str], produce: Callable[..., None]) -> str:
+    name = make_topic(2)
+    produce(name, ENDS)
+    return name
+
+
+@pytest.fixture
+def pipeline(
+    recovery_topic: str, new_query: Any, new_group: Any, commit: Any, committed: Any, context: Any
+) -> Pipeline:
+    """A recovery's pipeline, at 60 and 62."""
+    group = new_group()
+    commit(group, recovery_topic, READ)
+    query = new_query({recovery_topic: READ})
+    return Pipeline(recovery_topic, query, group, committed, type(context["ti"]))

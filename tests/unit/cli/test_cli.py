@@ -1,0 +1,469 @@
+"""
+What the command line refuses before it asks anybody: in this process, as each start of another takes its
+time.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+from airflow_kafka_offsets.cli import main
+from airflow_kafka_offsets.cli.execution import Execution, save_offsets
+from airflow_kafka_offsets.cli.group_moves import reset
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.plan import OffsetPlan
+
+COMMAND = [sys.executable, "-m", "airflow_kafka_offsets.cli"]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the command line; returns exit status and standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def cli(run):
+    """Runs a command on groups of a broker that is not there; returns exit status and standard error."""
+
+    def on_groups(*arguments):
+        return run("group", *arguments, "--bootstrap-server", "127.0.0.1:1")
+
+    return on_groups
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["lag", ""],
+        ["lag", " "],
+        ["lag", " padded"],
+        ["describe", ""],
+        ["delete", ""],
+        ["reset", " ", "--all-topics", "--to-earliest"],
+        ["restore", " ", "--from-file", "f"],
+        ["lag", "g", "--timeout", "inf"],
+        ["lag", "g", "--timeout", "nan"],
+        ["lag", "g", "--timeout", "-1"],
+        ["lag", "g", "--timeout", "0"],
+        ["lag", "g", "--timeout", "PT2H"],
+        ["lag", "g", "--timeout", "1 minute"],
+        ["lag", "g", "--topic", "orders:2147483648"],
+        ["lag", "g", "--topic", "orders:" + "9" * 5_000],
+        ["reset", "g", "--all-topics", "--to-offset", "9" * 5_000],
+        ["reset", "g", "--all-topics", "--by-duration", "P999999999DT999999999H"],
+        ["reset", "g", "--all-topics", "--to-batch", "-1"],
+        ["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "nan"],
+        ["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "-PT1S"],
+    ],
+)
+def test_names_and_numbers_that_cannot_be_are_exit_2_and_a_sentence(cli, arguments):
+    status, error = cli(*arguments)
+    assert status == 2
+    assert "Error: " in error
+    assert "expected" in error
+
+
+@pytest.mark.parametrize(
+    "content", ['hunter2"', '{"hunter2": 1}', '{"version": 1, "groups": ["hunter2"]}', "[" * 100_000]
+)
+def test_what_is_in_a_file_that_is_no_receipt_is_not_shown(cli, tmp_path, content):
+    file = tmp_path / "receipt.json"
+    file.write_text(content)
+    status, error = cli("restore", "g", "--receipt", str(file))
+    assert status == 1
+    assert error.startswith("Error: ")
+    assert str(file) in error
+    assert "hunter2" not in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("restore", "g", "--receipt"), ("restore", "g", "--from-file"), ("reset", "g", "--from-file")],
+)
+def test_a_file_that_is_too_large_is_not_read(cli, tmp_path, arguments):
+    file = tmp_path / "dump"
+    with file.open("wb") as large:
+        large.truncate(20_000_000)
+    status, error = cli(*arguments, str(file))
+    assert status == 2
+    assert "is 20,000,000 bytes large; expected at most 10,000,000" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ([], "no broker is named: give --bootstrap-server"),
+        (
+            ["--kafka-config-id", "k", "--bootstrap-server", "b:1"],
+            "--kafka-config-id replaces --bootstrap-server",
+        ),
+        (
+            ["--kafka-config-id", "k", "--command-config", __file__],
+            "--kafka-config-id replaces --command-config: leave one of them out",
+        ),
+        (["--kafka-config-id", "nowhere"], "connection 'nowhere' is not defined: correct --kafka-config-id,"),
+        (["--kafka-config-id", "empty"], "connection 'empty' of type 'kafka' has no bootstrap.servers"),
+        (["--command-config", "/nowhere"], "/nowhere"),
+        (["--config", __file__], "No such option"),
+    ],
+)
+def test_a_broker_that_is_not_named_or_named_twice_is_exit_2(run, monkeypatch, options, text):
+    monkeypatch.setenv("AIRFLOW_CONN_EMPTY", '{"conn_type": "kafka"}')
+    status, error = run("group", "lag", "g", *options)
+    assert status == 2
+    assert text in error
+
+
+PREFIX = "AIRFLOW_KAFKA_OFFSETS_"
+
+
+@pytest.mark.parametrize(
+    ("variables", "options", "text"),
+    [
+        ({"BOOTSTRAP_SERVER": "127.0.0.1:1"}, [], "answer from 127.0.0.1:1"),
+        ({"BOOTSTRAP_SERVER": "other:1"}, ["--bootstrap-server", "127.0.0.1:1"], "answer from 127.0.0.1:1"),
+        ({"COMMAND_CONFIG": "FILE"}, [], "answer from 127.0.0.1:2"),
+        ({"COMMAND_CONFIG": "FILE", "BOOTSTRAP_SERVER": "127.0.0.1:1"}, [], "answer from 127.0.0.1:1"),
+        ({"BOOTSTRAP_SERVER": ""}, [], "no broker is named"),
+        ({"COMMAND_CONFIG": "/nowhere"}, [], f"'--command-config' (env var: '{PREFIX}COMMAND_CONFIG')"),
+        ({"KAFKA_CONFIG_ID": "nowhere"}, [], f"{PREFIX}KAFKA_CONFIG_ID: connection 'nowhere' is not defined"),
+        # What is typed wins over variables that contradict it.
+        (
+            {"BOOTSTRAP_SERVER": "other:1"},
+            ["--kafka-config-id", "nowhere"],
+            "connection 'nowhere' is not def",
+        ),
+        ({"KAFKA_CONFIG_ID": "k"}, ["--bootstrap-server", "127.0.0.1:1"], "answer from 127.0.0.1:1"),
+        (
+            {"KAFKA_CONFIG_ID": "k", "BOOTSTRAP_SERVER": "other:1"},
+            [],
+            f"{PREFIX}KAFKA_CONFIG_ID replaces {PREFIX}BOOTSTRAP_SERVER: leave one of them out",
+        ),
+    ],
+)
+def test_the_environment_may_name_the_broker(run, monkeypatch, tmp_path, variables, options, text):
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=127.0.0.1:2\n")
+    for name, value in variables.items():
+        monkeypatch.setenv(PREFIX + name, str(file) if value == "FILE" else value)
+    status, error = run("group", "lag", "g", "--timeout", "0.2", *options)
+    assert status in (1, 2)
+    assert text in error
+
+
+def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch):
+    command = ("group", "reset", "g", "--topic", "t", "--to-latest", "--timeout", "0.2")
+    monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "127.0.0.1:1")
+    assert run(*command)[1].startswith(f"On 127.0.0.1:1, as {PREFIX}BOOTSTRAP_SERVER says.\n")
+    assert run(*command, "--bootstrap-server", "127.0.0.1:2")[1].startswith("Error: ")
+    monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "user:hunter2@127.0.0.1:1")
+    assert "hunter2" not in run(*command)[1]
+
+
+@pytest.mark.parametrize(
+    "command", [("checkpoint", "show"), ("drift",), ("checkpoint", "undo"), ("checkpoint", "seek")]
+)
+def test_a_connection_for_the_storage_that_is_not_there_is_exit_2(run, tmp_path, command):
+    options = {"drift": ["g"], "seek": ["--to-earliest"]}.get(command[-1], [])
+    status, error = run(*command, str(tmp_path), *options, "--checkpoint-conn-id", "nowhere")
+    assert status == 2
+    assert "--checkpoint-conn-id: connection 'nowhere' is not defined" in error
+
+
+@pytest.mark.parametrize("topics", [[], ["--all-topics"], ["--topic", "orders"]])
+def test_a_batch_without_its_checkpoint_is_exit_2(cli, topics):
+    status, error = cli("reset", "g", *topics, "--to-batch", "7")
+    assert status == 2
+    assert "--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well" in error
+
+
+def test_a_connection_for_the_storage_of_no_checkpoint_is_exit_2(cli):
+    status, error = cli("reset", "g", "--all-topics", "--to-earliest", "--checkpoint-conn-id", "lake")
+    assert status == 2
+    assert "give --checkpoint URI as well" in error
+
+
+def test_an_extra_that_is_not_json_is_exit_2_and_a_sentence():
+    command = [*COMMAND, "group", "lag", "g", "--kafka-config-id", "k"]
+    broken = os.environ | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "hunter2"}
+    done = subprocess.run(command, env=broken, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "Error: --kafka-config-id: Airflow is not configured" in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ["reset", "g", "--all-topics", "--to-earliest", "--pending-batch", "discard", "--sink", "kafka"],
+            "--pending-batch and --sink would be ignored without --checkpoint",
+        ),
+        (["reset", "g", "--all-topics", "--to-earliest", "--quiet-period", "99"], "--quiet-period would be"),
+        (
+            ["reset", "g", "--all-topics", "--to-earliest", "--on-no-commit", "latest"],
+            "--on-no-commit would be",
+        ),
+        (
+            ["reset", "g", "--checkpoint", "cp", "--shift-by", "1", "--on-no-commit", "latest"],
+            "--on-no-commit",
+        ),
+        (["reset", "g", "--checkpoint", "cp", "--shift-by", "1", "--all-topics"], "--all-topics would be"),
+        (["reset", "g", "--all-topics", "--to-earliest", "--export", "--output", "json"], "--export"),
+        (
+            ["restore", "g", "--from-file", "f", "--on-no-commit", "earliest"],
+            "--on-no-commit would be ignored",
+        ),
+        (["restore", "g", "--from-file", "f", "--allow-state"], "--allow-state would be ignored without"),
+        (["reset", "g", "--all-topics", "--to-offset", '{"t": {"0": 1}}'], "--all-topics would be ignored"),
+        (["reset", "g", "--all-topics", "--from-file", __file__], "--all-topics would be ignored"),
+    ],
+)
+def test_an_option_that_nothing_would_read_is_exit_2(cli, arguments, text):
+    status, error = cli(*arguments)
+    assert status == 2
+    assert text in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["doctor", "--timeout", "5"], "--timeout would be ignored without a broker"),
+        (
+            ["doctor", "--package", "org.apache.spark:spark-sql-kafka-0-10_2.13"],
+            "expected group:artifact:ver",
+        ),
+        (["doctor", "--package", "a:b:1,nonsense"], "--package=nonsense: expected group:artifact:version"),
+        (["checkpoint", "truncate", "cp", "--to-batch", "1", "--pending-batch", "fail"], "No such option"),
+        (["checkpoint", "truncate", "cp", "--to-batch", "1", "--allow-state"], "No such option"),
+        (
+            ["checkpoint", "truncate", "cp", "--to-batch", "1", "--sink", "noop", "--sink-location", "/out"],
+            "--sink-location=/out would be ignored",
+        ),
+        (["kafka", "start", "--directory", "cp", "--port", "65536"], "--port=65536: expected 1 to 65535"),
+        (["kafka", "start", "--directory", "cp", "--port", "-1"], "--port=-1: expected 1 to 65535"),
+        (
+            ["kafka", "start", "--directory", "cp", "--port", "65535", "--brokers", "3"],
+            "--port=65535: expected 1 to 65533, with a port for each of 3 brokers",
+        ),
+    ],
+)
+def test_other_commands_too_refuse_what_nothing_would_read_or_nobody_could_use(
+    run, monkeypatch, tmp_path, arguments, text
+):
+    monkeypatch.chdir(tmp_path)
+    status, error = run(*arguments)
+    assert status == 2
+    assert text in error
+
+
+@pytest.mark.parametrize("command", ["reset", "restore"])
+@pytest.mark.parametrize(
+    ("uri", "text"),
+    [
+        (
+            "/no/such/file.csv",
+            "Error: --from-file: cannot be read (/no/such/file.csv: there is no such file)",
+        ),
+        (
+            "s3://key:hunter2@bucket/f.csv",
+            "(s3://...) holds a password",
+        ),
+    ],
+)
+def test_a_file_of_offsets_that_cannot_be_read_is_named_without_a_password(cli, command, uri, text):
+    status, error = cli(command, "g", "--from-file", uri)
+    assert status == 2
+    assert text in error
+    assert "hunter2" not in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ["reset", "g", "--all-topics", "--to-datetime", "soon"],
+            "a time such as '2026-03-01T00:00:00+00:00'",
+        ),
+        (["reset", "g", "--to-offset", "{'t': {'0': 1}}"], '{"topic": {"0": 42}}; JSON has double quotes'),
+        (["reset", "g", "--to-offset", '{"t": [true, null]}'], '--to-offset: found {"t": [true, null]}; exp'),
+        (["reset", "g", "--all-topics", "--to-offset", "null"], "--to-offset null: expected a value"),
+        (
+            ["reset", "g", "--all-topics"],
+            "exactly one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, ",
+        ),
+        (
+            ["reset", "g", "--all-topics", "--to-earliest", "--to-latest"],
+            "found --to-earliest, --to-latest; exp",
+        ),
+        (["commit", '{"t": null}', "--checkpoint", "cp"], 'GROUP: found {"t": null}; expected the name of a'),
+        (["lag", "g", "h", "--topic", "t"], "--topic would be ignored with several groups"),
+        (["lag", "--watch", "g"], "what follows --watch is its DURATION: put GROUP before it"),
+    ],
+)
+def test_errors_speak_of_options_and_json_and_not_of_python(cli, arguments, text):
+    status, error = cli(*arguments)
+    assert status in (1, 2)
+    assert text in error
+    for word in ("True", "None", "{{", "tojson", "Python", "template", "timedelta"):
+        assert word not in error
+
+
+@pytest.mark.parametrize(
+    ("text", "reworded"),
+    [
+        ("or set on_out_of_range='clamp' or 'skip'", "or set --on-out-of-range clamp or 'skip'"),
+        ("once with allow_new_query=True", "once with --allow-new-query"),
+        ("leave it out with topics=, or", "leave it out with --topic, or"),
+        ("give to_offset='latest' for the log end", "give --to-latest for the log end"),
+        ("correct group_id or kafka_config_id", "correct GROUP or --kafka-config-id"),
+        ("group 'my_group=True' has", "group 'my_group=True' has"),
+        ("my_topic-0: 5 to 4", "my_topic-0: 5 to 4"),
+        ("target='{{ ds }}': expected", "target='{{ ds }}': expected"),
+    ],
+)
+def test_what_a_dag_would_set_is_named_as_the_option_of_the_command_line(text, reworded):
+    assert reset.reworded(text) == reworded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "give the URI of a checkpoint and its GROUP, or --pipelines FILE"),
+        (["cp"], "give the URI of a checkpoint and its GROUP"),
+        (["cp", "g", "--pipelines", "FILE"], "--pipelines replaces URI and GROUP"),
+        (["--pipelines", "FILE", "--topic", "t"], "--topic would be ignored with --pipelines"),
+        (["--pipelines", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
+        (
+            ["--pipelines", "FILE", "--bootstrap-server", "h:1"],
+            "the file of --pipelines has 2 Kafka connections (a, b), and --boots",
+        ),
+        (["--pipelines", "NOWHERE"], "entry 1 (g): checkpoint_location is missing"),
+    ],
+)
+def test_a_drift_check_is_of_one_pipeline_or_of_a_file(run, tmp_path, arguments, text):
+    file, nowhere = tmp_path / "pipelines.yaml", tmp_path / "nowhere.json"
+    entries = "- {{group_id: g{0}, checkpoint_location: /cp, kafka_config_id: {0}}}\n"
+    file.write_text(entries.format("a") + entries.format("b"))
+    nowhere.write_text('[{"group_id": "g"}]')
+    files = {"FILE": str(file), "NOWHERE": str(nowhere)}
+    status, error = run("drift", *(files.get(each, each) for each in arguments))
+    assert status == 2
+    assert text in error
+
+
+def test_without_a_broker_the_pipelines_of_a_file_use_their_own_connections(run, tmp_path):
+    file = tmp_path / "pipelines.yaml"
+    file.write_text("- {group_id: g, checkpoint_location: /cp, kafka_config_id: nowhere}\n")
+    status, error = run("drift", "--pipelines", str(file))
+    assert status == 3
+    assert "group 'g' could not be checked: --pipelines: connection 'nowhere' is not defined" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["group", "lag", "g", "--kafka-config-id", "", "--bootstrap-server", "h:1"], "--kafka-config-id"),
+        (["group", "restore", "g", "--receipt", "", "--from-file", "f"], "--receipt"),
+        (["group", "reset", "g", "--all-topics", "--to-datetime", "", "--to-latest"], "--to-datetime"),
+        (["group", "lag", "g", "--topic", " "], "--topic"),
+        (["checkpoint", "undo", "cp", "--archive", ""], "--archive"),
+        (["drift", "cp", "g", "--checkpoint-conn-id", ""], "--checkpoint-conn-id"),
+    ],
+)
+def test_an_option_that_is_given_and_empty_is_exit_2(run, arguments, option):
+    status, error = run(*arguments)
+    assert status == 2
+    assert f"{option} is empty" in error
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["group", "describe"]])
+def test_a_process_that_goes_on_collects_its_garbage_as_before(cli, arguments):
+    before = gc.get_threshold()
+    cli(*arguments)
+    assert gc.get_threshold() == before
+
+
+def test_the_help_has_sections_and_names_the_environment(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", "group", "reset", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    out = capsys.readouterr().out
+    sections = [line for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert sections == [
+        *("Options:", "Where to move:", "Checkpoint:", "What is allowed:", "Broker:", "Plan and output:")
+    ]
+    assert "AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER" in out
+
+
+def test_a_shell_completes_commands_and_options():
+    variables = {"COMP_WORDS": "airflow-kafka-offsets group reset --to-e", "COMP_CWORD": "3"}
+    variables["_AIRFLOW_KAFKA_OFFSETS_COMPLETE"] = "bash_complete"
+    done = subprocess.run(
+        COMMAND, env=os.environ | variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["plain,--to-earliest"]
+
+
+def test_a_state_that_no_group_has_is_exit_2(cli):
+    status, error = cli("list", "--state", "Emptyy")
+    assert status == 2
+    assert "'Emptyy'" in error
+    assert "'Empty'" in error
+
+
+def test_all_groups_where_there_is_none_is_no_success(cli, monkeypatch):
+    monkeypatch.setattr(OffsetsClient, "list_groups", lambda _: [])
+    status, error = cli("reset", "--all-groups", "--all-topics", "--to-earliest", "--execute")
+    assert status == 1
+    assert "nothing was changed: --all-groups: found no group that this user may see" in error
+
+
+def test_a_plan_that_is_refused_is_not_exported(capsys):
+    tp = TopicPartition("orders", 0)
+    group = OffsetPlan.make("g", {tp: -950}, {tp: 50}, {tp: LogRange(0, 100)}, source={})
+    execution = Execution(dry_run=True, execute=False, output="table")
+    with pytest.raises(PlanRefusedError, match="offset -950 of orders-0 is outside its log"):
+        execution.finish(PipelinePlan((group,)), lambda _: {}, export=True)
+    assert capsys.readouterr().out == ""
+
+
+BEFORE = {"g": {TopicPartition("orders", 0): 7, TopicPartition("orders", 1): None}}
+
+
+@pytest.mark.parametrize("execute", [False, True])
+def test_a_file_that_is_there_is_not_overwritten_with_what_is_saved(tmp_path, execute):
+    saved = tmp_path / "before.csv"
+    saved.write_text("the only copy")
+    with pytest.raises(UsageError, match=r"--save .*before.csv: .*another file; nothing was changed"):
+        save_offsets(saved, BEFORE, execute=execute)
+    assert saved.read_text() == "the only copy"
+
+
+def test_offsets_are_saved_only_where_they_will_be_overwritten(tmp_path):
+    saved = tmp_path / "before.csv"
+    save_offsets(saved, BEFORE, execute=False)
+    assert not saved.exists()
+    save_offsets(saved, BEFORE, execute=True)
+    assert saved.read_text() == "orders,0,7\n"
+
+
+def test_a_command_is_either_shown_or_carried_out():
+    with pytest.raises(UsageError, match="--dry-run and --execute contradict each other"):
+        Execution(dry_run=True, execute=True, output="json")

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, offsets_at_time, starting_points
+from airflow_kafka_offsets.model.offsets_file import OffsetsFile
+from airflow_kafka_offsets.model.parameters import (
+    duration_text,
+    exactly_one,
+    is_nothing,
+    parse_switch,
+    parse_time,
+    timestamp_ms,
+)
+from airflow_kafka_offsets.model.place import RESETS, Place
+from airflow_kafka_offsets.model.topics import TopicScope
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+LOGS = {A: LogRange(2, 9), B: LogRange(0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "offsets"),
+    [
+        ("to_offset", "earliest", {A: 2, B: 0}),
+        ("to_offset", "latest", {A: 9, B: 0}),
+        ("to_offset", " current ", {A: 5, B: 0}),
+        ("to_offset", 7, {A: 7, B: 7}),
+        ("to_offset", "7", {A: 7, B: 7}),
+        ("to_offset", {"t": {"0": 3, "1": 0}}, {A: 3, B: 0}),
+        ("to_offset", '{"t": {"0": 3, "1": 0}}', {A: 3, B: 0}),
+        ("shift_by", "+2", {A: 7, B: 2}),
+        ("shift_by", -6, {A: -1, B: -6}),
+        ("start", "committed", {A: 5, B: 0}),
+        ("end", "latest", {A: 9, B: 0}),
+    ],
+)
+def test_where_a_place_is_in_the_logs(parameter, value, offsets):
+    assert Place.parse(value, parameter).in_logs({A: 5, B: 0}, LOGS) == offsets
+
+
+@pytest.mark.parametrize("value", ["first", -1, "-1", True, 4.2, "", None, ["earliest"]])
+def test_other_values_are_refused(value):
+    with pytest.raises((UsageError, OffsetsFormatError), match="to_offset"):
+        Place.parse(value, "to_offset")
+
+
+@pytest.mark.parametrize("value", ["", "x", "1.5", 1.5, True, None, "--1"])
+def test_a_shift_is_a_whole_number(value):
+    with pytest.raises(UsageError, match="shift_by"):
+        Place.parse(value, "shift_by")
+
+
+@pytest.mark.parametrize("value", [7, "7", " 7 "])
+def test_a_batch_is_named_by_its_number(value):
+    assert Place.parse(value, "to_batch") == Place("batch", 7)
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", -1, 1.5, "1.5", True, None, 2**63, "9" * 19])
+def test_another_batch_is_refused(value):
+    with pytest.raises(UsageError, match="to_batch"):
+        Place.parse(value, "to_batch")
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("PT1H", 3600),
+        ("P1DT2H30M", 95400),
+        ("PT0.1S", 0.1),
+        ("pt15m", 900),
+        ("2h", 7200),
+        ("10m", 600),
+        ("30s", 30),
+        ("7d", 604_800),
+        ("1h30m", 5400),
+        ("0.5s", 0.5),
+        (timedelta(minutes=2), 120),
+    ],
+)
+def test_a_duration_is_a_timedelta_or_text_of_two_forms(value, seconds):
+    assert Place.parse(value, "by_duration") == Place("ago", timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("", "P", "PT", "PT1D", "P1M", "-PT1H", "P1DT", -60, timedelta(-1), None),
+        # Neither months nor mega, no unit twice or out of order, and nothing between.
+        *("1H", "10M", "-2h", "30m1h", "1h1h", "1 h", "1h 30m", "1w", "10ms", "1.5h", "h", "2h30"),
+    ],
+)
+def test_other_durations_are_refused(value):
+    with pytest.raises(UsageError, match="by_duration"):
+        Place.parse(value, "by_duration")
+
+
+@given(st.tuples(st.integers(0, 999), st.integers(0, 99), st.integers(0, 99), st.integers(0, 99)).filter(any))
+def test_both_forms_of_a_duration_mean_the_same(amounts):
+    days, hours, minutes, seconds = amounts
+    meant = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    short = "".join(f"{amount}{unit}" for amount, unit in zip(amounts, "dhms", strict=True) if amount)
+    assert Place.parse(short, "by_duration").value == meant
+    assert Place.parse(f"P{days}DT{hours}H{minutes}M{seconds}S", "by_duration").value == meant
+
+
+@pytest.mark.parametrize(
+    ("policy", "starts"), [("earliest", {A: 2, B: 1}), ("latest", {A: 9, B: 1}), ("skip", {B: 1})]
+)
+def test_a_partition_without_a_commit_stands_where_the_policy_says(policy, starts):
+    assert starting_points({A: None, B: 1}, LOGS, policy) == starts
+
+
+def test_a_partition_that_was_added_to_a_known_topic_starts_at_its_log_start():
+    assert starting_points({A: None, B: 1}, LOGS, "latest", {"t"}) == {A: 2, B: 1}
+
+
+NOW = datetime(2026, 3, 2, tzinfo=timezone.utc)
+FIRST = {"t": {"0": 1}}
+FACTS = [
+    ("to_offset", 5, {"to_offset": 5}, ""),
+    ("to_offset", "earliest", {"to_offset": "earliest"}, ""),
+    ("to_offset", "latest", {"to_offset": "latest"}, "relative"),
+    ("to_offset", "current", {"to_offset": "current"}, "from_commits"),
+    ("to_offset", FIRST, {"to_offset": "offsets"}, "reproducible names_partitions"),
+    ("to_datetime", NOW, {"to_datetime": "2026-03-02T00:00:00+00:00"}, "reproducible"),
+    ("shift_by", "-3", {"shift_by": -3}, "relative from_commits"),
+    ("by_duration", "1h30m", {"by_duration": "PT5400S"}, "relative"),
+    ("to_batch", 5, {"to_batch": 5}, ""),
+    ("to_group", " orders-blue", {"to_group": "orders-blue"}, "relative names_partitions"),
+    ("from_file", "s3://lake/f.csv", {"from_file": "s3://lake/f.csv"}, "names_partitions"),
+]
+
+
+@pytest.mark.parametrize(("parameter", "value", "source", "facts"), FACTS)
+def test_what_is_known_of_a_place(parameter, value, source, facts):
+    place = Place.parse(value, parameter)
+    assert place.as_json() == source
+    known = ("relative", "from_commits", "reproducible", "names_partitions")
+    assert [name for name in known if getattr(place, name)] == sorted(facts.split(), key=known.index)
+    asked = [place.asks_on_no_commit(with_checkpoint=given) for given in (False, True)]
+    may_be = [RESETS[parameter].may_ask_on_no_commit(with_checkpoint=given) for given in (False, True)]
+    assert asked == [place.from_commits or parameter == "to_group", parameter == "to_group"]
+    assert all(may for may, asks in zip(may_be, asked, strict=True) if asks)
+
+
+def test_each_way_of_a_reset_is_known():
+    assert {parameter for parameter, *_ in FACTS} == RESETS.keys()
+
+
+def test_a_duration_ago_is_a_time():
+    assert Place("ago", timedelta(days=1)).before(NOW) == Place("time", NOW - timedelta(days=1))
+    assert Place("latest").before(NOW) == Place("latest")
+
+
+def test_a_file_for_one_group_is_not_taken_for_several():
+    assert OffsetsFile("f", "t,0,3\n").of_group("g", 1) == {A: 3}
+    assert OffsetsFile("f", "g,t,0,3\nh,t,0,4\n").of_group("h", 2) == {A: 4}
+    with pytest.raises(OffsetsFormatError, match="2 groups are moved"):
+        OffsetsFile("f", "t,0,3\n").of_group("g", 2)
+
+
+@pytest.mark.parametrize("text", ["", "t,0,three\n", "h,t,0,4\n"])
+def test_a_file_that_does_not_fit_is_named(text):
+    with pytest.raises(OffsetsFormatError, match="^s3://lake/before.csv: "):
+        OffsetsFile("s3://lake/before.csv", text).of_group("g", 1)
+
+
+def test_a_partition_with_nothing_that_new_is_at_its_log_end():
+    assert offsets_at_time({A: None, B: None}, LOGS) == {A: 9, B: 0}
+    assert offsets_at_time({A: 4}, LOGS) == {A: 4}
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-03-01T00:00:00Z", "2026-03-01T00:00:00", "2026-03-01", "2026-03-01T01:00:00+01:00"]
+)
+def test_times_are_iso_8601_and_utc_where_no_zone_is_given(text):
+    assert parse_time(text, "to_datetime") == datetime(2026, 3, 1, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize("value", ["yesterday", "", None, 1234567890, "2026-13-01"])
+def test_what_is_no_time_is_refused(value):
+    with pytest.raises(UsageError, match="to_datetime"):
+        parse_time(value, "to_datetime")
+
+
+@given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(3000, 1, 1)))
+def test_a_timestamp_is_exact_to_the_millisecond(moment):
+    aware = moment.replace(tzinfo=timezone.utc)
+    back = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=timestamp_ms(aware))
+    assert timedelta(0) <= aware - back < timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize("value", ["0", "no", "yes", "", 1, None])
+def test_a_switch_is_true_or_false_and_nothing_else(value):
+    assert (parse_switch(" True", "allow_rewind"), parse_switch(False, "allow_rewind")) == (True, False)
+    with pytest.raises(UsageError, match="expected true or false"):
+        parse_switch(value, "allow_rewind")
+
+
+@pytest.mark.parametrize("value", [None, "", " ", "None", "null", '"null"'])
+def test_what_a_template_gives_that_finds_nothing_is_nothing(value):
+    assert is_nothing(value)
+    assert not is_nothing("none of them")
+
+
+def test_exactly_one_scenario_is_wanted_and_empty_is_none():
+    assert exactly_one({"to_offset": "", "to_datetime": "2026-03-01"}) == ("to_datetime", "2026-03-01")
+    assert exactly_one({"to_offset": 0, "to_datetime": None}) == ("to_offset", 0)
+    with pytest.raises(UsageError, match="none of them"):
+        exactly_one({"to_offset": "", "to_datetime": None})
+    with pytest.raises(UsageError, match="exactly one of to_offset, to_datetime"):
+        exactly_one({"to_offset": 0, "to_datetime": "2026-03-01"})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.4, "0 s"),
+        (42, "42 s"),
+        (59.6, "1 min"),
+        (123, "2 min 3 s"),
+        (3_600, "1 h"),
+        (3_900, "1 h 5 min"),
+        (86_400, "1 d"),
+        (1_797_971, "20 d 19 h"),
+    ],
+)
+def test_a_duration_reads_in_its_two_largest_units(seconds, text):
+    assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize("parameter", ["start", "end", "target"])
+@given(st.datetimes(min_value=datetime(1970, 1, 1), timezones=st.just(timezone.utc)))
+def test_a_time_is_read_from_text_and_says_the_same_records_again(parameter, moment):
+    for place in (Place.parse(moment, parameter), Place.parse(moment.isoformat(), parameter)):
+        assert (place.time, place.reproducible) == (moment, True)
+        assert str(place) == place.as_text() == moment.isoformat()
+
+
+def test_offsets_are_read_from_a_mapping_or_from_text():
+    place = Place.parse({"orders": {"0": 4}}, "start")
+    assert place.offsets == {TopicPartition("orders", 0): 4}
+    assert Place.parse('{"orders":{"0":4}}', "end") == place
+    assert (str(place), place.as_text()) == ("offsets", '{"orders":{"0":4}}')
+
+
+def test_offsets_have_to_be_offsets():
+    with pytest.raises(OffsetsFormatError, match="start: found"):
+        Place.parse({"orders": {"0": -1}}, "start")
+
+
+EXPECTED = {
+    "start": "expected 'committed', 'earliest', a time such as .*, or offsets as",
+    "end": "expected 'latest', a time such as .*, or offsets as",
+    "target": "expected 'latest', a time such as .*, or offsets as",
+    "to_offset": "expected a whole number from 0, 'earliest', 'latest', 'current', or offsets as",
+}
+
+
+@pytest.mark.parametrize("parameter", EXPECTED)
+@pytest.mark.parametrize("value", ["yesterday", True, ["earliest"], None, "", " ", "None"])
+def test_other_values_are_refused_with_what_is_expected(parameter, value):
+    with pytest.raises(UsageError, match=f"^{parameter}=.*: {EXPECTED[parameter]}"):
+        Place.parse(value, parameter)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "word"),
+    [
+        *(("start", "latest"), ("start", "current"), ("end", "committed"), ("end", "earliest")),
+        *(("target", "earliest"), ("to_offset", "committed")),
+    ],
+)
+def test_a_place_that_a_parameter_does_not_take_is_refused(parameter, word):
+    with pytest.raises(UsageError, match=f"^{parameter}={word}: {EXPECTED[parameter]}"):
+        Place.parse(word, parameter)
+
+
+def test_offsets_that_topics_leaves_out_are_refused_or_those_of_other_groups():
+    place = Place.parse({"t": {"0": 3, "1": 4}}, "to_offset")
+    first, second = TopicScope.parse("t:0"), TopicScope.parse("t:1")
+    with pytest.raises(OffsetsFormatError, match="the offsets name t-1, which topics= and group_id leave"):
+        place.named_for("g", first, 1)
+    assert place.named_for("g", first, 2) == {A: 3}
+    place.check_named([first, second])
+    with pytest.raises(OffsetsFormatError, match="the offsets name t-1"):
+        place.check_named([first, first])
+    assert Place("latest").named_for("g", first, 1) is None

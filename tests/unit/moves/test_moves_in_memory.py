@@ -1,0 +1,113 @@
+"""The writer on a broker in memory: what is committed over, what is kept, what is refused."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+from memory_broker import MemoryBroker, MemoryClient
+
+from airflow_kafka_offsets.errors import CommitError, GroupMovedError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, committed_offsets
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.moves.apply import apply_groups
+from airflow_kafka_offsets.moves.group_reset import plan_resets
+from airflow_kafka_offsets.moves.write import commit_over_late_ones, delete_groups
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def broker():
+    broker = MemoryBroker()
+    broker.create("orders", 2)
+    for tp in (FIRST, SECOND):
+        broker.append("orders", tp.partition, range(100))
+    return broker
+
+
+@pytest.fixture
+def client(broker):
+    return MemoryClient(broker)
+
+
+def holds(client, group="g"):
+    return [*committed_offsets(client.committed(group, [FIRST, SECOND])).values()]
+
+
+def plan_to(client, offset, group="g"):
+    scenario = Place.parse({"orders": {"0": offset, "1": offset}}, "to_offset")
+    return PipelinePlan(plan_resets(client, {group: TopicScope()}, scenario, now=NOW))
+
+
+def test_a_reset_is_committed_and_its_receipt_has_what_was_there(client):
+    client.commit("g", {FIRST: 50, SECOND: 60})
+    receipt = apply_groups(client, plan_to(client, 20), CommitMetadata(run="r"))
+    assert holds(client) == [20, 20]
+    assert receipt["before"] == {"orders": {"0": 50, "1": 60}}
+    made = CommitMetadata.parse(client.committed("g", [FIRST])[FIRST].metadata)
+    assert made == CommitMetadata(run="r", partitions=2, cluster=client.cluster_id(), topic="orders-id-1")
+
+
+def test_a_group_that_was_committed_since_the_plan_stays_where_it_is(client):
+    client.commit("g", {FIRST: 50, SECOND: 50})
+    plan = plan_to(client, 20)
+    client.commit("g", {SECOND: 51}, CommitMetadata(run="other").text())
+    with pytest.raises(GroupMovedError, match=r"orders-1 while its move .* \(by run other\)"):
+        apply_groups(client, plan, CommitMetadata())
+    assert holds(client) == [50, 51]
+
+
+def test_nothing_is_written_where_the_plan_of_one_group_is_refused(client):
+    client.commit("g", {FIRST: 50, SECOND: 50})
+    with pytest.raises(PlanRefusedError, match="outside its log, which holds 0 to 100"):
+        apply_groups(client, plan_to(client, 101), CommitMetadata())
+    assert holds(client) == [50, 50]
+
+
+def test_an_error_says_which_groups_were_written(client, broker):
+    for group in ("a", "b"):
+        client.commit(group, {FIRST: 50, SECOND: 50})
+    plans = PipelinePlan([*plan_to(client, 20, "a").groups, *plan_to(client, 20, "b").groups])
+    broker.join("b", "m", "reader", ("orders",))
+    with pytest.raises(Exception, match="written before: group a; running it again finishes the rest"):
+        apply_groups(client, plans, CommitMetadata())
+    assert holds(client, "a") == [20, 20]
+    assert holds(client, "b") == [50, 50]
+
+
+def moved_to(offset):
+    logs = dict.fromkeys((FIRST, SECOND), LogRange(0, 100))
+    return OffsetPlan.make("g", {FIRST: offset, SECOND: offset}, {FIRST: 50, SECOND: 50}, logs)
+
+
+@pytest.mark.parametrize("move", [None, 1, 2])
+def test_a_commit_from_before_a_checkpoints_move_is_committed_over(client, move):
+    late = CommitMetadata(query="q", move=move)
+    client.commit("g", {FIRST: 60, SECOND: 60}, late.text())
+    commit_over_late_ones(client, [moved_to(20)], CommitMetadata(query="q", move=2))
+    assert holds(client) == [20, 20]
+
+
+@pytest.mark.parametrize("other", [CommitMetadata(query="q", move=3), CommitMetadata(query="p", move=1)])
+def test_what_a_later_move_or_another_query_has_committed_is_not_committed_over(client, other):
+    client.commit("g", {FIRST: 60, SECOND: 60}, other.text())
+    with pytest.raises(CommitError, match="another process commits to this group"):
+        commit_over_late_ones(client, [moved_to(20)], CommitMetadata(query="q", move=2))
+    assert holds(client) == [60, 60]
+
+
+def test_groups_are_saved_before_they_are_deleted_and_read_back(client):
+    client.commit("g", {FIRST: 50})
+    saved = []
+    found = delete_groups(
+        client, {"g": {FIRST: 50}, "none": {}}, lambda kept: saved.append((kept, holds(client)))
+    )
+    assert saved == [({"g": {FIRST: 50}, "none": {}}, [50, None])]
+    assert found == {"g": None, "none": "there is no such group"}
+    assert holds(client) == [None, None]

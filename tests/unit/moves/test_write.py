@@ -1,0 +1,97 @@
+"""What the writer asks of a client, and in which order."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import airflow_kafka_offsets
+from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.kafka.groups import GroupDescription
+from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
+from airflow_kafka_offsets.moves import write
+
+ROOT = Path(airflow_kafka_offsets.__file__).parent
+
+CHANGES = {"commit", "commit_fenced", "delete_groups", "prove_commit"}
+"""The port's calls that change a group, or prove that it may be changed."""
+
+RAW = {"alterConsumerGroupOffsets", "alter_consumer_group_offsets", "delete_consumer_groups", "send_commits"}
+"""What the clients make of them."""
+
+CALLERS = {
+    **dict.fromkeys(CHANGES, "moves/write.py"),
+    **dict.fromkeys(RAW, "kafka/ or spark/jvm_client.py"),
+}
+
+
+def is_allowed(name, file):
+    """Whether a file may name a call; the clients call their own parts by the same names."""
+    client = file.startswith("kafka/") or file == "spark/jvm_client.py"
+    return client or (name in CHANGES and file == "moves/write.py")
+
+
+def test_only_the_writer_changes_a_group():
+    named = [
+        f"{file}:{node.lineno} names .{node.attr}, which only {CALLERS[node.attr]} may"
+        for path in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr in CALLERS
+        and not is_allowed(node.attr, file := path.relative_to(ROOT).as_posix())
+    ]
+    assert not named, "\n".join(named)
+
+
+class Port:
+    """Groups in memory: which are there, and what was done to them."""
+
+    def __init__(self, *groups):
+        self.there, self.done, self.again, self.down = set(groups), [], set(), False
+
+    def delete_groups(self, group_ids):
+        self.done.append(f"deleted {' '.join(group_ids)}")
+        found = {name: None if name in self.there else "there is no such group" for name in group_ids}
+        self.there -= found.keys() - self.again
+        return found
+
+    def describe_groups(self, group_ids):
+        if self.down:
+            raise BrokerUnavailableError("no answer")
+        return {name: GroupDescription(name, "Empty" if name in self.there else "Dead") for name in group_ids}
+
+
+BEFORE: dict[str, Positions] = {"orders": {TopicPartition("orders", 0): 7}}
+
+
+def delete(port, save=len):
+    return write.delete_groups(port, BEFORE, save)
+
+
+def test_what_is_deleted_is_saved_first():
+    port = Port("orders")
+    assert delete(port, port.done.append) == {"orders": None}
+    assert port.done == [BEFORE, "deleted orders"]
+
+
+def test_nothing_is_deleted_that_could_not_be_saved():
+    port = Port("orders")
+    with pytest.raises(OSError, match="disk is full"):
+        delete(port, lambda _: (_ for _ in ()).throw(OSError("disk is full")))
+    assert port.there == {"orders"}
+
+
+def test_a_group_that_is_there_again_when_it_is_read_back_is_not_called_deleted():
+    port = Port("orders")
+    port.again = {"orders"}
+    (why,) = delete(port).values()
+    assert why == "it was deleted and is Empty again: another client commits to it"
+
+
+def test_a_deletion_that_could_not_be_read_back_names_what_was_deleted():
+    port = Port("orders")
+    port.down = True
+    with pytest.raises(BrokerUnavailableError, match="deleted before, and not read back: group orders"):
+        delete(port)

@@ -1,0 +1,125 @@
+"""How the check of drift stands in a DAG, and what it refuses before it asks anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG
+
+from airflow_kafka_offsets.errors import DriftError, UsageError
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
+
+ORDERS = KafkaPipeline(group_id="orders", checkpoint_location="s3a://lake/cp/orders", kafka_config_id="main")
+
+
+def test_a_single_pipeline_is_unpacked_into_it_or_given_by_a_dag():
+    task = CheckOffsetDriftOperator(task_id="t", **ORDERS)
+    with DAG("d", default_args=dict(ORDERS)):
+        in_dag = CheckOffsetDriftOperator(task_id="t")
+    for one in (task, in_dag):
+        assert {name: getattr(one, name) for name in PIPELINE_PARAMETERS} == dict(ORDERS)
+
+
+def test_a_list_of_pipelines_is_kept_as_it_was_given():
+    pipelines = [ORDERS, dict(ORDERS)]
+    assert CheckOffsetDriftOperator(task_id="t", pipelines=pipelines).pipelines is pipelines
+
+
+def test_every_parameter_of_its_own_is_templated():
+    own = {*PIPELINE_PARAMETERS, "pipelines", "grace", "min_headroom", "on_drift"}
+    assert set(CheckOffsetDriftOperator.template_fields) == own
+    task = CheckOffsetDriftOperator(
+        task_id="t", pipelines=[{"group_id": "{{ n }}"}], grace="{{ n }}", on_drift="{{ n }}"
+    )
+    task.render_template_fields({"n": "orders"})
+    assert (task.pipelines, task.grace, task.on_drift) == ([{"group_id": "orders"}], "orders", "orders")
+
+
+def test_lists_of_pipelines_are_mapped():
+    with DAG("d"):
+        mapped = CheckOffsetDriftOperator.partial(task_id="t", grace=60).expand(
+            pipelines=[[ORDERS], [dict(ORDERS)]]
+        )
+    assert mapped.operator_class is CheckOffsetDriftOperator
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({}, "nothing to compare"),
+        ({"group_id": "g"}, "nothing to compare"),
+        (
+            {"pipelines": [ORDERS], **ORDERS},
+            "found pipelines and group_id, checkpoint_location, kafka_config_id",
+        ),
+        ({"pipelines": [ORDERS], "kafka_config_id": "main"}, "found pipelines and kafka_config_id"),
+        ({"pipelines": []}, "task t: pipelines=.*with one in it at least"),
+        ({"pipelines": "orders"}, "task t: pipelines: .*is not JSON"),
+        ({"pipelines": '"orders"'}, "task t: pipelines=orders: expected a list of KafkaPipeline"),
+    ],
+)
+def test_what_is_checked_is_named_in_exactly_one_way(parameters, says):
+    with pytest.raises(UsageError, match=says):
+        CheckOffsetDriftOperator(task_id="t", **parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"grace": "soon"}, "task t: grace=soon: expected seconds"),
+        ({"on_drift": "shrug"}, "task t: on_drift='shrug': expected one of 'fail', 'warn'"),
+    ],
+)
+def test_literals_are_checked_when_the_dag_is_parsed_and_templates_when_the_task_runs(parameters, says):
+    with pytest.raises(UsageError, match=says):
+        CheckOffsetDriftOperator(task_id="t", **ORDERS, **parameters)
+    task = CheckOffsetDriftOperator(task_id="t", **ORDERS, **dict.fromkeys(parameters, "{{ it }}"))
+    task.render_template_fields({"it": next(iter(parameters.values()))})
+    with pytest.raises(AirflowFailException, match=says.removeprefix("task t: ")):
+        task.execute({})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"pipelines": ["orders"]}, "in place of a KafkaPipeline or a dict"),
+        ({"pipelines": [{"group": "orders"}]}, "found an entry with group; expected group_id"),
+        ({"pipelines": [{**ORDERS, "grace": 5}]}, "expected group_id and"),
+        (
+            {"pipelines": [{"group_id": "g", "checkpoint_location": "s3a://key:secret@b/x"}]},
+            "holds a password",
+        ),
+        ({"pipelines": [{"group_id": "g"}]}, "'g' has no checkpoint_location"),
+    ],
+)
+def test_bad_input_fails_at_once_with_a_plain_sentence(parameters, says):
+    with pytest.raises(UsageError, match=f"^task t: .*{says}") as refused:
+        CheckOffsetDriftOperator(task_id="t", **parameters)
+    assert "secret" not in str(refused.value)
+    task = CheckOffsetDriftOperator(task_id="t", pipelines="{{ it | tojson }}")
+    task.render_template_fields({"it": list(map(dict_of, parameters["pipelines"]))})
+    with pytest.raises(AirflowFailException, match=says) as error:
+        task.execute({})
+    assert "secret" not in str(error.value)
+
+
+def dict_of(entry):
+    return dict(entry) if isinstance(entry, Mapping) else entry
+
+
+@pytest.mark.parametrize("group", ["a\nINFO all is well", "a\tb", "a\u202eb", "a\x1b[2Jb", "half \ud800"])
+@pytest.mark.parametrize("several", [False, True])
+def test_no_group_writes_a_line_of_its_own_or_turns_one_around(monkeypatch, tmp_path, capsys, group, several):
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", '{"conn_type": "kafka"}')
+    groups = {"orders": group, "returns": "b"} if several else group
+    task = CheckOffsetDriftOperator(
+        task_id="t", pipelines=[{"group_id": groups, "checkpoint_location": f"{tmp_path}/checkpoint"}]
+    )
+    with pytest.raises((DriftError, AirflowFailException)):
+        task.execute({})
+    (line,) = [line for line in capsys.readouterr().out.split("\n") if "could not be checked" in line]
+    assert line.isprintable()
+    assert "] Group " in line

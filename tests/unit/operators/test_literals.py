@@ -1,0 +1,302 @@
+"""
+Parameters that are written in the DAG's file are checked when it is parsed, templates when the task runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
+
+GROUP: dict[str, Any] = {"group_id": "orders"}
+ORDERS: dict[str, Any] = GROUP | {"checkpoint_location": "/cp/orders"}
+OFFSETS = GROUP | {"offsets": {"orders": {"0": 1}}}
+WINDOW: dict[str, Any] = GROUP | {"window": "/window.json"}
+WHOLE_WINDOW: dict[str, Any] = {
+    "version": 1,
+    **{name: {"orders": {"0": 1}} for name in ("start", "end", "committed")},
+}
+RESET: dict[str, Any] = ORDERS | {"to_offset": "earliest"}
+
+WRONG = [
+    (CommitOffsetsOperator, ORDERS, "on_out_of_range", "clmap", "='clmap': expected one of 'fail'"),
+    (CommitOffsetsOperator, ORDERS, "allow_rewind", "no", "=no: expected true or false"),
+    (CommitOffsetsOperator, ORDERS, "allow_new_query", 1, "=1: expected true or false"),
+    (CommitOffsetsOperator, GROUP, "offsets", {"orders": {"0": "x"}}, ": "),
+    (CommitOffsetWindowOperator, WINDOW, "fenced", "yes", "=yes: expected true or false"),
+    (CommitOffsetWindowOperator, WINDOW, "on_out_of_range", "clmap", "='clmap': expected one of"),
+    (ResetOffsetsOperator, RESET, "on_out_of_range", "clmap", "='clmap': expected one of"),
+    (ResetOffsetsOperator, RESET, "plan_only", "maybe", "=maybe: expected true or false"),
+    (ResetOffsetsOperator, RESET, "allow_state", "yes", "=yes: expected true or false"),
+    (ResetOffsetsOperator, RESET, "quiet_period", "soon", "=soon: expected seconds"),
+    (ResetOffsetsOperator, RESET, "quiet_period", "P2D", "=P2D: expected seconds.* of at most"),
+    (ResetOffsetsOperator, RESET, "pending_batch", "drop", "='drop': expected one of 'fail', 'discard'"),
+    (ResetOffsetsOperator, RESET, "sink", "parquet", "='parquet': expected 'idempotent'"),
+    (ResetOffsetsOperator, GROUP | {"shift_by": 1}, "on_no_commit", "zero", "='zero': expected one of"),
+    (ResetOffsetsOperator, ORDERS, "to_offset", "lates", "=lates: expected a whole number"),
+    (ResetOffsetsOperator, ORDERS, "to_datetime", "yesterday", "=yesterday: expected a time"),
+    (ResetOffsetsOperator, ORDERS, "shift_by", "far", "=far: expected a whole number"),
+    (ResetOffsetsOperator, ORDERS, "by_duration", "1 day", "=1 day: expected seconds"),
+    (ResetOffsetsOperator, ORDERS, "to_batch", "newest", "=newest: expected 0 or more"),
+    (ResetOffsetsOperator, ORDERS, "to_group", {"orders": "blue"}, ": found .*; expected the name of"),
+    (RestoreOffsetsOperator, ORDERS, "when", "never", "='never': expected one of 'failed', 'always'"),
+    (RestoreOffsetsOperator, ORDERS, "on_no_commit", "latest", "='latest': expected one of 'skip'"),
+    (PlanOffsetWindowOperator, GROUP, "on_empty", "go", "='go': expected one of 'skip', 'fail', 'continue'"),
+    (PlanOffsetWindowOperator, GROUP, "on_no_commit", "zero", "='zero': expected one of"),
+    (PlanOffsetWindowOperator, GROUP, "start", "", "=: expected 'committed', 'earliest', a time"),
+    (
+        PlanOffsetWindowOperator,
+        GROUP,
+        "start",
+        "yesterday",
+        "=yesterday: expected 'committed', 'earliest', a time",
+    ),
+    (PlanOffsetWindowOperator, GROUP, "start", "latest", "=latest: expected 'committed', 'earliest'"),
+    (PlanOffsetWindowOperator, GROUP, "max_records", 0, "=0: expected 1 or more"),
+    (PlanOffsetWindowOperator, GROUP, "topics_pattern", "[", r"='\[' is not a regular expression"),
+    (PlanOffsetWindowOperator, GROUP, "window_file", "", "='' is nothing, and it was given"),
+    (CommitOffsetsOperator, ORDERS, "kafka_config_id", "", "='' is nothing, and it was given"),
+    (CommitOffsetsOperator, GROUP, "checkpoint_location", " ", "=' ' is nothing, and it was given"),
+    (CommitOffsetsOperator, GROUP, "checkpoint_location", Path("/cp"), ": found PosixPath; expected text"),
+    (
+        CommitOffsetsOperator,
+        GROUP,
+        "checkpoint_location",
+        "s3a://key:a-secret@bucket/cp",
+        r" \(s3a://...\) holds a password, .* name it with checkpoint_conn_id",
+    ),
+    (
+        ResetOffsetsOperator,
+        RESET | {"sink": "file"},
+        "sink_location",
+        "s3a://key:a-secret@bucket/out",
+        r" \(s3a://...\) holds a password, .* name it with checkpoint_conn_id",
+    ),
+    *(
+        (operator, names, "from_file", "s3a://key:a-secret@bucket/f", r" \(s3a://...\) holds a password, ")
+        for operator, names in ((ResetOffsetsOperator, GROUP), (RestoreOffsetsOperator, GROUP))
+    ),
+    *(
+        (
+            operator,
+            GROUP,
+            parameter,
+            "s3a://key:a-secret@bucket/w",
+            r" \(s3a://...\) holds a password, .* name it with window_conn_id",
+        )
+        for operator, parameter in (
+            (PlanOffsetWindowOperator, "window_file"),
+            (CommitOffsetWindowOperator, "window"),
+        )
+    ),
+    (
+        CommitOffsetsOperator,
+        {"checkpoint_location": "/cp"},
+        "group_id",
+        "",
+        ": found ; expected the name of a consumer group",
+    ),
+    (CommitOffsetsOperator, ORDERS, "topics", "", ": found ; expected the name of a topic"),
+    (CommitOffsetsOperator, GROUP | {"store_conn_id": "db"}, "store_table", "", "='' is nothing"),
+    (CommitOffsetsOperator, GROUP | {"store_conn_id": "db"}, "store_pipeline", "", "='' is nothing"),
+    (ResetOffsetsOperator, RESET | {"sink": "file"}, "sink_location", "", "='' is nothing"),
+    (RestoreOffsetsOperator, ORDERS, "receipt", {"a": 1}, "|found {'a': 1}; expected a receipt of version 1"),
+    (RestoreOffsetsOperator, ORDERS, "receipt", "", "='' is nothing, and it was given"),
+    (CommitOffsetWindowOperator, GROUP, "window", {}, ": found {}; expected a window of version 1"),
+    (CommitOffsetWindowOperator, GROUP, "window", "", "='' is nothing, and it was given"),
+    (PlanOffsetWindowOperator, GROUP, "end", "earliest", "=earliest: expected 'latest'"),
+    (PlanOffsetWindowOperator, GROUP, "max_records", "many", "=many: expected 1 or more, as a whole number"),
+    (
+        OffsetsReachedSensor,
+        GROUP,
+        "target",
+        "lastest",
+        "='lastest': expected 'latest', a time such as .*, offsets such as .*, or the receipt of a task",
+    ),
+]
+
+
+@pytest.mark.parametrize(("operator", "names", "parameter", "value", "says"), WRONG)
+def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter, value, says):
+    with pytest.raises(UsageError, match=f"^task wrong: {parameter}{says}"):
+        operator(task_id="wrong", **names, **{parameter: value})
+
+
+@pytest.mark.parametrize(
+    ("operator", "names", "says"),
+    [
+        (OffsetsReachedSensor, GROUP, "target is missing: give 'latest', a time such as .*, offsets"),
+        (TopicReachedSensor, {"topics": "orders"}, "target is missing: give a time, such as"),
+        (ConsumerGroupLagSensor, GROUP, "no threshold: give max_lag, max_partition_lag"),
+        (CommitOffsetsOperator, {}, "group_id is missing"),
+        (CommitOffsetsOperator, GROUP, "nothing to commit: give checkpoint_location"),
+        (CommitOffsetWindowOperator, GROUP, "window is missing"),
+        (CheckOffsetDriftOperator, {}, "nothing to compare: give group_id and checkpoint_location"),
+        (ResetOffsetsOperator, GROUP, "found none of them; expected exactly one of to_offset"),
+    ],
+)
+def test_a_parameter_that_is_missing_is_named_with_its_task(operator, names, says):
+    with pytest.raises(UsageError, match=f"^task wrong: {says}"):
+        operator(task_id="wrong", **names)
+
+
+def test_a_grace_of_more_than_a_week_is_refused():
+    with pytest.raises(UsageError, match="grace=P8D: expected seconds.* of at most 7 days"):
+        CheckOffsetDriftOperator(task_id="wrong", **ORDERS, grace="P8D")
+
+
+@pytest.mark.parametrize(
+    ("operator", "names", "parameter", "value", "says"),
+    [case for case in WRONG if case[2] not in ("offsets", "start", "end")],
+)
+def test_a_template_is_left_for_the_task(operator, names, parameter, value, says):
+    with DAG("d", render_template_as_native_obj=True):
+        task = operator(task_id="later", **names, **{parameter: "{{ it }}"})
+    task.render_template_fields({"it": value})
+    assert getattr(task, parameter) == value
+
+
+@pytest.mark.parametrize("value", ["true", "True", True])
+def test_a_switch_may_come_from_the_run(value):
+    for operator, names, switch in (
+        (CommitOffsetsOperator, ORDERS, "allow_rewind"),
+        (CommitOffsetsOperator, ORDERS, "allow_new_query"),
+        (CommitOffsetWindowOperator, WINDOW, "fenced"),
+        (ResetOffsetsOperator, RESET, "plan_only"),
+        (ResetOffsetsOperator, RESET, "allow_state"),
+        (RestoreOffsetsOperator, ORDERS, "allow_state"),
+    ):
+        with DAG("d"):
+            task = operator(task_id="t", **names, **dict[str, Any]({switch: "{{ params.it }}"}))
+        task.render_template_fields({"params": {"it": value}})
+        assert task.read(switch) is True
+
+
+def test_a_switch_that_is_no_switch_fails_the_task_at_once():
+    task = ResetOffsetsOperator(task_id="t", **RESET, plan_only="{{ it }}")
+    task.render_template_fields({"it": "perhaps"})
+    with pytest.raises(AirflowFailException, match="plan_only=perhaps: expected true or false"):
+        task.execute({})
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "says"),
+    [
+        ({}, "found none of them; expected exactly one of to_offset, to_datetime"),
+        ({"to_offset": ""}, "found none of them"),
+        ({"to_offset": 1, "shift_by": -1}, "found to_offset=1, shift_by=-1; expected exactly one"),
+    ],
+)
+def test_a_reset_without_one_scenario_is_refused_when_the_dag_is_parsed(scenarios, says):
+    with pytest.raises(UsageError, match=f"^task t: {says}"):
+        ResetOffsetsOperator(task_id="t", **ORDERS, **scenarios)
+
+
+@pytest.mark.parametrize(
+    "scenarios",
+    [
+        {"to_offset": "{{ params.to }}", "shift_by": "{{ params.by }}"},
+        {"to_offset": "{{ params.to }}", "shift_by": 5},
+    ],
+)
+def test_templates_may_fill_in_the_scenario(scenarios):
+    ResetOffsetsOperator(task_id="t", **ORDERS, **scenarios)
+
+
+@pytest.mark.parametrize(
+    ("operator", "parameters", "says"),
+    [
+        (CommitOffsetsOperator, OFFSETS | {"allow_new_query": True}, "allow_new_query would be ignored with"),
+        (
+            CommitOffsetsOperator,
+            GROUP | {"store_conn_id": "db", "allow_new_query": "{{ params.it }}"},
+            "allow_new_query would be ignored with offsets or store_conn_id",
+        ),
+        (
+            CommitOffsetsOperator,
+            ORDERS | {"store_table": "t", "store_pipeline": "p"},
+            "store_table and store_pipeline would be ignored without store_conn_id",
+        ),
+        (PlanOffsetWindowOperator, GROUP | {"window_conn_id": "lake"}, "ignored without window_file"),
+        (
+            PlanOffsetWindowOperator,
+            GROUP | {"start": "earliest", "on_no_commit": "skip"},
+            "on_no_commit would be ignored with a start that is not 'committed'",
+        ),
+        (
+            PlanOffsetWindowOperator,
+            GROUP | {"topics": "orders", "topics_pattern": "orders.*"},
+            "topics and topics_pattern are both given",
+        ),
+        (
+            ResetOffsetsOperator,
+            RESET | {"sink": "kafka", "sink_location": "/out"},
+            "sink_location would be ignored without sink='file'",
+        ),
+        (
+            CommitOffsetWindowOperator,
+            GROUP | {"window": WHOLE_WINDOW, "window_conn_id": "lake"},
+            "window_conn_id would be ignored with a window that is in no file",
+        ),
+        (ResetOffsetsOperator, RESET | {"on_no_commit": "skip"}, "on_no_commit would be ignored with check"),
+        (
+            ResetOffsetsOperator,
+            GROUP | {"to_datetime": "{{ params.since }}", "on_no_commit": "skip"},
+            "on_no_commit would be ignored with to_datetime",
+        ),
+        (
+            ResetOffsetsOperator,
+            GROUP | {"to_offset": "latest", "sink": "kafka", "quiet_period": 0},
+            "sink and quiet_period would be ignored without checkpoint_location",
+        ),
+        (
+            RestoreOffsetsOperator,
+            GROUP | {"pending_batch": "discard", "allow_state": True},
+            "pending_batch and allow_state would be ignored without checkpoint_location",
+        ),
+        (
+            RestoreOffsetsOperator,
+            GROUP | {"from_file": "/before.csv", "on_no_commit": "earliest"},
+            "on_no_commit would be ignored with from_file",
+        ),
+        (
+            RestoreOffsetsOperator,
+            GROUP | {"from_file": "/before.csv", "receipt": {}},
+            "receipt and from_file are both given",
+        ),
+    ],
+)
+def test_an_option_that_nothing_would_read_is_refused(operator, parameters, says):
+    with pytest.raises(UsageError, match=f"^task t: .*{says}"):
+        operator(task_id="t", **parameters)
+
+
+def test_a_window_without_length_is_refused_when_the_dag_is_parsed():
+    noon, later = "2026-03-01T12:00:00Z", "2999-01-01T00:00:00Z"
+    with pytest.raises(UsageError, match="^task t: start and end are both 2026-03-01T12:00:00"):
+        PlanOffsetWindowOperator(task_id="t", group_id="g", start=noon, end=noon)
+    PlanOffsetWindowOperator(task_id="t", group_id="g", start="{{ noon }}", end=noon)
+    PlanOffsetWindowOperator(task_id="t", group_id="g", start=noon, end=later)  # it may run then
+
+
+@pytest.mark.parametrize("batch", [7, "{{ params.batch }}"])
+def test_a_batch_without_its_checkpoint_is_refused_when_the_dag_is_parsed(batch):
+    with pytest.raises(
+        UsageError, match="^task t: to_batch is a batch of a Spark checkpoint, and checkpoint_location is"
+    ):
+        ResetOffsetsOperator(task_id="t", **GROUP, to_batch=batch)
+    ResetOffsetsOperator(task_id="t", **ORDERS, to_batch=batch)

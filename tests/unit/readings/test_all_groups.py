@@ -1,0 +1,125 @@
+"""The lag of all groups, and the commits of many, when one of them is not as the others."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnavailableError,
+    KafkaOffsetsError,
+    SetupError,
+    UnknownTopicPartitionError,
+)
+from airflow_kafka_offsets.model.lag import Lag
+from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
+from airflow_kafka_offsets.readings.positions import lags_of_groups
+from airflow_kafka_offsets.waits.cached_reader import CachedReader
+
+ORDERS, GONE, OWN = (TopicPartition(topic, 0) for topic in ("orders", "gone", "__consumer_offsets"))
+MANY = [f"g{number}" for number in range(7)]
+
+
+class Client:
+    """A broker with three topics, of which the log of one cannot be read."""
+
+    def __init__(self, commits):
+        self.commits = commits
+        self.bulk_fails: Any = None
+
+    def list_groups(self):
+        return [SimpleNamespace(group_id=group) for group in self.commits]
+
+    def committed_groups(self, wanted, within=None):
+        if self.bulk_fails and len(wanted) > 1:
+            raise self.bulk_fails
+        return {group: self._of(group, partitions) for group, partitions in wanted.items()}
+
+    def committed(self, group, partitions):
+        found = self._of(group, partitions)
+        if isinstance(found, Exception):
+            raise found
+        return {tp: found.get(tp) for tp in partitions}
+
+    def _of(self, group, partitions):
+        found = self.commits[group]
+        forbidden = BrokerAuthenticationError("no Describe on gone")
+        return forbidden if partitions is not None and GONE in partitions else found
+
+    def partitions(self, topics=None):
+        return {"orders": [0], "gone": [0]} if topics is None else {"__consumer_offsets": [0]}
+
+    def sees_all_topics(self):
+        return True
+
+    def log_ranges(self, partitions, isolation_level):
+        if GONE in partitions:
+            raise UnknownTopicPartitionError("gone-0 is not there", missing=[GONE])
+        return dict.fromkeys(partitions, LogRange(0, 5))
+
+
+def test_each_group_has_its_lag_or_its_own_error():
+    client: Any = Client(
+        {
+            "fine": {ORDERS: Commit(1, "")},
+            "late": {GONE: Commit(1, "")},
+            "none": {},
+            "burrow": {OWN: Commit(2, "")},
+        }
+    )
+    lags = lags_of_groups(client)
+    totals = {group: lag.total for group, lag in lags.items() if isinstance(lag, Lag)}
+    assert totals == {"fine": 4, "none": 0, "burrow": 3}
+    assert isinstance(lags["late"], KafkaOffsetsError)
+
+
+def test_a_topic_that_one_wait_may_not_see_is_not_the_error_of_another():
+    client: Any = Client({group: {ORDERS: Commit(1, "")} for group in MANY})
+    reader = CachedReader(client)
+    for _ in range(3):
+        reader.next_round()
+        reader.read_groups(MANY)
+        assert reader.committed("g0", [ORDERS]) == {ORDERS: Commit(1, "")}
+        with pytest.raises(BrokerAuthenticationError):
+            reader.committed("g0", [GONE])
+
+
+@pytest.mark.parametrize("error", [SetupError("no process"), OSError("too many open files")])
+def test_a_process_that_cannot_be_started_is_an_error_that_passes(error):
+    client: Any = Client({group: {ORDERS: Commit(1, "")} for group in MANY})
+    client.bulk_fails = error
+    reader = CachedReader(client)
+    reader.next_round()
+    reader.read_groups(MANY)
+    with pytest.raises(BrokerUnavailableError, match=str(error)) as raised:
+        reader.committed("g0", [ORDERS])
+    assert raised.value.retriable
+    client.bulk_fails = None
+    reader.next_round()
+    reader.read_groups(MANY)
+    assert reader.committed("g0", [ORDERS]) == {ORDERS: Commit(1, "")}
+
+
+@pytest.mark.parametrize("error", [SetupError("no process"), OSError("too many open files")])
+def test_a_process_that_cannot_be_started_for_settings_is_no_reason_to_end_a_wait(error):
+    client: Any = SimpleNamespace(topic_settings=lambda _: (_ for _ in ()).throw(error))
+    with pytest.raises(BrokerUnavailableError, match=str(error)):
+        CachedReader(client).topic_settings(["orders"])
+
+
+def test_a_topic_without_an_answer_is_asked_for_again():
+    asked = []
+
+    def settings(topics):
+        asked.append(sorted(topics))
+        return {topic: {"retention.ms": "1"} if topic == "a" else BrokerError("no") for topic in topics}
+
+    client: Any = SimpleNamespace(topic_settings=settings)
+    reader = CachedReader(client)
+    for _ in range(2):
+        assert isinstance(reader.topic_settings(["a", "b"])["b"], BrokerError)
+    assert asked == [["a", "b"], ["b"]]

@@ -1,0 +1,550 @@
+"""An option that was given and renders to nothing is an error, and never its default."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from datetime import timedelta
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, task_group
+
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.groups import Groups
+from airflow_kafka_offsets.model.place import RESETS
+from airflow_kafka_offsets.operators.base import OffsetsOperator
+from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
+from airflow_kafka_offsets.task.wait_memory import WaitMemory
+from airflow_kafka_offsets.triggers.event import LagEventTrigger
+from airflow_kafka_offsets.waits.lag import LagWait
+
+ORDERS: dict[str, Any] = {"group_id": "orders", "checkpoint_location": "/cp/orders"}
+GIVEN: dict[Any, dict[str, Any]] = {
+    CommitOffsetsOperator: ORDERS,
+    CommitOffsetWindowOperator: {"group_id": "orders", "window": "/window.json"},
+    ResetOffsetsOperator: ORDERS | {"to_offset": "earliest"},
+    RestoreOffsetsOperator: ORDERS,
+    PlanOffsetWindowOperator: {"group_id": "orders"},
+    CheckOffsetDriftOperator: ORDERS,
+    ConsumerGroupLagSensor: ORDERS | {"max_lag": 0},
+    OffsetsReachedSensor: ORDERS | {"target": "latest"},
+    TopicReachedSensor: ORDERS | {"target": "2026-03-01T00:00:00Z"},
+}
+OPTIONS = [(operator, name) for operator in GIVEN for name in operator.template_fields]
+ALONE: dict[str, dict[str, Any]] = {
+    "pipelines": {"group_id": None, "checkpoint_location": None},
+    "offsets": {"checkpoint_location": None},
+    "checkpoint_conn_id": {"checkpoint_location": "/cp"},
+    "sink_location": {"sink": "file"},
+    "store_table": {"store_conn_id": "db"},
+    "store_pipeline": {"store_conn_id": "db"},
+    "window_conn_id": {"window_file": "/window.json"},
+    "on_no_commit": {"checkpoint_location": None, "to_offset": "current"},
+    "idle_after": {"on_idle_partition": "ignore"},
+}
+CONTEXT: Any = {"nothing": None, "ti": None}
+
+
+def rendered(operator, *, native=False, context=CONTEXT, **parameters):
+    with DAG("d", render_template_as_native_obj=native):
+        task = operator(task_id="t", **parameters)
+    task.render_template_fields(context)
+    return task
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
+@pytest.mark.parametrize(("operator", "name"), OPTIONS, ids=lambda value: getattr(value, "__name__", value))
+def test_an_option_that_renders_to_nothing_is_refused_by_its_name(operator, name, native):
+    alone = {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
+    given = GIVEN[operator] | alone | {name: "{{ nothing }}"}
+    task = rendered(operator, native=native, **given)
+    if operator is ResetOffsetsOperator and name in RESETS:
+        task.check_given()
+        return
+    with pytest.raises(
+        UsageError, match=rf"^{name}={{{{ nothing }}}} rendered to '?None'?, which is nothing"
+    ):
+        task.check_given()
+
+
+@pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
+def test_the_task_fails_at_once_and_asks_nobody(operator):
+    task = rendered(operator, **GIVEN[operator] | {"kafka_config_id": "{{ nothing or '' }}"})
+    with pytest.raises(AirflowFailException, match="kafka_config_id=.*rendered to '', which is nothing"):
+        task.execute({"ti": None})
+
+
+@pytest.mark.parametrize("nothing", ["", " ", "None"])
+def test_a_text_that_is_nothing_is_no_value_either(nothing):
+    task = rendered(ResetOffsetsOperator, **ORDERS, to_offset=1, topics="{{ it }}", context={"it": nothing})
+    with pytest.raises(UsageError, match="topics={{ it }} rendered to"):
+        task.check_given()
+
+
+def test_an_option_that_was_not_given_keeps_its_default():
+    task = rendered(CommitOffsetsOperator, **ORDERS, topics=None, kafka_config_id="{{ 'main' }}")
+    task.check_given()
+    assert (task.topics, task.kafka_config_id, task.on_out_of_range) == (None, "main", "fail")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"group_id": {"orders": "{{ nothing }}"}}, r"group_id\['orders'\]={{ nothing }}"),
+        ({"topics": ["orders", "{{ nothing }}"]}, r"topics\[1\]={{ nothing }}"),
+        ({"offsets": {"orders": {"0": "{{ nothing }}"}}}, r"offsets\['orders'\]\['0'\]={{ nothing }}"),
+    ],
+)
+@pytest.mark.parametrize("native", [False, True])
+def test_a_part_that_renders_to_nothing_is_named(options, named, native):
+    task = rendered(CommitOffsetsOperator, native=native, **ORDERS | options)
+    with pytest.raises(UsageError, match=named):
+        task.check_given()
+
+
+def test_what_is_given_whole_may_hold_nothings():
+    """As a receipt does, of partitions without a commit."""
+    receipt = {
+        "version": 1,
+        "group_id": "orders",
+        "before": {"orders": {"0": None}},
+        "source": {"to_offset": ""},
+    }
+    rendered(RestoreOffsetsOperator, **ORDERS, receipt=receipt).check_given()
+
+
+def test_a_mapped_task_is_checked_with_its_own_values():
+    with DAG("d") as dag:
+        mapped = CommitOffsetsOperator.partial(task_id="t", checkpoint_location="/cp").expand(
+            group_id=["orders", "{{ nothing }}"]
+        )
+    ti = SimpleNamespace(map_index=1)
+    context: Any = {"nothing": None, "ti": ti, "dag": dag, "dag_run": SimpleNamespace(conf={})}
+    mapped.render_template_fields(context)
+    with pytest.raises(UsageError, match="group_id={{ nothing }} rendered to 'None'"):
+        context["task"].check_given()
+
+
+class Ti:
+    """Pulls nothing: the task that is asked for was skipped."""
+
+    task_id, map_index, dag_id, run_id = "restore", -1, "d", "r"
+    task = None  # Airflow 3.4 asks which loop it is in
+
+    def xcom_pull(self, *_, default=None, **__):
+        return default
+
+    def get_task_states(self, **_):
+        return {"r": {"reset": "skipped"}}
+
+
+def restore(receipt):
+    with DAG("d"):
+        reset = ResetOffsetsOperator(task_id="reset", to_offset="earliest", **ORDERS)
+        task = RestoreOffsetsOperator(task_id="restore", receipt=receipt(reset), **ORDERS)
+    context: Any = {"ti": Ti(), "nothing": None}
+    task.render_template_fields(context)
+    return task, context
+
+
+def test_a_restore_of_a_reset_that_was_skipped_does_nothing():
+    task, context = restore(lambda reset: reset.output)
+    assert task.receipt is None
+    assert task.execute(context) is None
+
+
+def test_a_restore_with_a_receipt_that_a_text_does_not_find_is_refused():
+    task, context = restore(lambda _: "{{ ti.xcom_pull(task_ids='resett') }}")
+    with pytest.raises(AirflowFailException, match="receipt=.* rendered to 'None'.*A task has no XCom if"):
+        task.execute(context)
+
+
+def test_a_window_whose_plan_has_no_xcom_is_refused():
+    with DAG("d"):
+        plan = PlanOffsetWindowOperator(task_id="plan", group_id="orders")
+        task = CommitOffsetWindowOperator(task_id="t", group_id="orders", window=plan.output)
+    context: Any = {"ti": Ti()}
+    task.render_template_fields(context)
+    with pytest.raises(AirflowFailException, match="window=.* rendered to None.*A task has no XCom if"):
+        task.execute(context)
+
+
+def test_a_run_without_a_data_interval_is_told_so():
+    task = rendered(
+        PlanOffsetWindowOperator,
+        topics="orders",
+        end="{{ data_interval_end or '' }}",
+        context={"data_interval_end": None},
+    )
+    with pytest.raises(UsageError, match="end=.*no data_interval_start and no data_interval_end"):
+        task.check_given()
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_pipeline_in_a_list_is_checked_name_by_name(native):
+    entries = [dict(ORDERS), KafkaPipeline(**ORDERS, topics="{{ nothing }}")]
+    task = rendered(CheckOffsetDriftOperator, native=native, pipelines=entries)
+    with pytest.raises(AirflowFailException, match=r"pipelines\[1\]\['topics'\]={{ nothing }}"):
+        task.execute({"nothing": None})
+    task = rendered(CheckOffsetDriftOperator, native=native, pipelines=[ORDERS | {"topics": "{{ nothing }}"}])
+    with pytest.raises(AirflowFailException, match=r"pipelines\[0\]\['topics'\]={{ nothing }}"):
+        task.execute({})
+    with pytest.raises(UsageError, match="pipelines, checkpoint_conn_id=''"):
+        rendered(CheckOffsetDriftOperator, pipelines='[{"group_id": "g", "checkpoint_conn_id": ""}]')
+
+
+@pytest.mark.parametrize(("operator", "name"), OPTIONS, ids=lambda value: getattr(value, "__name__", value))
+def test_none_is_the_default(operator, name):
+    alone = {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
+    needed = {key: value for key, value in (GIVEN[operator] | alone).items() if key != name}
+    default = signature(operator).parameters.get(name) or signature(operator.__mro__[1]).parameters.get(name)
+    default = default or signature(OffsetsOperator).parameters[name]
+    if default.default in (default.empty, None):
+        return
+    with DAG("d", default_args={name: None}):
+        for given in ({name: None}, {}):
+            task = operator(task_id=f"t{len(given)}", **needed, **given)
+            assert getattr(task, name) == default.default
+        mapped = operator.partial(task_id="m", **{name: None}).expand_kwargs([needed])
+    assert getattr(mapped.unmap(needed), name) == default.default
+
+
+def test_none_stays_where_it_is_a_value():
+    task = ResetOffsetsOperator(task_id="t", **ORDERS, to_offset=1, max_active_tis_per_dag=None)
+    assert task.max_active_tis_per_dag is None
+
+
+def test_none_is_the_default_of_a_trigger_too():
+    trigger = LagEventTrigger(group_id="g", min_lag=1, **dict.fromkeys(("kafka_config_id", "on_no_commit")))
+    assert trigger.parameters == LagEventTrigger(group_id="g", min_lag=1).parameters
+
+
+@pytest.mark.parametrize(
+    ("operator", "shared", "values", "says"),
+    [
+        (CommitOffsetsOperator, ORDERS, {"on_out_of_range": "clmap"}, "task t: on_out_of_range='clmap'"),
+        (ConsumerGroupLagSensor, {}, ORDERS, "task t: no threshold"),
+    ],
+)
+def test_what_a_mapped_task_refuses_is_not_retried(operator, shared, values, says):
+    with DAG("d"):
+        mapped = operator.partial(task_id="t", **shared).expand_kwargs([values])
+    with pytest.raises(AirflowFailException, match=says):
+        mapped.unmap(values)
+
+
+@pytest.mark.parametrize(
+    ("operator", "needed"),
+    [(ResetOffsetsOperator, {"to_offset": 1}), (ConsumerGroupLagSensor, {"max_lag": 0})],
+)
+def test_the_connection_of_a_checkpoint_that_is_not_named_is_refused(operator, needed):
+    conn = {"checkpoint_conn_id": "lake"}
+    with pytest.raises(UsageError, match="^task t: checkpoint_conn_id would be ignored without checkpoint"):
+        operator(task_id="t", group_id="g", **needed, **conn)
+    with DAG("d", default_args=conn):  # for all tasks, of which some have a checkpoint
+        assert operator(task_id="t", group_id="g", **needed).checkpoint_conn_id == "lake"
+        mapped = operator.partial(task_id="m", **needed).expand(group_id=["g"])
+    assert mapped.unmap({"group_id": "g"}).checkpoint_conn_id == "lake"
+
+
+# -- what is written in the DAG's file --
+
+
+@pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ({"topics": "{'a': 'b'}"}, "topics: .*is not JSON.*| tojson"),
+        ({"topics": {"a": 1}}, "topics: found"),
+        ({"topics": []}, "topics is empty"),
+        ({"topics": ""}, "topics: found"),
+        ({"topics": "a b"}, "topics: found"),
+        ({"group_id": "{'a': 'b'}"}, "group_id: .*is not JSON.*| tojson"),
+        ({"group_id": ""}, "group_id: found"),
+        ({"group_id": "None"}, "group_id: found"),
+        ({"group_id": {"a": None}}, "group_id: found"),
+        ({"group_id": {}}, "group_id: found"),
+    ],
+)
+def test_names_that_cannot_be_names_are_refused_when_the_dag_is_parsed(operator, names, says):
+    with pytest.raises(UsageError, match=says):
+        operator(task_id="t", **GIVEN[operator] | names)
+
+
+LAG, REACHED, TOPIC = (
+    {"group_id": "g", "max_lag": 0},
+    {"group_id": "g", "target": "latest"},
+    {"topics": "a", "target": "2026-03-01"},
+)
+TIME = "2026-03-01T00:00:00Z"
+CANNOT_BE = [
+    (ConsumerGroupLagSensor, LAG | {"max_lag": -1}, "max_lag=-1: expected 0 or more, as a whole number"),
+    (ConsumerGroupLagSensor, LAG | {"max_lag": "1e3"}, "max_lag=1e3: expected 0 or more"),
+    (ConsumerGroupLagSensor, LAG | {"max_lag": float("nan")}, "max_lag=nan: expected 0 or more"),
+    (ConsumerGroupLagSensor, LAG | {"max_partition_lag": True}, "max_partition_lag=True: expected 0 or more"),
+    (ConsumerGroupLagSensor, LAG | {"max_time_lag": "soon"}, "max_time_lag=soon: expected seconds"),
+    (ConsumerGroupLagSensor, LAG | {"min_headroom": "soon"}, "min_headroom=soon: expected seconds"),
+    (ConsumerGroupLagSensor, LAG | {"min_headroom": 0}, "min_headroom=0: expected seconds, .* above 0"),
+    (ConsumerGroupLagSensor, LAG | {"on_no_commit": "zero"}, "on_no_commit='zero': expected one of 'fail'"),
+    (ConsumerGroupLagSensor, LAG | {"position": "grop"}, "position='grop': expected one of 'group'"),
+    (ConsumerGroupLagSensor, LAG | {"position": "checkpoint"}, "no checkpoint_location: name the checkpoint"),
+    (ConsumerGroupLagSensor, LAG | {"isolation_level": "dirty"}, "isolation_level='dirty': expected one of"),
+    (
+        ConsumerGroupLagSensor,
+        {"group_id": "g"},
+        "no threshold: give max_lag, max_partition_lag, max_time_lag or min_headroom",
+    ),
+    (OffsetsReachedSensor, REACHED | {"tolerance": "a"}, "tolerance=a: expected 0 or more"),
+    (OffsetsReachedSensor, REACHED | {"stalled_after": "-1"}, "stalled_after=-1: expected seconds"),
+    (OffsetsReachedSensor, REACHED | {"stalled_after": 0}, "stalled_after=0: expected seconds, .* above 0"),
+    (
+        OffsetsReachedSensor,
+        REACHED | {"target": "lastest"},
+        "target='lastest': expected 'latest', a time such as",
+    ),
+    (OffsetsReachedSensor, REACHED | {"target": {"a": {"0": -1}}}, "target"),
+    (OffsetsReachedSensor, REACHED | {"target": None}, "target is missing: give 'latest', a time"),
+    (TopicReachedSensor, TOPIC | {"target": "noon"}, "target=noon: expected a time"),
+    (TopicReachedSensor, TOPIC | {"on_idle_partition": "skip"}, "on_idle_partition='skip': expected one of"),
+    (TopicReachedSensor, TOPIC | {"idle_after": 60}, "idle_after is given, and no idle partition is ignored"),
+    (TopicReachedSensor, {"target": TIME}, "no topic to read: give topics"),
+]
+
+
+@pytest.mark.parametrize(("sensor", "parameters", "says"), CANNOT_BE)
+def test_parameters_that_cannot_be_are_refused_when_the_dag_is_parsed(sensor, parameters, says):
+    with pytest.raises(UsageError, match=f"^task gate: .*{says}"):
+        sensor(task_id="gate", **parameters)
+
+
+def test_a_sensor_of_a_topic_has_no_position():
+    with pytest.raises(TypeError, match="position"):
+        TopicReachedSensor(task_id="gate", position="group", **TOPIC)
+
+
+@pytest.mark.parametrize("sensor", [OffsetsReachedSensor, TopicReachedSensor])
+def test_a_target_has_no_default(sensor):
+    with pytest.raises(UsageError, match="^task gate: target is missing: give "):
+        sensor(task_id="gate", group_id="g")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"min_lag": "a"}, "min_lag=a: expected 0 or more, as a whole number"),
+        ({"min_lag": -1}, "min_lag=-1"),
+        ({"min_lag": 1, "tolerance": 1.5}, "tolerance=1.5"),
+        ({"min_lag": 1, "poll_interval": 0}, "poll_interval=0: expected seconds, .* above 0"),
+        ({"min_lag": 1, "refire_after": "PT"}, "refire_after=PT: expected seconds"),
+        ({"min_lag": 1, "topics": ""}, "topics: found"),
+        ({"min_lag": 1, "group_id": "None"}, "group_id: found None"),
+        ({"min_lag": 1, "group_id": "", "checkpoint_location": "/cp"}, "group_id: found"),
+        ({"min_lag": 1, "checkpoint_conn_id": ""}, "checkpoint_conn_id=''"),
+    ],
+)
+def test_an_event_trigger_refuses_what_cannot_be(parameters, says):
+    with pytest.raises(UsageError, match=says):
+        LagEventTrigger(**{"group_id": "g"} | parameters)
+
+
+@pytest.mark.parametrize("duration", [600, 600.0, "600", "10m", "PT10M", timedelta(minutes=10)])
+def test_a_duration_is_seconds_a_timedelta_or_text(duration):
+    trigger = LagEventTrigger(
+        group_id="g", min_time_lag=duration, refire_after=duration, poll_interval=duration
+    )
+    assert (trigger.min_time_lag, trigger.refire_after, trigger.poll_interval) == (600, 600, 600)
+    task = ConsumerGroupLagSensor(
+        task_id="t",
+        group_id="g",
+        max_time_lag=duration,
+        min_headroom=duration,
+        stalled_after=duration,
+        topics="a",
+    )
+    wait = task.make_wait(WaitMemory({}))
+    assert isinstance(wait, LagWait)
+    assert (wait.max_time_lag, wait.min_headroom, wait.stalled_after) == (600, 600, 600)
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
+def test_what_one_run_may_need_otherwise_is_templated(native):
+    parameters = {
+        "max_lag": "5",
+        "max_partition_lag": "3",
+        "max_time_lag": "PT1M",
+        "min_headroom": "P1D",
+        "tolerance": "1",
+        "on_no_commit": "earliest",
+        "position": "group",
+        "isolation_level": "read_committed",
+        "stalled_after": "90",
+    }
+    templates = {name: f"{{{{ {name} }}}}" for name in parameters}
+    task = rendered(ConsumerGroupLagSensor, native=native, group_id="g", **templates, context=parameters)
+    wait = task.make_wait(WaitMemory({}))
+    assert isinstance(wait, LagWait)
+    found = {name: getattr(wait, name) for name in parameters}
+    assert found == parameters | {
+        "max_lag": 5,
+        "max_partition_lag": 3,
+        "max_time_lag": 60,
+        "min_headroom": 86_400,
+        "tolerance": 1,
+        "stalled_after": 90,
+    }
+
+
+def test_templates_are_not_judged_before_they_are_rendered():
+    ConsumerGroupLagSensor(
+        task_id="t",
+        group_id={"orders": "{{ group }}"},
+        topics=["{{ topic }}"],
+        max_lag="{{ records }}",
+        max_time_lag="{{ minutes }}",
+        on_no_commit="{{ policy }}",
+        stalled_after="{% if x %}1{% endif %}",
+    )
+    with DAG("d"):
+        names = EmptyOperator(task_id="names")
+        ConsumerGroupLagSensor(
+            task_id="t",
+            group_id=names.output,
+            topics=names.output["topics"],  # type: ignore[index]
+            max_lag=0,
+        )
+        OffsetsReachedSensor(task_id="u", group_id="g", target=names.output)
+
+
+# -- mapped tasks --
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
+@pytest.mark.parametrize(
+    ("pipeline", "label"),
+    [
+        ({"group_id": "42"}, "42"),
+        ({"group_id": "orders-{{ env }}"}, "orders-test"),
+        ({"group_id": {"orders": "a", "clicks": "{{ env }}", "views": "a"}}, "a, test"),
+        ({"checkpoint_location": "/cp/{{ env }}"}, "/cp/test"),
+        ({"topics": ["orders", "clicks"], "target": TIME}, "orders, clicks"),
+    ],
+)
+def test_a_mapped_task_is_called_after_its_group(pipeline, label, native):
+    sensor = TopicReachedSensor if "target" in pipeline else OffsetsReachedSensor
+    with DAG("d", render_template_as_native_obj=native) as dag:
+        given = {} if "target" in pipeline else {"target": "latest"}
+        mapped = sensor.partial(task_id="t", **given).expand_kwargs([pipeline])
+    ti = SimpleNamespace(map_index=0)
+    context: Any = {
+        "env": "test",
+        "ti": ti,
+        "dag": dag,
+        "dag_run": SimpleNamespace(conf={}),
+        "map_index_template": None,
+    }
+    mapped.render_template_fields(context)
+    template = dag.get_template_env().from_string(context["map_index_template"])
+    assert template.render(context) == label
+
+
+def test_the_name_of_a_mapped_task_may_be_given():
+    with DAG("d") as dag:
+        mapped = ConsumerGroupLagSensor.partial(
+            task_id="t", max_lag=0, map_index_template="{{ mine }}"
+        ).expand(group_id=["a", "b"])
+    context: Any = {
+        "ti": SimpleNamespace(map_index=0),
+        "dag": dag,
+        "dag_run": SimpleNamespace(conf={}),
+        "map_index_template": mapped.map_index_template,
+    }
+    mapped.render_template_fields(context)
+    assert context["map_index_template"] == "{{ mine }}"
+
+
+# -- JSON, as the filter tojson writes it --
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"group_id": "{{ nothing | tojson }}"}, "group_id={{ nothing | tojson }} rendered to 'null'"),
+        ({"group_id": {"orders": "{{ nothing | tojson }}"}}, r"group_id\['orders'\]=.* rendered to 'null'"),
+        ({"topics": "{{ nothing | tojson }}"}, "topics=.* rendered to 'null'"),
+        ({"topics": "{{ '' | tojson }}"}, "topics=.* rendered to '\"\"'"),
+    ],
+)
+def test_null_is_nothing(options, named):
+    task = rendered(CommitOffsetsOperator, **ORDERS | options)
+    with pytest.raises(UsageError, match=named.replace("|", r"\|")):
+        task.check_given()
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_name_in_double_quotes_is_the_name(native):
+    template = "{{ 'orders' | tojson }}"
+    task = rendered(
+        CommitOffsetsOperator, native=native, **ORDERS | {"group_id": template, "topics": template}
+    )
+    assert task.named() == Groups.parse("orders", "orders")
+    task = rendered(
+        CommitOffsetsOperator,
+        native=native,
+        **ORDERS | {"group_id": {"orders": template}, "topics": [template]},
+    )
+    assert task.named() == Groups.parse({"orders": "orders"}, "orders")
+
+
+def test_a_restore_with_a_receipt_that_is_null_is_refused():
+    task, context = restore(lambda _: "{{ ti.xcom_pull(task_ids='resett') | tojson }}")
+    with pytest.raises(AirflowFailException, match="receipt=.* rendered to 'null'.*A task has no XCom if"):
+        task.execute(context)
+
+
+def test_a_restore_that_always_restores_needs_something_to_restore():
+    with pytest.raises(UsageError, match="^task t: nothing to restore: give receipt"):
+        RestoreOffsetsOperator(task_id="t", when="always", **ORDERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "refused"),
+    [
+        ("topics", None, False),
+        ("checkpoint_conn_id", None, False),
+        ("topics", "None", True),
+        ("group_id", None, True),
+    ],
+)
+def test_a_name_that_an_entry_of_a_mapped_task_group_leaves_out_has_its_default(name, value, refused):
+    names = {"group_id": "g", "topics": None, "checkpoint_conn_id": None}
+    with DAG("d") as dag:
+
+        @task_group
+        def pipeline(group_id, topics, checkpoint_conn_id):
+            CommitOffsetsOperator(
+                task_id="t",
+                group_id=group_id,
+                topics=topics,
+                checkpoint_conn_id=checkpoint_conn_id,
+                checkpoint_location="/cp",
+            )
+
+        pipeline.expand_kwargs([names])
+    task: Any = dag.get_task("pipeline.t")
+    task._templates = {name: getattr(task, name)}
+    setattr(task, name, value)
+    with pytest.raises(UsageError, match="is nothing") if refused else nullcontext():
+        task.check_given()

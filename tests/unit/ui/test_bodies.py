@@ -1,0 +1,32 @@
+"""A body that several viewers get is packed once."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from pydantic import BaseModel
+from starlette.requests import Request
+
+from airflow_kafka_offsets.ui.bodies import packed, packed_response
+
+
+class Page(BaseModel):
+    text: str
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"), [("gzip, deflate, br", "gzip"), ("identity", None), (None, None)]
+)
+def test_a_client_gets_what_it_takes(accepted, encoding):
+    headers = [] if accepted is None else [(b"accept-encoding", accepted.encode())]
+    body = packed(Page(text="ü" * 2_000))
+
+    response = packed_response(Request({"type": "http", "headers": headers}), body)
+
+    sent = gzip.decompress(response.body) if encoding else response.body
+    assert sent == Page(text="ü" * 2_000).model_dump_json().encode()
+    assert response.headers.get("content-encoding") == encoding
+    assert response.headers["content-length"] == str(len(response.body))
+    assert response.headers["vary"] == "Accept-Encoding"
+    assert response.headers["content-type"] == "application/json"
