@@ -156,7 +156,7 @@ class Metadata:
             for run_id, number, at in zip(run_ids, numbers, times, strict=True):
                 for task_id, value in results.items():
                     its: dict[str, Any] = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id}
-                    instance_id = uuid4()
+                    instance_id = _new_id(TaskInstance.__table__.c.id)
                     instances.append(
                         {
                             **its, index: -1, "id": instance_id, "state": "success", "try_number": 1,
@@ -231,6 +231,11 @@ class Metadata:
             for table in reversed(Base.metadata.sorted_tables):
                 if table.name in _WRITTEN:
                     session.execute(delete(table))
+
+
+def _new_id(column: Any) -> Any:
+    """Return an id for a column of UUIDs; Airflow 3.1 keeps those of task instances as text."""
+    return column.type.python_type(str(uuid4()))
 
 
 def _index_column(table: Any) -> str:
