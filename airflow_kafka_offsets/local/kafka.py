@@ -12,6 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import Deadline
@@ -170,7 +173,7 @@ class EmbeddedKafka:
 
     def wait_until_ready(self) -> None:
         """
-        Wait until every started broker listens and a commit is taken, and so a record: a commit is one.
+        Wait until every started broker listens and has joined, and a commit is taken (which writes a record).
 
         :raises SetupError: if a broker ends, or it takes longer than :data:`READY_TIMEOUT`.
         """
@@ -187,10 +190,15 @@ class EmbeddedKafka:
                     port = self._ports[broker.number - 1][self._first]
                     socket.create_connection((LOOPBACK, port), timeout=1).close()
                 # A client that asked too early may stay confused for long.
-                with OffsetsClient({**self.client_config(), "log_level": 0}, timeout=_ATTEMPT) as client:
+                config = {**self.client_config(), "log_level": 0}
+                with OffsetsClient(config, timeout=_ATTEMPT) as client:
                     commit_offsets(client, _READY, {TopicPartition("__consumer_offsets", 0): 0}, "")
                     delete_groups(client, {_READY: {}}, save=len)
-            except (OSError, BrokerError) as error:
+                # Another program may listen on a port that a broker was to have: connecting proves nothing.
+                registered = AdminClient(config).list_topics("__consumer_offsets", timeout=_ATTEMPT).brokers
+                if missing := [broker.number for broker in started if broker.number not in registered]:
+                    raise ConnectionError(f"brokers {missing} have not joined the cluster")
+            except (OSError, BrokerError, KafkaException) as error:
                 failure = str(error)
                 time.sleep(0.05)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from browser import overflow, quiet_page
+from browser import fast_forward, overflow, quiet_page
 from offsets_pages import columns, history, instance_now, moment, move, now, pipeline, task_instance
 from playwright.sync_api import expect
 
@@ -111,7 +111,7 @@ def test_the_focus_stays_when_rows_are_drawn_again(browser, pages):
         row = page.get_by_role("row", name=re.compile("fine-2"))
         row.get_by_role("link", name="orders").focus()
         pages.answers["dags/orders/pipelines/key1/now"] = READINGS["lost"]
-        page.clock.fast_forward(31_000)
+        fast_forward(page, 31_000)
         expect(rows(page).first).to_contain_text("records lost")
         focused = "[document.activeElement.closest('tr')?.dataset.key, document.activeElement.textContent]"
         key, text = page.evaluate(focused)

@@ -7,7 +7,7 @@ import threading
 from datetime import datetime, timezone
 
 import pytest
-from browser import overflow, quiet_page
+from browser import fast_forward, overflow, quiet_page
 from offsets_pages import (
     OffsetsPages,
     columns,
@@ -579,7 +579,7 @@ def test_numbers_are_not_green_while_airflow_does_not_answer(browser, pages):
             page.goto(pages.url + address)
             expect(page.locator(".good").first).to_be_visible()
             pages.answers["dags/orders/pipelines/key0/now"] = (500, {"detail": "broken"})
-            page.clock.fast_forward(31_000)
+            fast_forward(page, 31_000)
             expect(page.get_by_text("broken")).to_be_visible()
             expect(page.get_by_text("5 d 19 h").first).to_be_visible()
             colours = page.locator(".good:visible").evaluate_all(
@@ -597,19 +597,19 @@ def test_new_pipelines_and_moves_appear_in_the_list(browser, pages):
         page.goto(pages.url)
         expect(page.get_by_role("heading", name="No pipelines yet")).to_be_visible()
         pages.give(pipeline(), now=now(commits=[{**move("commit", 90), "by": None}]), history=history())
-        page.clock.fast_forward(181_000)
+        fast_forward(page, 181_000)
         row = page.get_by_role("row", name=re.compile("orders-etl-0"))
         expect(row).to_be_visible()
         expect(page.get_by_role("heading", name="No pipelines yet")).to_be_hidden()
-        page.clock.fast_forward(31_000)
+        fast_forward(page, 31_000)
         expect(row.locator("td").last).to_have_text("nothing")
         expect(row).to_contain_text("commit")
         pages.give(pipeline(), now=now(commits=[{**move("restore", 95), "by": None}]), history=history())
-        page.clock.fast_forward(181_000)
+        fast_forward(page, 181_000)
         expect(row).to_contain_text("restore")
         expect(row.get_by_text("5 d 19 h")).to_be_visible()
         pages.answers["pipelines"] = (500, {"detail": "broken"})
-        page.clock.fast_forward(181_000)
+        fast_forward(page, 181_000)
         expect(page.get_by_text("The list is old: broken")).to_be_visible()
         expect(row).to_contain_text("restore")
 
@@ -623,24 +623,24 @@ def test_new_pipelines_and_moves_appear_on_the_page_of_a_dag(browser, pages):
         # Nobody has committed, so the last move is what Airflow knows.
         by_nobody = now(provenance=None)
         pages.give(pipeline(1), now=by_nobody, history=history())
-        page.clock.fast_forward(181_000)
+        fast_forward(page, 181_000)
         expect(page.get_by_text("records in 6 partitions")).to_be_visible()
         expect(page.get_by_text("No task of this DAG names a Kafka pipeline")).to_be_hidden()
         expect(page.get_by_label("Pipeline", exact=True)).to_be_hidden()
         restored = {**history(), "moves": [*history()["moves"], move("restore", 95)]}
         pages.give(pipeline(0), pipeline(1), now=by_nobody, history=restored)
         asked = sum("key0" in each for each in pages.asked)
-        page.clock.fast_forward(181_000)
+        fast_forward(page, 181_000)
         expect(page.get_by_label("Pipeline", exact=True)).to_have_value("key1")
         expect(page.locator(".cards").get_by_role("link", name="restore")).to_be_visible()
         # The one that is shown stays.
         assert sum("key0" in each for each in pages.asked) == asked
         pages.answers["dags/orders/pipelines"] = (500, {"detail": "broken"})
-        page.clock.fast_forward(181_000)
+        fast_forward(page, 181_000)
         expect(page.get_by_text("The list of pipelines is old: broken")).to_be_visible()
         expect(page.get_by_label("Pipeline", exact=True)).to_have_value("key1")
         pages.give(pipeline(0), now=by_nobody, history=history())
-        page.clock.fast_forward(181_000)
+        fast_forward(page, 181_000)
         expect(page.locator(".facts").first).to_contain_text("orders-etl-0")
         expect(page.get_by_text("is old")).to_have_count(0)
 

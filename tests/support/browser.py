@@ -6,10 +6,12 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import pytest
 from playwright.sync_api import sync_playwright
@@ -19,7 +21,7 @@ from airflow_kafka_offsets.local.cache import one_at_a_time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, ConsoleMessage, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 
 # The shell has no windows of its own to draw: the same pages take less than half of the time.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -27,6 +29,8 @@ PACKAGES = ("chromium-headless-shell", "fonts-dejavu-core")
 UPDATE, INSTALL = 120, 300
 # In a container there is neither a user namespace nor room in /dev/shm.
 ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
+
+_RUNNING: WeakKeyDictionary[Page, set[Request]] = WeakKeyDictionary()
 
 
 @cache
@@ -89,6 +93,12 @@ def quiet_page(browser: Browser, *, allowed: tuple[str, ...] = (), **context: ob
     messages: list[str] = []
     with browser.new_context(**context) as opened:  # type: ignore[arg-type]
         page = opened.new_page()
+        running: set[Request] = set()
+        _RUNNING[page] = running
+        # Playwright takes no built-in methods.
+        page.on("request", lambda request: running.add(request))
+        page.on("requestfinished", lambda request: running.discard(request))
+        page.on("requestfailed", lambda request: running.discard(request))
 
         def listen(message: ConsoleMessage) -> None:
             if message.type in ("error", "warning"):
@@ -99,6 +109,19 @@ def quiet_page(browser: Browser, *, allowed: tuple[str, ...] = (), **context: ob
         yield page
         unexpected = [text for text in messages if not any(part in text for part in allowed)]
     assert not unexpected, unexpected
+
+
+def fast_forward(page: Page, milliseconds: int) -> None:
+    """
+    Let time pass on a page of :func:`quiet_page` once no response is outstanding.
+
+    The page's clock, which the test moves, also ends the requests that take longer than their deadline.
+    """
+    deadline = time.monotonic() + 10
+    while _RUNNING[page]:
+        assert time.monotonic() < deadline, f"no response: {[request.url for request in _RUNNING[page]]}"
+        page.wait_for_timeout(5)
+    page.clock.fast_forward(milliseconds)
 
 
 def overflow(page: Page) -> int:

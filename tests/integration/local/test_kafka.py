@@ -191,6 +191,27 @@ def test_a_port_that_is_taken_is_named_with_a_remedy():
             EmbeddedKafka(port=port).start()
 
 
+class LosesItsPort(EmbeddedKafka):
+    """Another program listens on a port of the third broker before the first attempt's brokers start."""
+
+    other: socket.socket | None = None
+
+    def server_properties(self, number):
+        if number == 3 and self.other is None:
+            self.other = socket.create_server(("127.0.0.1", self._ports[2]["PLAINTEXT"]))
+        return super().server_properties(number)
+
+
+def test_a_port_that_another_program_takes_meanwhile_is_replaced_by_another_one():
+    kafka = LosesItsPort(brokers=3, heap="256m")
+    with contextlib.ExitStack() as ends:
+        ends.enter_context(kafka)
+        assert kafka.other is not None
+        ends.enter_context(kafka.other)
+        assert kafka.running
+        assert str(kafka.other.getsockname()[1]) not in kafka.bootstrap_servers
+
+
 def test_a_port_that_was_asked_for_is_used(own_kafka):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
